@@ -1,0 +1,22 @@
+/** Bounds that hold for every client (DESIGN §5). Units are in the names. */
+
+/** Largest gRPC message accepted or sent. */
+export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
+/** Execs that may run at once. */
+export const EXEC_LIMIT = 256;
+/** Largest piece of a command's output in one frame. */
+export const OUTPUT_CHUNK_BYTES: number = 64 * 1024;
+/** Connections that a listener holds at once. */
+export const CONNECTION_LIMIT = 64;
+/** Time allowed for a TLS handshake, and again for the first request's headers. */
+export const HANDSHAKE_TIMEOUT_MS = 5_000;
+/** Time from SIGTERM to SIGKILL when an exec hits its timeout or the workload has ended. */
+export const TERM_GRACE_MS = 2_000;
+/** Time from SIGHUP to SIGKILL when an exec's client is gone. */
+export const HANGUP_GRACE_MS = 5_000;
+/** Time from the forwarded stop signal to SIGKILL of the workload, unless its spec says otherwise. */
+export const DEFAULT_STOP_GRACE_MS = 10_000;
+/** Pause between two runs of ready_cmd, unless its spec says otherwise. */
+export const DEFAULT_READY_INTERVAL_MS = 1_000;
+/** Time allowed for one run of ready_cmd, unless its spec says otherwise. */
+export const DEFAULT_READY_TIMEOUT_MS = 5_000;

@@ -1,0 +1,14 @@
+export type { Accounts } from "./accounts.ts";
+export type { Clock } from "./clock.ts";
+export type { Log, LogFields, LogLevel } from "./log.ts";
+export {
+  type ChildProcess,
+  type Identity,
+  type ProcessEnd,
+  type Processes,
+  SpawnError,
+  type SpawnRequest,
+  type SpawnStep,
+  type StdioPlan,
+} from "./processes.ts";
+export type { ByteReceiver, ByteSink, ByteSource } from "./streams.ts";
