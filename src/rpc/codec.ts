@@ -1,0 +1,93 @@
+import { type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
+
+const LENGTH_DELIMITED = 2;
+/** Below this, one copy costs less than a second write. */
+const JOIN_BELOW_BYTES = 1_024;
+
+/** A whole message on the wire in parts: together the 5-byte prefix and the message. */
+export type Frame = readonly Uint8Array[];
+
+/** Encodes a message with its prefix. */
+export function messageFrame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Frame {
+  const bytes = toBinary(schema, message);
+  if (bytes.length < JOIN_BELOW_BYTES) {
+    const joined = new Uint8Array(PREFIX_BYTES + bytes.length);
+    writeLength(joined, bytes.length);
+    joined.set(bytes, PREFIX_BYTES);
+    return [joined];
+  }
+  const prefix = new Uint8Array(PREFIX_BYTES);
+  writeLength(prefix, bytes.length);
+  return [prefix, bytes];
+}
+
+/** Decodes a message. Throws AgentError for bytes that are no such message. */
+export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
+  try {
+    return fromBinary(schema, bytes, { readUnknownFields: false });
+  } catch (cause) {
+    throw malformedMessage(`the request is not a valid ${schema.typeName}`, cause);
+  }
+}
+
+/**
+ * Frames a message whose only field is `payload`, a `bytes` field. The payload is not copied (a small one is) and must
+ * not change until it has been sent.
+ */
+export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame {
+  const tag = fieldNumber * 8 + LENGTH_DELIMITED;
+  const fieldBytes = varintSize(tag) + varintSize(payload.length);
+  const join = payload.length < JOIN_BELOW_BYTES;
+  const head = new Uint8Array(PREFIX_BYTES + fieldBytes + (join ? payload.length : 0));
+  writeLength(head, fieldBytes + payload.length);
+  const at = writeVarint(head, writeVarint(head, PREFIX_BYTES, tag), payload.length);
+  if (!join) return [head, payload];
+  head.set(payload, at);
+  return [head];
+}
+
+/**
+ * The content of a message that consists of exactly one `bytes` field, as a view; undefined when it consists of
+ * anything else (or is encoded in an unusual way), which is then a matter for the full decoder.
+ */
+export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
+  const tag = readVarint(message, 0);
+  if (tag === undefined || tag.value !== fieldNumber * 8 + LENGTH_DELIMITED) return undefined;
+  const length = readVarint(message, tag.end);
+  if (length === undefined || length.end + length.value !== message.length) return undefined;
+  return message.subarray(length.end);
+}
+
+function writeLength(frame: Uint8Array, length: number): void {
+  frame[1] = length >>> 24;
+  frame[2] = length >>> 16;
+  frame[3] = length >>> 8;
+  frame[4] = length;
+}
+
+function varintSize(value: number): number {
+  let size = 1;
+  for (let rest = value; rest > 0x7f; rest >>>= 7) size++;
+  return size;
+}
+
+function writeVarint(target: Uint8Array, at: number, value: number): number {
+  let rest = value;
+  let next = at;
+  for (; rest > 0x7f; rest >>>= 7) target[next++] = (rest & 0x7f) | 0x80;
+  target[next++] = rest;
+  return next;
+}
+
+/** Up to four bytes: 28 bits, more than any tag or length within the message limit needs. */
+function readVarint(bytes: Uint8Array, at: number): { value: number; end: number } | undefined {
+  let value = 0;
+  for (let i = 0; i < 4; i++) {
+    const byte = bytes[at + i];
+    if (byte === undefined) return undefined;
+    value |= (byte & 0x7f) << (7 * i);
+    if (byte < 0x80) return { value, end: at + i + 1 };
+  }
+  return undefined;
+}

@@ -1,0 +1,96 @@
+import { AgentError } from "../domain/index.ts";
+
+/** Bytes before every message: a compression flag and the length (gRPC over HTTP/2, Length-Prefixed-Message). */
+export const PREFIX_BYTES = 5;
+
+/** The error for a message over the limit, in either direction. */
+export function messageTooLarge(sizeBytes: number, limitBytes: number): AgentError {
+  return new AgentError(
+    "RESOURCE_EXHAUSTED",
+    "MESSAGE_TOO_LARGE",
+    `a message of ${sizeBytes} bytes is over the limit of ${limitBytes} bytes; split it`,
+    { sizeBytes: String(sizeBytes), limitBytes: String(limitBytes) },
+  );
+}
+
+/** The error for bytes that are not what the method takes. */
+export function malformedMessage(problem: string, cause?: unknown): AgentError {
+  return new AgentError("INVALID_ARGUMENT", "MALFORMED_MESSAGE", problem, {}, cause);
+}
+
+/**
+ * Cuts a byte stream into messages, however the bytes are split. A message that lies within one chunk is a view of it,
+ * another is copied once into a buffer of its own.
+ */
+export class MessageReader {
+  readonly #limitBytes: number;
+  readonly #prefix: Uint8Array = new Uint8Array(PREFIX_BYTES);
+  #prefixFilled = 0;
+  #message: Uint8Array | undefined;
+  #messageFilled = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  /**
+   * Takes the next bytes and hands on the messages that they complete, in order. Throws AgentError at a prefix that is
+   * refused, before anything of its message is stored; the reader is of no use afterwards.
+   */
+  push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#message !== undefined) {
+        at = this.#fill(this.#message, chunk, at, deliver);
+        continue;
+      }
+      const taken = Math.min(PREFIX_BYTES - this.#prefixFilled, chunk.length - at);
+      this.#prefix.set(chunk.subarray(at, at + taken), this.#prefixFilled);
+      this.#prefixFilled += taken;
+      at += taken;
+      if (this.#prefixFilled < PREFIX_BYTES) return;
+      this.#prefixFilled = 0;
+      const length = this.#readPrefix();
+      if (chunk.length - at >= length) {
+        deliver(chunk.subarray(at, at + length));
+        at += length;
+      } else {
+        this.#message = Buffer.allocUnsafeSlow(length);
+        this.#messageFilled = 0;
+      }
+    }
+  }
+
+  /** To be called at the end of the stream. Throws AgentError when it ends within a message. */
+  end(): void {
+    if (this.#prefixFilled > 0 || this.#message !== undefined) {
+      throw malformedMessage("the request stream ends within a message");
+    }
+  }
+
+  #fill(message: Uint8Array, chunk: Uint8Array, at: number, deliver: (message: Uint8Array) => void): number {
+    const end = Math.min(chunk.length, at + message.length - this.#messageFilled);
+    message.set(chunk.subarray(at, end), this.#messageFilled);
+    this.#messageFilled += end - at;
+    if (this.#messageFilled === message.length) {
+      this.#message = undefined;
+      deliver(message);
+    }
+    return end;
+  }
+
+  #readPrefix(): number {
+    const [flag = 0, a = 0, b = 0, c = 0, d = 0] = this.#prefix;
+    if (flag === 1) {
+      throw new AgentError(
+        "UNIMPLEMENTED",
+        "UNSUPPORTED_COMPRESSION",
+        "the message is compressed; send messages uncompressed",
+      );
+    }
+    if (flag !== 0) throw malformedMessage(`the message's flag byte is ${flag}; it must be 0`);
+    const length = a * 0x1000000 + b * 0x10000 + c * 0x100 + d;
+    if (length > this.#limitBytes) throw messageTooLarge(length, this.#limitBytes);
+    return length;
+  }
+}

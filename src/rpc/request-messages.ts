@@ -1,0 +1,129 @@
+import type { ServerHttp2Stream } from "node:http2";
+import { AgentError } from "../domain/index.ts";
+import { MessageReader } from "./framing.ts";
+
+/** Held messages at which reading pauses, in bytes. The stream's own buffer holds as much again. */
+const PAUSE_AT_BYTES = 64 * 1024;
+/** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
+const MESSAGE_OVERHEAD_BYTES = 64;
+
+/**
+ * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one the stream is
+ * paused, its flow-control window stays shut, and the client has to wait.
+ */
+export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
+  readonly #stream: ServerHttp2Stream;
+  readonly #reader: MessageReader;
+  readonly #queue: Uint8Array[] = [];
+  #queuedBytes = 0;
+  #attached = false;
+  #paused = false;
+  #ended = false;
+  #discarded = false;
+  #failure: AgentError | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(stream: ServerHttp2Stream, limitBytes: number) {
+    this.#stream = stream;
+    this.#reader = new MessageReader(limitBytes);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    for (;;) {
+      const message = this.#queue.shift();
+      if (message !== undefined) {
+        this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+        return { done: false, value: message };
+      }
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#ended) return { done: true, value: undefined };
+      this.#read();
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  return(): Promise<IteratorResult<Uint8Array, undefined>> {
+    this.discard();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  /** Ends the iteration with an error that overtakes the messages held; a refused message waits for its turn. */
+  fail(error: AgentError): void {
+    if (this.#discarded) return;
+    this.#failure ??= error;
+    this.#drop();
+  }
+
+  /** Ends the iteration. What still comes is read and thrown away, so that the stream can close. */
+  discard(): void {
+    this.#discarded = true;
+    this.#ended = true;
+    this.#drop();
+    if (this.#attached) this.#stream.off("data", this.#onData);
+    this.#stream.resume();
+  }
+
+  #drop(): void {
+    this.#queue.length = 0;
+    this.#queuedBytes = 0;
+    this.#wakeUp();
+  }
+
+  #read(): void {
+    if (!this.#attached) {
+      this.#attached = true;
+      this.#stream.on("data", this.#onData);
+      this.#stream.once("end", this.#onEnd);
+    } else if (this.#paused) {
+      this.#paused = false;
+      this.#stream.resume();
+    }
+  }
+
+  readonly #onData = (chunk: Uint8Array): void => {
+    if (this.#failure !== undefined || this.#ended) return;
+    try {
+      this.#reader.push(chunk, this.#deliver);
+    } catch (error) {
+      this.#refuse(error);
+    }
+    if (this.#queuedBytes >= PAUSE_AT_BYTES || this.#failure !== undefined) {
+      this.#paused = true;
+      this.#stream.pause();
+    }
+    if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
+  };
+
+  readonly #deliver = (message: Uint8Array): void => {
+    this.#queue.push(message);
+    this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
+  };
+
+  readonly #onEnd = (): void => {
+    if (this.#failure !== undefined || this.#ended) return;
+    try {
+      this.#reader.end();
+      this.#ended = true;
+    } catch (error) {
+      this.#refuse(error);
+    }
+    this.#wakeUp();
+  };
+
+  #refuse(error: unknown): void {
+    if (!(error instanceof AgentError)) throw error;
+    this.#failure = error;
+  }
+
+  #wakeUp(): void {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    wake?.();
+  }
+}

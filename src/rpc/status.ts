@@ -1,0 +1,81 @@
+import { toBinary, create } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { AgentError, type StatusName } from "../domain/index.ts";
+import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
+
+/** ErrorInfo.domain of every error of the agent (DESIGN §4). */
+export const ERROR_DOMAIN = "svc.guest";
+
+/** Numbers of the canonical codes (google.rpc.Code). */
+const CODES: Readonly<Record<StatusName, number>> = {
+  CANCELLED: 1,
+  INVALID_ARGUMENT: 3,
+  DEADLINE_EXCEEDED: 4,
+  NOT_FOUND: 5,
+  ALREADY_EXISTS: 6,
+  PERMISSION_DENIED: 7,
+  RESOURCE_EXHAUSTED: 8,
+  FAILED_PRECONDITION: 9,
+  OUT_OF_RANGE: 11,
+  UNIMPLEMENTED: 12,
+  INTERNAL: 13,
+  UNAVAILABLE: 14,
+  DATA_LOSS: 15,
+  UNAUTHENTICATED: 16,
+};
+
+const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
+
+/** A header block over 64 KiB cannot be sent at all, and a message may quote a path of the client's. */
+const TEXT_LIMIT_CHARS = 2_048;
+
+/** Fields that end a response; gRPC puts them in the trailers, or in the headers where nothing else was sent. */
+export type StatusFields = Readonly<Record<string, string>>;
+
+/** The fields of a call that went well. */
+export const OK_FIELDS: StatusFields = { "grpc-status": "0" };
+
+/** The gRPC number of a status (google.rpc.Code). */
+export function statusCode(status: StatusName): number {
+  return CODES[status];
+}
+
+/** Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). */
+export function errorFields(error: AgentError): StatusFields {
+  const message = clip(error.message);
+  return {
+    "grpc-status": String(CODES[error.status]),
+    "grpc-message": percentEncode(message),
+    "grpc-status-details-bin": Buffer.from(encodeStatus(error, message)).toString("base64").replace(/=+$/, ""),
+  };
+}
+
+/** google.rpc.Status: code = 1, message = 2, details = 3; google.protobuf.Any: type_url = 1, value = 2. */
+function encodeStatus(error: AgentError, message: string): Uint8Array {
+  const metadata: Record<string, string> = {};
+  for (const [key, value] of Object.entries(error.metadata)) metadata[key] = clip(value);
+  const info = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN, metadata });
+  return new BinaryWriter()
+    .tag(1, WireType.Varint)
+    .int32(CODES[error.status])
+    .tag(2, WireType.LengthDelimited)
+    .string(message)
+    .tag(3, WireType.LengthDelimited)
+    .fork()
+    .tag(1, WireType.LengthDelimited)
+    .string(ERROR_INFO_TYPE_URL)
+    .tag(2, WireType.LengthDelimited)
+    .bytes(toBinary(ErrorInfoSchema, info))
+    .join()
+    .finish();
+}
+
+function clip(text: string): string {
+  const clipped = text.length > TEXT_LIMIT_CHARS ? `${text.slice(0, TEXT_LIMIT_CHARS - 1)}…` : text;
+  return clipped.toWellFormed();
+}
+
+/** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
+function percentEncode(text: string): string {
+  return text.replace(/[^\x20-\x24\x26-\x7e]+/g, encodeURIComponent);
+}
