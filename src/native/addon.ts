@@ -1,0 +1,117 @@
+/** What the native addon offers, as TypeScript sees it. Unless said otherwise a negative result is a negated errno. */
+
+/** Events of a descriptor, as a mask. */
+export const READABLE = 1;
+export const WRITABLE = 2;
+
+/** Owns a descriptor and tells when it is readable or writable. Keeps the event loop alive while it is told to watch. */
+export interface FdWatch {
+  /** What to be told of: READABLE, WRITABLE, both, or 0. Level-triggered: told again in every turn of the loop. */
+  set(mask: number): number;
+  /** Stops watching and closes the descriptor, once. Later calls do nothing. */
+  close(): void;
+}
+
+/** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
+export type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
+
+/** What the new process leads. */
+export const LEADS_GROUP = 0;
+export const LEADS_SESSION = 1;
+/** A session whose controlling terminal is `stdio[0]`. */
+export const LEADS_TERMINAL_SESSION = 2;
+
+/** What to start. Blocks are byte strings one after another, each ended by a NUL. */
+export interface NativeSpawnOptions {
+  /** Block of files to try, as execvp(3) does. */
+  readonly candidates: Uint8Array;
+  /** Block. */
+  readonly args: Uint8Array;
+  /** Block of whole entries. */
+  readonly env: Uint8Array;
+  /** Block of one. */
+  readonly cwd: Uint8Array;
+  /** Descriptors that become 0, 1 and 2; -1: closed. */
+  readonly stdio: readonly [number, number, number];
+  readonly session: typeof LEADS_GROUP | typeof LEADS_SESSION | typeof LEADS_TERMINAL_SESSION;
+  /** An open cgroup.procs to join by, or -1. */
+  readonly cgroupFd: number;
+  /** Soft RLIMIT_NOFILE; the hard limit bounds it. */
+  readonly openFilesLimit: number;
+  /** -1: the agent's own identity, and then `gid` and `groups` mean nothing. */
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: Uint32Array;
+}
+
+/** Called once; `errno` 0: the child has become the command. Otherwise nothing of it is left. `step` as in SpawnStep. */
+export type SpawnDone = (pid: number, step: string, errno: number) => void;
+
+/** A child that is starting, for abortSpawn. */
+export type SpawnHandle = object;
+
+/** The addon. Each function is described where it is written, in addon/*.c. */
+export interface Addon {
+  /** Undefined: no memory; `done` will not be called then. */
+  spawn(options: NativeSpawnOptions, done: SpawnDone): SpawnHandle | undefined;
+  /** Kills a child that is still starting (step "killed"); nothing once it has started or failed. */
+  abortSpawn(handle: SpawnHandle): void;
+  /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
+  peekEnd(pid: number): number;
+  reap(pid: number): number;
+  /** Any signal up to 64; 0 only checks. Ids up to 1 are refused. */
+  kill(pid: number, signal: number): number;
+  killGroup(processGroup: number, signal: number): number;
+  /** Rows of pid, parent, process group, session and state character of every process in /proc. */
+  processTable(): Int32Array | number;
+  /** Our end, which does not block, and the child's, which does. */
+  pipe(weRead: boolean): readonly [number, number] | number;
+  duplicate(fd: number): number;
+  /** Bytes read; 0 at the end. */
+  read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
+  /** Bytes written. */
+  write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
+  /** Bytes that lie ready in a pipe or terminal. */
+  bytesAvailable(fd: number): number;
+  /** Nobody holds the writing end any more; bytes may still lie in the pipe. */
+  hungUp(fd: number): boolean;
+  /** A write of up to 4096 bytes would not block now. */
+  writable(fd: number): boolean;
+  /** Master, which does not block, and slave, which does. */
+  openTerminal(cols: number, rows: number): readonly [number, number] | number;
+  resizeTerminal(fd: number, cols: number, rows: number): number;
+  /** The character that types an end of file now; -1: none does. */
+  terminalEofByte(fd: number): number;
+  /** The process's environment, byte for byte. */
+  environ(): Buffer[];
+  /** CLOCK_REALTIME in nanoseconds. */
+  realtimeNs(): bigint;
+  /** Another process's soft RLIMIT_NOFILE. */
+  openFilesLimitOf(pid: number): number;
+  readonly FdWatch: FdWatchClass;
+}
+
+/** Everything an addon of this version exports. */
+export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
+  "spawn",
+  "abortSpawn",
+  "peekEnd",
+  "reap",
+  "kill",
+  "killGroup",
+  "processTable",
+  "pipe",
+  "duplicate",
+  "read",
+  "write",
+  "bytesAvailable",
+  "hungUp",
+  "writable",
+  "openTerminal",
+  "resizeTerminal",
+  "terminalEofByte",
+  "environ",
+  "realtimeNs",
+  "openFilesLimitOf",
+  "FdWatch",
+];

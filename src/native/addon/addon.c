@@ -1,0 +1,45 @@
+#include "addon.h"
+
+static const struct {
+  const char *name;
+  napi_callback call;
+} FUNCTIONS[] = {
+    {"spawn", agent_spawn},
+    {"abortSpawn", agent_abort_spawn},
+    {"peekEnd", agent_peek_end},
+    {"reap", agent_reap},
+    {"kill", agent_kill},
+    {"killGroup", agent_kill_group},
+    {"processTable", agent_process_table},
+    {"pipe", agent_pipe},
+    {"duplicate", agent_duplicate},
+    {"read", agent_read},
+    {"write", agent_write},
+    {"bytesAvailable", agent_bytes_available},
+    {"hungUp", agent_hung_up},
+    {"writable", agent_writable},
+    {"openTerminal", agent_open_terminal},
+    {"resizeTerminal", agent_resize_terminal},
+    {"terminalEofByte", agent_terminal_eof_byte},
+    {"environ", agent_environ},
+    {"realtimeNs", agent_realtime_ns},
+    {"openFilesLimitOf", agent_open_files_limit_of},
+};
+
+static const struct {
+  const char *name;
+  napi_value (*define)(napi_env env);
+} CLASSES[] = {
+    {"FdWatch", agent_fd_watch_class},
+};
+
+NAPI_MODULE_INIT() {
+  for (size_t i = 0; i < sizeof FUNCTIONS / sizeof *FUNCTIONS; i++) {
+    napi_value function = NULL;
+    napi_create_function(env, FUNCTIONS[i].name, NAPI_AUTO_LENGTH, FUNCTIONS[i].call, NULL, &function);
+    napi_set_named_property(env, exports, FUNCTIONS[i].name, function);
+  }
+  for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++)
+    napi_set_named_property(env, exports, CLASSES[i].name, CLASSES[i].define(env));
+  return exports;
+}

@@ -1,0 +1,53 @@
+/*
+ * The agent's native addon: what the kernel offers and Node does not. Each function does one system call or one job and
+ * decides nothing. Failures are returned as negative errno values unless a comment says otherwise.
+ */
+#ifndef AGENT_ADDON_H
+#define AGENT_ADDON_H
+
+#define NAPI_VERSION 9
+
+#include <node_api.h>
+
+/* spawn.c */
+napi_value agent_spawn(napi_env env, napi_callback_info info);
+napi_value agent_abort_spawn(napi_env env, napi_callback_info info);
+
+/* wait.c */
+napi_value agent_peek_end(napi_env env, napi_callback_info info);
+napi_value agent_reap(napi_env env, napi_callback_info info);
+
+/* signal.c */
+napi_value agent_kill(napi_env env, napi_callback_info info);
+napi_value agent_kill_group(napi_env env, napi_callback_info info);
+
+/* process_table.c */
+napi_value agent_process_table(napi_env env, napi_callback_info info);
+
+/* descriptor.c */
+napi_value agent_pipe(napi_env env, napi_callback_info info);
+napi_value agent_duplicate(napi_env env, napi_callback_info info);
+napi_value agent_read(napi_env env, napi_callback_info info);
+napi_value agent_write(napi_env env, napi_callback_info info);
+napi_value agent_bytes_available(napi_env env, napi_callback_info info);
+napi_value agent_hung_up(napi_env env, napi_callback_info info);
+napi_value agent_writable(napi_env env, napi_callback_info info);
+
+/* terminal.c */
+napi_value agent_open_terminal(napi_env env, napi_callback_info info);
+napi_value agent_resize_terminal(napi_env env, napi_callback_info info);
+napi_value agent_terminal_eof_byte(napi_env env, napi_callback_info info);
+
+/* environ.c */
+napi_value agent_environ(napi_env env, napi_callback_info info);
+
+/* clock.c */
+napi_value agent_realtime_ns(napi_env env, napi_callback_info info);
+
+/* limit.c */
+napi_value agent_open_files_limit_of(napi_env env, napi_callback_info info);
+
+/* fd_watch.c: the class FdWatch. */
+napi_value agent_fd_watch_class(napi_env env);
+
+#endif

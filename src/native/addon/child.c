@@ -1,0 +1,133 @@
+/*
+ * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock: system calls
+ * only, made directly (glibc's setuid and friends signal all threads; its sigaction refuses two signals), no allocation.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "spawn.h"
+
+enum { LAST_SIGNAL = 64, KERNEL_SIGSET_BYTES = 8 };
+
+/* All 64, real-time ones included: the handlers are those of Node, and ignored signals would stay so over execve. */
+static int reset_signals(struct spawn_job *job) {
+  unsigned long default_action[8] = {0};
+  for (int signal = 1; signal <= LAST_SIGNAL; signal++)
+    syscall(SYS_rt_sigaction, signal, default_action, NULL, KERNEL_SIGSET_BYTES);
+  if (!atomic_load(&job->aborted)) return 0;
+  errno = ECANCELED;
+  return -1;
+}
+
+static int lead_session(struct spawn_job *job) {
+  return job->session == SPAWN_GROUP ? 0 : (int)syscall(SYS_setsid);
+}
+
+/*
+ * A group of its own inside our session. Where we own the terminal's foreground the child inherits that role, or its
+ * first read would stop it. All signals are blocked here, so SIGTTOU cannot.
+ */
+static int lead_group(struct spawn_job *job) {
+  if (job->session != SPAWN_GROUP) return 0;
+  pid_t foreground = 0, own = (pid_t)syscall(SYS_getpid);
+  pid_t before = (pid_t)syscall(SYS_getpgid, 0);
+  bool in_foreground = ioctl(0, TIOCGPGRP, &foreground) == 0 && foreground == before;
+  if (syscall(SYS_setpgid, 0, 0) < 0) return -1;
+  if (in_foreground) ioctl(0, TIOCSPGRP, &own);
+  return 0;
+}
+
+static int take_terminal(struct spawn_job *job) {
+  return job->session == SPAWN_TERMINAL ? ioctl(job->stdio[0], TIOCSCTTY, 0) : 0;
+}
+
+/* "0" means the writer itself (cgroups(7)). */
+static int join_cgroup(struct spawn_job *job) {
+  return job->cgroup_fd < 0 || syscall(SYS_write, job->cgroup_fd, "0", 1) == 1 ? 0 : -1;
+}
+
+static int set_limits(struct spawn_job *job) {
+  return (int)syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &job->open_files, NULL);
+}
+
+static int set_groups(struct spawn_job *job) {
+  return job->has_identity ? (int)syscall(SYS_setgroups, job->group_count, job->groups) : 0;
+}
+
+static int set_gid(struct spawn_job *job) { return job->has_identity ? (int)syscall(SYS_setgid, job->gid) : 0; }
+
+static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)syscall(SYS_setuid, job->uid) : 0; }
+
+static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
+
+/* Sources that are themselves standard descriptors move out of the way first, or one copy would overwrite the next. */
+static int place_stdio(struct spawn_job *job) {
+  int source[3];
+  for (int i = 0; i < 3; i++) {
+    source[i] = job->stdio[i];
+    if (source[i] >= 0 && source[i] < 3 && source[i] != i)
+      if ((source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
+  }
+  for (int i = 0; i < 3; i++) {
+    if (source[i] < 0)
+      syscall(SYS_close, i);
+    else if (source[i] == i ? fcntl(i, F_SETFD, 0) < 0 : syscall(SYS_dup3, source[i], i, 0) < 0)
+      return -1;
+  }
+  return 0;
+}
+
+/* Whatever else is open, also what the agent itself inherited, ends with execve. Linux before 5.11 needs the loop. */
+static int hide_descriptors(struct spawn_job *job) {
+  struct rlimit *limit = &job->open_files;
+  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return 0;
+  for (rlim_t fd = 3; fd < limit->rlim_max; fd++) fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+  return 0;
+}
+
+/* As execvp(3) walks PATH, but a file without a known format is an error: no shell is tried. */
+static int become_command(struct spawn_job *job) {
+  unsigned long no_signals = 0;
+  bool denied = false;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, KERNEL_SIGSET_BYTES);
+  errno = ENOENT;
+  for (char **file = job->candidates; *file != NULL; file++) {
+    syscall(SYS_execve, *file, job->args, job->env);
+    if (errno == EACCES)
+      denied = true;
+    else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
+      return -1;
+  }
+  if (denied) errno = EACCES;
+  return -1;
+}
+
+/* Identity before the directory, so that its permissions are the user's; descriptors last, the steps before use them. */
+static const struct {
+  const char *name;
+  int (*run)(struct spawn_job *job);
+} STEPS[] = {
+    {"killed", reset_signals},    {"setsid", lead_session},    {"setpgid", lead_group},   {"ctty", take_terminal},
+    {"cgroup", join_cgroup},      {"rlimit", set_limits},      {"setgroups", set_groups}, {"setgid", set_gid},
+    {"setuid", set_uid},          {"chdir", change_directory}, {"stdio", place_stdio},    {"stdio", hide_descriptors},
+    {"execve", become_command},
+};
+
+int spawn_child(void *data) {
+  struct spawn_job *job = data;
+  for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
+    job->step = STEPS[i].name;
+    if (STEPS[i].run(job) < 0) {
+      job->error = errno;
+      break;
+    }
+  }
+  syscall(SYS_exit_group, 127);
+  return 127;
+}

@@ -1,0 +1,108 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "values.h"
+
+/*
+ * pipe(weRead): [our end, the child's end]. Ours does not block; the child's does, as programs expect of their standard
+ * streams. That is possible because the two ends of a pipe, unlike those of a socketpair made with SOCK_NONBLOCK, are
+ * separate file descriptions with flags of their own.
+ */
+napi_value agent_pipe(napi_env env, napi_callback_info info) {
+  napi_value we_read;
+  bool ours_reads = false;
+  int ends[2];
+  get_arguments(env, info, 1, &we_read);
+  napi_get_value_bool(env, we_read, &ours_reads);
+  if (pipe2(ends, O_CLOEXEC) < 0) return from_int(env, -errno);
+  int ours = ends[ours_reads ? 0 : 1];
+  int theirs = ends[ours_reads ? 1 : 0];
+  if (fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK) < 0) {
+    int error = errno;
+    close(ours);
+    close(theirs);
+    return from_int(env, -error);
+  }
+  return from_pair(env, ours, theirs);
+}
+
+/* duplicate(fd): another descriptor, above the standard ones, of the same file description. */
+napi_value agent_duplicate(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  get_arguments(env, info, 1, &fd);
+  return from_result(env, fcntl(to_int(env, fd), F_DUPFD_CLOEXEC, 3));
+}
+
+/* The part of a Uint8Array that a call names by offset and length, or NULL when it lies outside. */
+static char *part_of(napi_env env, const napi_value *args, size_t *length) {
+  void *bytes = NULL;
+  size_t total = 0;
+  if (napi_get_buffer_info(env, args[0], &bytes, &total) != napi_ok) return NULL;
+  int64_t from = 0, wanted = 0;
+  napi_get_value_int64(env, args[1], &from);
+  napi_get_value_int64(env, args[2], &wanted);
+  if (from < 0 || wanted < 0 || (uint64_t)from > total || (uint64_t)wanted > total - (uint64_t)from) return NULL;
+  *length = (size_t)wanted;
+  return (char *)bytes + from;
+}
+
+/* read(fd, bytes, offset, length): bytes read; 0 at the end of the stream. */
+napi_value agent_read(napi_env env, napi_callback_info info) {
+  napi_value args[4];
+  size_t length;
+  ssize_t count;
+  get_arguments(env, info, 4, args);
+  char *bytes = part_of(env, args + 1, &length);
+  if (bytes == NULL) return from_int(env, -EINVAL);
+  int fd = to_int(env, args[0]);
+  do
+    count = read(fd, bytes, length);
+  while (count < 0 && errno == EINTR);
+  return from_result(env, count);
+}
+
+/* write(fd, bytes, offset, length): bytes written. */
+napi_value agent_write(napi_env env, napi_callback_info info) {
+  napi_value args[4];
+  size_t length;
+  ssize_t count;
+  get_arguments(env, info, 4, args);
+  char *bytes = part_of(env, args + 1, &length);
+  if (bytes == NULL) return from_int(env, -EINVAL);
+  int fd = to_int(env, args[0]);
+  do
+    count = write(fd, bytes, length);
+  while (count < 0 && errno == EINTR);
+  return from_result(env, count);
+}
+
+/* bytesAvailable(fd): bytes that lie in a pipe or terminal, ready to be read. */
+napi_value agent_bytes_available(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  int available = 0;
+  get_arguments(env, info, 1, &fd);
+  int result = ioctl(to_int(env, fd), FIONREAD, &available);
+  return from_result(env, result < 0 ? result : available);
+}
+
+static short events_now(int fd, short wanted) {
+  struct pollfd item = {.fd = fd, .events = wanted};
+  return poll(&item, 1, 0) > 0 ? item.revents : 0;
+}
+
+/* hungUp(fd): nobody holds the writing end of a pipe any more. Bytes may still lie in it. */
+napi_value agent_hung_up(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  get_arguments(env, info, 1, &fd);
+  return from_bool(env, events_now(to_int(env, fd), POLLIN) & POLLHUP);
+}
+
+/* writable(fd): a write of up to PIPE_BUF bytes would not block now. */
+napi_value agent_writable(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  get_arguments(env, info, 1, &fd);
+  return from_bool(env, events_now(to_int(env, fd), POLLOUT) & POLLOUT);
+}

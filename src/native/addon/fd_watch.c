@@ -1,0 +1,124 @@
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "values.h"
+
+/*
+ * class FdWatch(fd, callback): owns a descriptor and tells when it is readable or writable. A thin class over uv_poll:
+ * reading and writing are separate calls, so that nothing is read before somebody wants it.
+ */
+struct fd_watch {
+  uv_poll_t poll;
+  int fd;
+  bool closed;
+  bool handle_closed;
+  napi_env env;
+  napi_ref self;
+  napi_ref callback;
+  napi_async_context context;
+};
+
+static void on_events(uv_poll_t *poll, int status, int events) {
+  struct fd_watch *watch = poll->data;
+  napi_handle_scope scope;
+  napi_value self, callback, argument, exception;
+  if (watch->closed || napi_open_handle_scope(watch->env, &scope) != napi_ok) return;
+  napi_get_reference_value(watch->env, watch->self, &self);
+  napi_get_reference_value(watch->env, watch->callback, &callback);
+  /* An error state (a pipe without reader) is news in every direction: the next read or write tells what it is. */
+  argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE : events);
+  if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
+      napi_get_and_clear_last_exception(watch->env, &exception) == napi_ok)
+    napi_fatal_exception(watch->env, exception);
+  napi_close_handle_scope(watch->env, scope);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+  struct fd_watch *watch = handle->data;
+  napi_handle_scope scope;
+  watch->handle_closed = true;
+  napi_open_handle_scope(watch->env, &scope);
+  napi_async_destroy(watch->env, watch->context);
+  napi_delete_reference(watch->env, watch->callback);
+  /* From here on the object may be collected; `finalize` frees the memory. */
+  napi_reference_unref(watch->env, watch->self, NULL);
+  napi_close_handle_scope(watch->env, scope);
+}
+
+static void finalize(napi_env env, void *data, void *hint) {
+  struct fd_watch *watch = data;
+  (void)env;
+  (void)hint;
+  if (watch->handle_closed) {
+    free(watch);
+    return;
+  }
+  /* The environment ends with the watch still open: libuv holds the memory until the process has gone. */
+  watch->closed = true;
+  uv_poll_stop(&watch->poll);
+}
+
+static napi_value construct(napi_env env, napi_callback_info info) {
+  napi_value args[2], self, name;
+  size_t count = 2;
+  uv_loop_t *loop;
+  napi_get_cb_info(env, info, &count, args, &self, NULL);
+  napi_get_uv_event_loop(env, &loop);
+  struct fd_watch *watch = calloc(1, sizeof *watch);
+  int status = watch == NULL ? UV_ENOMEM : uv_poll_init(loop, &watch->poll, to_int(env, args[0]));
+  if (status < 0) {
+    free(watch);
+    napi_throw_error(env, uv_err_name(status), "the descriptor cannot be watched");
+    return NULL;
+  }
+  watch->poll.data = watch;
+  watch->fd = to_int(env, args[0]);
+  watch->env = env;
+  napi_create_string_utf8(env, "FdWatch", NAPI_AUTO_LENGTH, &name);
+  napi_async_init(env, NULL, name, &watch->context);
+  napi_create_reference(env, args[1], 1, &watch->callback);
+  napi_wrap(env, self, watch, finalize, NULL, &watch->self);
+  /* An open watch lives although nobody holds it: its descriptor has to be closed. */
+  napi_reference_ref(env, watch->self, NULL);
+  return self;
+}
+
+static struct fd_watch *watch_of(napi_env env, napi_callback_info info, size_t count, napi_value *args) {
+  napi_value self;
+  void *watch = NULL;
+  napi_get_cb_info(env, info, &count, args, &self, NULL);
+  napi_unwrap(env, self, &watch);
+  return watch;
+}
+
+/* set(mask): what to be told of: 1 readable, 2 writable, 3 both, 0 nothing. */
+static napi_value set(napi_env env, napi_callback_info info) {
+  napi_value mask;
+  struct fd_watch *watch = watch_of(env, info, 1, &mask);
+  if (watch == NULL || watch->closed) return from_int(env, -EBADF);
+  int events = to_int(env, mask);
+  return from_int(env, events == 0 ? uv_poll_stop(&watch->poll) : uv_poll_start(&watch->poll, events, on_events));
+}
+
+/* close(): stops watching and closes the descriptor, once; later calls do nothing. */
+static napi_value close_watch(napi_env env, napi_callback_info info) {
+  struct fd_watch *watch = watch_of(env, info, 0, NULL);
+  if (watch == NULL || watch->closed) return NULL;
+  watch->closed = true;
+  uv_close((uv_handle_t *)&watch->poll, on_handle_closed);
+  close(watch->fd);
+  return NULL;
+}
+
+napi_value agent_fd_watch_class(napi_env env) {
+  static const napi_property_descriptor METHODS[] = {
+      {.utf8name = "set", .method = set, .attributes = napi_default_method},
+      {.utf8name = "close", .method = close_watch, .attributes = napi_default_method},
+  };
+  napi_value class = NULL;
+  napi_define_class(env, "FdWatch", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS, METHODS,
+                    &class);
+  return class;
+}

@@ -1,0 +1,65 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "values.h"
+
+/* O_CLOEXEC at once: another thread may be starting a child this very moment. */
+static int open_master(void) {
+  int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  /* A root without the link still has the node of its devpts mount. */
+  return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+}
+
+/* TIOCGPTPEER (Linux 4.13) needs no path, so it works where /dev/pts is another mount than the master's. */
+static int open_slave(int master) {
+  int unlock = 0;
+  unsigned int number = 0;
+  char path[32];
+  if (ioctl(master, TIOCSPTLCK, &unlock) < 0) return -1;
+  int fd = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  if (ioctl(master, TIOCGPTN, &number) < 0) return -1;
+  snprintf(path, sizeof path, "/dev/pts/%u", number);
+  return open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+static int set_size(int fd, int cols, int rows) {
+  struct winsize size = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
+  return ioctl(fd, TIOCSWINSZ, &size);
+}
+
+/* openTerminal(cols, rows): [master, slave] of a new terminal. The master does not block, the slave does. */
+napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  get_arguments(env, info, 2, args);
+  int master = open_master();
+  if (master < 0) return from_int(env, -errno);
+  int slave = open_slave(master);
+  if (slave < 0 || set_size(master, to_int(env, args[0]), to_int(env, args[1])) < 0) {
+    int error = errno;
+    if (slave >= 0) close(slave);
+    close(master);
+    return from_int(env, -error);
+  }
+  return from_pair(env, master, slave);
+}
+
+/* resizeTerminal(fd, cols, rows): the kernel tells the foreground group by SIGWINCH. */
+napi_value agent_resize_terminal(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  get_arguments(env, info, 3, args);
+  return from_result(env, set_size(to_int(env, args[0]), to_int(env, args[1]), to_int(env, args[2])));
+}
+
+/* terminalEofByte(fd): the character that means end of file when typed now; -1 when none does (raw mode, disabled). */
+napi_value agent_terminal_eof_byte(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  struct termios settings;
+  get_arguments(env, info, 1, &fd);
+  if (tcgetattr(to_int(env, fd), &settings) < 0) return from_int(env, -1);
+  cc_t eof = settings.c_cc[VEOF];
+  return from_int(env, (settings.c_lflag & ICANON) && eof != _POSIX_VDISABLE ? eof : -1);
+}

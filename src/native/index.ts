@@ -1,0 +1,13 @@
+export {
+  type Addon,
+  type FdWatch,
+  LEADS_GROUP,
+  LEADS_SESSION,
+  LEADS_TERMINAL_SESSION,
+  type NativeSpawnOptions,
+  READABLE,
+  type SpawnHandle,
+  WRITABLE,
+} from "./addon.ts";
+export { errnoName } from "./errno.ts";
+export { ADDON_FILE, AddonError, builtAddonFolder, loadAddon } from "./load.ts";

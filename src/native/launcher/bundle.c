@@ -1,0 +1,93 @@
+#include "bundle.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "failure.h"
+
+#if defined(__x86_64__)
+#define LOADER "ld-linux-x86-64.so.2"
+#elif defined(__aarch64__)
+#define LOADER "ld-linux-aarch64.so.1"
+#else
+#error "the agent is built for x86-64 and aarch64"
+#endif
+
+/* Writes directory/name; 0, or -1 where it does not fit. */
+static int join(char *path, const char *directory, const char *name)
+{
+  int length = snprintf(path, PATH_MAX, "%s/%s", directory, name);
+  return length >= 0 && length < PATH_MAX ? 0 : -1;
+}
+
+/* Fills `bundle` from the path of the launcher in its `directory`; 0, or -1 when the agent is not beside it. */
+static int complete(struct bundle *bundle)
+{
+  char *slash = strrchr(bundle->directory, '/');
+  if (slash == NULL)
+    return -1;
+  *slash = '\0';
+  if (join(bundle->program, bundle->directory, "agent.bin") < 0 ||
+      join(bundle->loader, bundle->directory, "lib/" LOADER) < 0 ||
+      join(bundle->libraries, bundle->directory, "lib") < 0 ||
+      join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
+    return -1;
+  return access(bundle->program, F_OK);
+}
+
+/* The path that execve(2) was given. Comes first: it is the substrate's word, and needs nothing of the image. */
+static int find_by_exec_name(struct bundle *bundle)
+{
+  const char *name = (const char *)getauxval(AT_EXECFN);
+  return name != NULL && realpath(name, bundle->directory) != NULL ? complete(bundle) : -1;
+}
+
+/* A folder of the image that is merely called /proc could name any other program as this one: only procfs is asked. */
+static int find_by_proc(struct bundle *bundle)
+{
+  struct statfs file_system;
+  if (statfs("/proc", &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)
+    return -1;
+  ssize_t length = readlink("/proc/self/exe", bundle->directory, PATH_MAX - 1);
+  if (length <= 0)
+    return -1;
+  bundle->directory[length] = '\0';
+  return complete(bundle);
+}
+
+void find_bundle(struct bundle *bundle)
+{
+  if (find_by_exec_name(bundle) < 0 && find_by_proc(bundle) < 0)
+    fail("cannot find agent.bin beside this executable; keep the files of the bundle in one folder");
+  /* ld.so(8) splits --library-path at these two and expands $ORIGIN and the like in it. */
+  if (strpbrk(bundle->libraries, ":;$") != NULL)
+    fail_because(bundle->directory, "the folder's path must not hold ':', ';' or '$'; put the bundle elsewhere");
+}
+
+char **agent_command(const struct bundle *bundle, int argc, char **argv)
+{
+  char *const prefix[] = {
+    (char *)bundle->loader,
+    "--inhibit-cache",
+    "--library-path",
+    (char *)bundle->libraries,
+    "--argv0",
+    argc > 0 ? argv[0] : "guest-agent",
+    (char *)bundle->program,
+  };
+  size_t prefix_length = sizeof prefix / sizeof *prefix;
+  size_t argument_count = argc > 0 ? (size_t)argc - 1 : 0;
+  char **command = calloc(prefix_length + argument_count + 1, sizeof *command);
+  if (command == NULL)
+    fail("no memory for the agent's command line");
+  memcpy(command, prefix, sizeof prefix);
+  if (argument_count > 0)
+    memcpy(command + prefix_length, argv + 1, argument_count * sizeof *command);
+  return command;
+}

@@ -1,0 +1,24 @@
+#ifndef LAUNCHER_BUNDLE_H
+#define LAUNCHER_BUNDLE_H
+
+#include <limits.h>
+
+/* The files that are shipped with the launcher, in the folder that holds it. */
+struct bundle {
+  char directory[PATH_MAX];
+  char loader[PATH_MAX];
+  char libraries[PATH_MAX];
+  char program[PATH_MAX];
+  char openssl_config[PATH_MAX];
+};
+
+/* Finds the folder that this very executable lies in, or fails. Works without /proc. */
+void find_bundle(struct bundle *bundle);
+
+/*
+ * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so nothing
+ * of the image is needed or used. `argv` is the launcher's own; its arguments become the agent's.
+ */
+char **agent_command(const struct bundle *bundle, int argc, char **argv);
+
+#endif

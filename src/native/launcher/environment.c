@@ -1,0 +1,95 @@
+#include "environment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "failure.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+/* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones can be set up to insist on it (vm.memfd_noexec). */
+static int create_memory_file(void)
+{
+  int file = memfd_create("environment", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  if (file < 0 && errno == EINVAL)
+    file = memfd_create("environment", MFD_ALLOW_SEALING);
+  return file;
+}
+
+static void write_all(int file, const char *bytes, size_t length)
+{
+  while (length > 0) {
+    ssize_t written = write(file, bytes, length);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0)
+      fail("cannot keep the environment in memory");
+    bytes += written;
+    length -= (size_t)written;
+  }
+}
+
+int move_environment(char **environment)
+{
+  int file = create_memory_file();
+  if (file < 0)
+    fail("cannot create a file in memory (memfd_create)");
+  for (char **entry = environment; *entry != NULL; entry++)
+    write_all(file, *entry, strlen(*entry) + 1);
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    fail("cannot seal the environment");
+  if (lseek(file, 0, SEEK_SET) < 0)
+    fail("cannot rewind the environment");
+  for (char **entry = environment; *entry != NULL; entry++)
+    explicit_bzero(*entry, strlen(*entry));
+  environment[0] = NULL;
+  return file;
+}
+
+static char *text(const char *format, const char *value)
+{
+  char *entry = NULL;
+  if (asprintf(&entry, format, value) < 0)
+    fail("no memory for the agent's environment");
+  return entry;
+}
+
+static char *number(const char *format, unsigned long value)
+{
+  char *entry = NULL;
+  if (asprintf(&entry, format, value) < 0)
+    fail("no memory for the agent's environment");
+  return entry;
+}
+
+char **agent_environment(const struct bundle *bundle, int environment, int channel)
+{
+  struct rlimit open_files;
+  if (getrlimit(RLIMIT_NOFILE, &open_files) < 0)
+    fail("cannot read the limit of open files");
+  char *const entries[] = {
+    number("GUEST_AGENT_ENVIRON_FD=%lu", (unsigned long)environment),
+    number("GUEST_AGENT_CHANNEL_FD=%lu", (unsigned long)channel),
+    /* Node raises its own soft limit to the hard one; children get back the limit that the image was started with. */
+    number("GUEST_AGENT_NOFILE_SOFT=%lu", (unsigned long)open_files.rlim_cur),
+    text("GUEST_AGENT_DIR=%s", bundle->directory),
+    /* One heap for all threads of the C library: less memory taken from the workload. */
+    "MALLOC_ARENA_MAX=1",
+    /* An empty file: Node's OpenSSL would read the image's /etc/ssl/openssl.cnf otherwise. */
+    text("OPENSSL_CONF=%s", bundle->openssl_config),
+    NULL,
+  };
+  char **copy = malloc(sizeof entries);
+  if (copy == NULL)
+    fail("no memory for the agent's environment");
+  memcpy(copy, entries, sizeof entries);
+  return copy;
+}

@@ -1,0 +1,19 @@
+#ifndef LAUNCHER_ENVIRONMENT_H
+#define LAUNCHER_ENVIRONMENT_H
+
+#include "bundle.h"
+
+/*
+ * Copies the whole environment, byte for byte, each entry ended by a NUL, into a sealed file in memory and returns its
+ * descriptor, at its start. Then overwrites the original: nothing of it stays in this process's memory or in
+ * /proc/<launcher>/environ.
+ */
+int move_environment(char **environment);
+
+/*
+ * The agent's own environment: what the launcher tells it and nothing of the image, whose NODE_OPTIONS, LD_PRELOAD,
+ * OPENSSL_CONF, GLIBC_TUNABLES and the like are meant for the image's programs.
+ */
+char **agent_environment(const struct bundle *bundle, int environment, int channel);
+
+#endif

@@ -1,0 +1,13 @@
+#ifndef LAUNCHER_FAILURE_H
+#define LAUNCHER_FAILURE_H
+
+/* Exit status when the agent could not be started at all: EX_OSERR of sysexits.h. */
+#define LAUNCHER_FAILED 71
+
+/* Says what could not be done, with errno's reason, and exits with LAUNCHER_FAILED. Never given anything secret. */
+_Noreturn void fail(const char *what);
+
+/* The same where errno does not tell the reason. */
+_Noreturn void fail_because(const char *what, const char *reason);
+
+#endif

@@ -1,0 +1,77 @@
+/*
+ * The file that is started as the sandbox's entrypoint. It starts the agent, keeps the image and the environment away
+ * from it, and stays as its parent to do what a Node process cannot: catch every signal, and reap what is orphaned.
+ * Linked statically, it runs in any image.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "bundle.h"
+#include "descriptors.h"
+#include "environment.h"
+#include "failure.h"
+#include "leave.h"
+#include "remains.h"
+#include "signals.h"
+#include "supervise.h"
+
+/* The launcher's end closes on exec, so the agent sees the end of the stream when the launcher is gone. */
+static void open_channel(int *launcher_end, int *agent_end)
+{
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+    fail("cannot open a channel to the agent");
+  *launcher_end = ends[0];
+  *agent_end = dup(ends[1]);
+  if (*agent_end < 0 || close(ends[1]) < 0)
+    fail("cannot open a channel to the agent");
+}
+
+/* The agent writes a byte when it leaves on purpose; without it, whatever its status says, it crashed. */
+static bool said_farewell(int channel)
+{
+  char byte;
+  return recv(channel, &byte, sizeof byte, MSG_DONTWAIT) == 1;
+}
+
+static void report_crash(int status)
+{
+  if (WIFSIGNALED(status))
+    dprintf(STDERR_FILENO, "guest-agent: the agent was killed by signal %d (%s); ending what it left running\n",
+            WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+int main(int argc, char **argv)
+{
+  struct bundle bundle;
+  int channel, agent_channel;
+  ensure_standard_streams();
+  close_inherited_descriptors();
+  find_bundle(&bundle);
+  int environment = move_environment(environ);
+  open_channel(&channel, &agent_channel);
+  char **command = agent_command(&bundle, argc, argv);
+  char **clean = agent_environment(&bundle, environment, agent_channel);
+
+  block_signals(ALL_SIGNALS);
+  /* Were it ignored, as a parent can leave it, the kernel would reap the agent and its status would be lost. */
+  restore_default(SIGCHLD);
+  if (getpid() != 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  pid_t agent = start_agent(command, clean);
+  close(environment);
+  close(agent_channel);
+
+  int status = supervise(agent, channel);
+  if (!said_farewell(channel)) {
+    report_crash(status);
+    end_remains();
+  }
+  leave_like(status);
+}

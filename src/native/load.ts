@@ -1,0 +1,52 @@
+import { constants } from "node:os";
+import { join } from "node:path";
+
+import { type Addon, ADDON_EXPORTS } from "./addon.ts";
+
+/** Name of the addon's file. */
+export const ADDON_FILE = "agent.node";
+
+/** Where `npm run build:native` puts the addon, given the project's root folder. */
+export function builtAddonFolder(projectRoot: string): string {
+  return join(projectRoot, "dist", "native", `linux-${process.arch}`);
+}
+
+/** The addon could not be loaded: says from where, why, and what to do. */
+export class AddonError extends Error {
+  override readonly name = "AddonError";
+}
+
+function open(file: string): Record<string, unknown> {
+  const module: { exports: Record<string, unknown> } = { exports: {} };
+  process.dlopen(module, file, constants.dlopen.RTLD_NOW);
+  return module.exports;
+}
+
+function isAddon(exports: object): exports is Addon {
+  return ADDON_EXPORTS.every((name) => name in exports);
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * Loads the addon from the first of the folders that has one that works. By process.dlopen, as the `require` of a single
+ * executable cannot. Throws AddonError.
+ */
+export function loadAddon(folders: readonly string[]): Addon {
+  const failures: string[] = [];
+  for (const folder of folders) {
+    const file = join(folder, ADDON_FILE);
+    try {
+      const exports = open(file);
+      if (isAddon(exports)) return exports;
+      failures.push(`${file}: built from other sources`);
+    } catch (error) {
+      failures.push(reasonOf(error));
+    }
+  }
+  throw new AddonError(
+    `the native addon cannot be loaded; build it with: npm run build:native (${failures.join("; ")})`,
+  );
+}
