@@ -33,6 +33,7 @@ export class Router {
   readonly #messageLimitBytes: number;
   readonly #responseHeaders: OutgoingHttpHeaders;
   readonly #handlers = new Map<string, RawHandler>();
+  readonly #calls = new Set<Call>();
 
   constructor(options: RouterOptions) {
     this.#clock = options.clock;
@@ -99,6 +100,14 @@ export class Router {
     void this.#serve(call, interceptor);
   }
 
+  /** Tells every handler that its call is over, and answers each call with the error. */
+  abortCalls(error: AgentError): void {
+    for (const call of this.#calls) {
+      call.abort(error);
+      call.finish(error);
+    }
+  }
+
   #register(method: DescMethod, handler: RawHandler): void {
     const path = `/${method.parent.typeName}/${method.name}`;
     if (this.#handlers.has(path)) throw new Error(`${path} has a handler already`);
@@ -106,6 +115,7 @@ export class Router {
   }
 
   async #serve(call: Call, interceptor: Interceptor): Promise<void> {
+    this.#calls.add(call);
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
@@ -119,6 +129,8 @@ export class Router {
       call.finish();
     } catch (error) {
       call.finish(this.#toAgentError(error, call));
+    } finally {
+      this.#calls.delete(call);
     }
   }
 

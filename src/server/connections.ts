@@ -1,0 +1,91 @@
+import type { Socket } from "node:net";
+import type { RefusalLog } from "./refusals.ts";
+
+/** An accepted connection, from accept(2) to its end. */
+export interface Connection {
+  /** `address:port`, or "unix". */
+  readonly peer: string;
+  /** Closes it at once and logs why. Later refusals do nothing. */
+  refuse(reason: string): void;
+  /** The handshake is over. */
+  established(): void;
+}
+
+/**
+ * The connections of a listener, bounded in number. At the bound a newcomer takes the place of the oldest half-open
+ * handshake, so that whoever can open connections but not complete a handshake cannot keep the node agent out; where
+ * all are established the newcomer is refused.
+ */
+export class Connections {
+  readonly #limit: number;
+  readonly #refusals: RefusalLog;
+  readonly #open = new Set<OpenConnection>();
+
+  constructor(limit: number, refusals: RefusalLog) {
+    this.#limit = limit;
+    this.#refusals = refusals;
+  }
+
+  /** Takes a connection in; undefined when it had to be refused. */
+  admit(socket: Socket): Connection | undefined {
+    const connection = new OpenConnection(socket, this.#refusals);
+    if (this.#open.size >= this.#limit) {
+      const oldest = this.#firstHalfOpen();
+      if (oldest === undefined) {
+        connection.refuse(`connection limit (${this.#limit}) reached`);
+        return undefined;
+      }
+      oldest.refuse("handshake not complete, and its place was needed");
+      this.#open.delete(oldest);
+    }
+    this.#open.add(connection);
+    socket.once("close", () => this.#open.delete(connection));
+    return connection;
+  }
+
+  /** Closes every connection whose handshake is not complete. Returns their number. */
+  dropHalfOpen(reason: string): number {
+    const halfOpen = [...this.#open].filter((connection) => connection.halfOpen);
+    for (const connection of halfOpen) connection.refuse(reason);
+    return halfOpen.length;
+  }
+
+  #firstHalfOpen(): OpenConnection | undefined {
+    for (const connection of this.#open) if (connection.halfOpen) return connection;
+    return undefined;
+  }
+}
+
+class OpenConnection implements Connection {
+  readonly peer: string;
+  readonly #socket: Socket;
+  readonly #refusals: RefusalLog;
+  #refused = false;
+  halfOpen = true;
+
+  constructor(socket: Socket, refusals: RefusalLog) {
+    this.#socket = socket;
+    this.#refusals = refusals;
+    this.peer = peerAddress(socket);
+    // An error is followed by "close"; why a connection broke is reported where it is known.
+    socket.on("error", () => {});
+  }
+
+  refuse(reason: string): void {
+    if (this.#refused) return;
+    this.#refused = true;
+    this.#refusals.refused(this.peer, reason);
+    this.#socket.destroy();
+  }
+
+  established(): void {
+    this.halfOpen = false;
+  }
+}
+
+function peerAddress(socket: Socket): string {
+  const { remoteAddress, remotePort } = socket;
+  if (remoteAddress === undefined || remotePort === undefined) return "unix";
+  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
+  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
+}

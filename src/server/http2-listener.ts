@@ -1,0 +1,133 @@
+import type { Http2SecureServer, Http2Server, ServerHttp2Session, ServerOptions } from "node:http2";
+import type { Server, Socket } from "node:net";
+import { createServer } from "node:net";
+import type { TLSSocket } from "node:tls";
+import type { Clock, Log } from "../domain/index.ts";
+import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
+import { type Connection, Connections } from "./connections.ts";
+import type { ServerLimits } from "./limits.ts";
+import { errnoOf } from "./listening.ts";
+import { peerCertificate } from "./peer.ts";
+import { RefusalLog } from "./refusals.ts";
+import { Sessions } from "./sessions.ts";
+
+/** Size of a request's headers. The token is the largest of them, at most 4 KiB. */
+const HEADER_LIMIT_BYTES = 16 * 1024;
+const HEADER_LIMIT_FIELDS = 64;
+/** Malformed frames that a session survives. */
+const INVALID_FRAME_LIMIT = 100;
+/** Data queued in a session above which it takes no new calls. Every call's own queue is bounded far below. */
+const SESSION_MEMORY_LIMIT_MB = 128;
+
+/**
+ * Says why a client whose certificate is of the right authority is refused all the same; undefined: it is not.
+ * `now` in milliseconds since 1970.
+ */
+export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
+
+/** What a listener needs beside its HTTP/2 server. */
+export interface ListenerOptions {
+  /** For the log: "tcp" or "unix". */
+  readonly name: string;
+  readonly router: Router;
+  readonly interceptor: Interceptor;
+  readonly verifyPeer: VerifyPeer | undefined;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly limits: ServerLimits;
+}
+
+/** Options of every HTTP/2 server of the management side. nghttp2's own limits on PING, SETTINGS and reset floods stay. */
+export function http2Options(limits: ServerLimits): ServerOptions {
+  return {
+    settings: {
+      initialWindowSize: limits.streamWindowBytes,
+      maxConcurrentStreams: limits.streamsPerConnection,
+      maxHeaderListSize: HEADER_LIMIT_BYTES,
+    },
+    maxHeaderListPairs: HEADER_LIMIT_FIELDS,
+    maxSessionInvalidFrames: INVALID_FRAME_LIMIT,
+    maxSessionMemory: SESSION_MEMORY_LIMIT_MB,
+  };
+}
+
+/** Accepts connections, bounds and watches them, and hands their calls to the router. */
+export class Http2Listener {
+  /** Listens wherever the owner says. */
+  readonly acceptor: Server;
+  readonly sessions: Sessions;
+  readonly #http2: Http2Server | Http2SecureServer;
+  readonly #options: ListenerOptions;
+  readonly #connections: Connections;
+  /** By the accepted socket, whose handle the TLS socket uses. */
+  readonly #bySocket = new WeakMap<object, Connection>();
+
+  constructor(http2: Http2Server | Http2SecureServer, options: ListenerOptions) {
+    const { log, clock, limits, name } = options;
+    this.#http2 = http2;
+    this.#options = options;
+    this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
+    this.sessions = new Sessions(log, clock, limits);
+    this.acceptor = createServer({ noDelay: true }, (socket) => this.#accept(socket));
+    // A failed accept(2) (no descriptor left) is not the end of the listener.
+    this.acceptor.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
+    http2.on("session", (session) => this.#openSession(session));
+    http2.on("stream", (stream, headers) => {
+      const session = this.sessions.of(stream.session as ServerHttp2Session | undefined);
+      if (session === undefined) stream.destroy();
+      else options.router.handle(stream, headers, session, options.interceptor);
+    });
+    http2.on("sessionError", (error: Error, session: ServerHttp2Session) => {
+      this.#connectionOf(session.socket as Socket)?.refuse(`protocol error: ${errnoOf(error) ?? error.message}`);
+    });
+    http2.on("unknownProtocol", (socket) => this.#connectionOf(socket)?.refuse("does not speak HTTP/2 (ALPN)"));
+    http2.on("tlsClientError", (error: Error, socket: TLSSocket) => {
+      const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
+      this.#connectionOf(socket)?.refuse(`TLS handshake failed: ${String(reason)}`);
+    });
+  }
+
+  /** Ends half-open handshakes and every session but one. Returns how many sessions were ended. */
+  dropOthers(keep: Session | undefined): number {
+    this.#connections.dropHalfOpen("half-open while the connections were renewed");
+    return this.sessions.dropOthers(keep);
+  }
+
+  /** Accepts no more connections. */
+  stopAccepting(): void {
+    this.acceptor.close();
+    this.#connections.dropHalfOpen("the agent is shutting down");
+  }
+
+  #accept(socket: Socket): void {
+    const connection = this.#connections.admit(socket);
+    if (connection === undefined) return;
+    this.#bySocket.set(socket, connection);
+    this.#http2.emit("connection", socket);
+  }
+
+  #openSession(http2: ServerHttp2Session): void {
+    const connection = this.#connectionOf(http2.socket as Socket);
+    if (connection === undefined) {
+      http2.destroy();
+      return;
+    }
+    connection.established();
+    const certificate = peerCertificate(http2.socket);
+    const { verifyPeer, clock } = this.#options;
+    const problem =
+      certificate === undefined ? undefined : verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n));
+    if (problem !== undefined) {
+      connection.refuse(problem);
+      return;
+    }
+    this.sessions.add(http2, { address: connection.peer, certificate }, connection);
+  }
+
+  /** Node has no public way from a TLS socket, which may have lost its addresses, to the socket below it. */
+  #connectionOf(socket: Socket & { readonly _parent?: object }): Connection | undefined {
+    return (
+      this.#bySocket.get(socket) ?? (socket._parent === undefined ? undefined : this.#bySocket.get(socket._parent))
+    );
+  }
+}

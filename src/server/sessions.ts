@@ -1,0 +1,111 @@
+import { constants, type ServerHttp2Session } from "node:http2";
+import type { Clock, Log } from "../domain/index.ts";
+import type { PeerInfo, Session } from "../rpc/index.ts";
+import type { Connection } from "./connections.ts";
+import { keepAlive } from "./keepalive.ts";
+import type { ServerLimits } from "./limits.ts";
+
+/** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
+const LAST_STREAM_ID = 2 ** 31 - 1;
+/** How long to wait for what was on its way when the end was announced. */
+const GOAWAY_PAUSE_MS = 1_000;
+
+interface OpenSession {
+  readonly info: Session;
+  readonly http2: ServerHttp2Session;
+}
+
+/** The HTTP/2 sessions of a listener: watched, listed, ended. */
+export class Sessions {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #limits: ServerLimits;
+  readonly #open = new Map<ServerHttp2Session, OpenSession>();
+  #opened = 0;
+  #idle: (() => void)[] = [];
+
+  constructor(log: Log, clock: Clock, limits: ServerLimits) {
+    this.#log = log;
+    this.#clock = clock;
+    this.#limits = limits;
+  }
+
+  /** Takes in a session whose handshake is complete. */
+  add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): void {
+    const openedAt = { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() };
+    const info: Session = { id: ++this.#opened, openedAt, peer };
+    this.#open.set(http2, { info, http2 });
+    this.#log.debug("session_opened", { session: info.id, peer: peer.address });
+    http2.once("close", () => {
+      this.#open.delete(http2);
+      this.#log.debug("session_closed", { session: info.id, peer: peer.address });
+      if (this.#open.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
+    });
+    http2.setLocalWindowSize(this.#limits.connectionWindowBytes);
+    this.#awaitFirstRequest(http2, connection);
+    keepAlive(http2, this.#limits.pingIntervalMs, this.#limits.pingTimeoutMs, () => {
+      this.#log.warn("peer_dead", { session: info.id, peer: peer.address });
+      http2.destroy();
+    });
+  }
+
+  /** The session that a stream belongs to. */
+  of(http2: ServerHttp2Session | undefined): Session | undefined {
+    return http2 === undefined ? undefined : this.#open.get(http2)?.info;
+  }
+
+  list(): readonly Session[] {
+    return Array.from(this.#open.values(), (session) => session.info);
+  }
+
+  /** Destroys every session but one. That one finishes its calls and takes no new ones. Returns how many were destroyed. */
+  dropOthers(keep: Session | undefined): number {
+    let dropped = 0;
+    for (const { info, http2 } of this.#open.values()) {
+      if (info === keep) {
+        http2.close();
+        continue;
+      }
+      http2.destroy();
+      dropped++;
+    }
+    return dropped;
+  }
+
+  /** Announces the end to every peer, and closes each session once its calls have ended. Resolves when none is left. */
+  async close(): Promise<void> {
+    if (this.#open.size === 0) return;
+    const idle = new Promise<void>((resolve) => this.#idle.push(resolve));
+    for (const { http2 } of this.#open.values()) announceEnd(http2);
+    await idle;
+  }
+
+  /** Ends every session at once. */
+  destroy(): void {
+    for (const { http2 } of this.#open.values()) http2.destroy();
+  }
+
+  #awaitFirstRequest(http2: ServerHttp2Session, connection: Connection): void {
+    const { handshakeTimeoutMs } = this.#limits;
+    const overdue = setTimeout(
+      () => connection.refuse(`no request within ${handshakeTimeoutMs} ms of the handshake`),
+      handshakeTimeoutMs,
+    );
+    overdue.unref();
+    http2.once("stream", () => clearTimeout(overdue));
+    http2.once("close", () => clearTimeout(overdue));
+  }
+}
+
+/** Calls that were on their way are still answered (with UNAVAILABLE); the PING's answer says that none is left. */
+function announceEnd(http2: ServerHttp2Session): void {
+  if (http2.closed || http2.destroyed) return;
+  http2.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID);
+  const close = (): void => {
+    clearTimeout(overdue);
+    http2.close();
+  };
+  const overdue = setTimeout(close, GOAWAY_PAUSE_MS);
+  http2.once("close", () => clearTimeout(overdue));
+  http2.ping(close);
+}

@@ -1,0 +1,25 @@
+import { AgentError } from "../domain/index.ts";
+import type { Interceptor } from "../rpc/index.ts";
+
+/** Metadata key of the instance token (contract, "Authentication"). */
+export const TOKEN_METADATA_KEY = "svc-instance-token";
+
+/**
+ * Lets calls with the instance token pass. A missing, empty, repeated and wrong one get the same answer after the same
+ * work: `matchesToken` must compare in constant time, and compares for a missing one too.
+ */
+export function tokenAuthenticator(matchesToken: (candidate: string | undefined) => boolean): Interceptor {
+  return (metadata) => {
+    // Node joins repeated fields with ", ", and no token holds a space.
+    const value = metadata[TOKEN_METADATA_KEY];
+    return matchesToken(typeof value === "string" ? value : undefined) ? undefined : unauthenticated();
+  };
+}
+
+function unauthenticated(): AgentError {
+  return new AgentError(
+    "UNAUTHENTICATED",
+    "UNAUTHENTICATED",
+    `the instance token is missing or wrong; send it in the metadata key ${TOKEN_METADATA_KEY}`,
+  );
+}

@@ -1,0 +1,80 @@
+import { chmod, lstat, mkdir, unlink } from "node:fs/promises";
+import { connect, type Server } from "node:net";
+import { dirname } from "node:path";
+import { AgentError } from "../domain/index.ts";
+import { errnoOf, listening } from "./listening.ts";
+
+/** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
+const PATH_LIMIT_BYTES = 107;
+/** How long a socket's owner may take to accept before it counts as alive. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/**
+ * Listens on a unix socket. Missing folders are created; a socket that nobody listens on any more is replaced; a live
+ * one, and anything that is no socket, is left alone and refused with an AgentError.
+ */
+export async function listenUnix(server: Server, path: string, mode: number): Promise<void> {
+  const sizeBytes = Buffer.byteLength(path);
+  if (sizeBytes > PATH_LIMIT_BYTES) {
+    throw new AgentError(
+      "INVALID_ARGUMENT",
+      "INVALID_FIELD",
+      `the socket path ${path} has ${sizeBytes} bytes; at most ${PATH_LIMIT_BYTES} fit`,
+      { path },
+    );
+  }
+  try {
+    await mkdir(dirname(path), { recursive: true });
+    await removeStale(path);
+    await listening(server, { path });
+    await chmod(path, mode);
+  } catch (error) {
+    if (error instanceof AgentError) throw error;
+    throw socketError(path, error);
+  }
+}
+
+async function removeStale(path: string): Promise<void> {
+  const existing = await lstat(path).catch((error: unknown) => {
+    if (errnoOf(error) === "ENOENT") return undefined;
+    throw error;
+  });
+  if (existing === undefined) return;
+  if (!existing.isSocket()) throw taken(path, "is there already and is no socket");
+  if (await isAlive(path)) throw taken(path, "is in use: another process listens on it");
+  await unlink(path);
+}
+
+/** A full queue (EAGAIN) has an owner as well; only a refusal means that there is none. */
+function isAlive(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    const settle = (alive: boolean): void => {
+      probe.destroy();
+      resolve(alive);
+    };
+    probe.setTimeout(PROBE_TIMEOUT_MS, () => settle(true));
+    probe.once("connect", () => settle(true));
+    probe.once("error", (error) => settle(!["ECONNREFUSED", "ENOENT"].includes(errnoOf(error) ?? "")));
+  });
+}
+
+function taken(path: string, problem: string): AgentError {
+  return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", `the socket path ${path} ${problem}`, { path });
+}
+
+function socketError(path: string, cause: unknown): AgentError {
+  const errno = errnoOf(cause) ?? "unknown error";
+  const metadata = { path, errno };
+  if (errno === "EADDRINUSE") return taken(path, "is in use");
+  if (errno === "EACCES" || errno === "EPERM" || errno === "EROFS") {
+    return new AgentError(
+      "PERMISSION_DENIED",
+      "PATH_PERMISSION_DENIED",
+      `the socket ${path} cannot be created: ${errno}`,
+      metadata,
+      cause,
+    );
+  }
+  return new AgentError("INTERNAL", "INTERNAL", `cannot listen on the socket ${path}: ${errno}`, metadata, cause);
+}
