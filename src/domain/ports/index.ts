@@ -11,4 +11,5 @@ export {
   type SpawnStep,
   type StdioPlan,
 } from "./processes.ts";
+export type { Signals } from "./signals.ts";
 export type { ByteReceiver, ByteSink, ByteSource } from "./streams.ts";

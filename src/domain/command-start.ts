@@ -1,0 +1,103 @@
+import { commandCandidates } from "./command-lookup.ts";
+import { type Environment, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
+import { startFailure } from "./start-failure.ts";
+import { type ResolvedUser, resolveUser } from "./users.ts";
+
+/** A command of the session: what to run, where, and as whom. */
+export interface Command {
+  readonly args: readonly string[];
+  readonly env: ReadonlyMap<string, string>;
+  /** Absolute, or empty: the workload's, else the user's home, else "/". */
+  readonly cwd: string;
+  /** Empty: the workload's. */
+  readonly user: string;
+  /** TERM, where the environment does not set it; undefined without a terminal. */
+  readonly term: string | undefined;
+}
+
+/** What a command that names no user or directory gets. */
+export interface CommandDefaults {
+  readonly user: string;
+  readonly cwd: string;
+}
+
+/** What a CommandStarter needs. */
+export interface CommandStarterParts {
+  readonly processes: Processes;
+  readonly accounts: Accounts;
+  readonly environment: SessionEnvironment;
+  readonly defaults: CommandDefaults;
+  /** The agent's own user id. */
+  readonly ownUid: number;
+}
+
+const ROOT_FOLDER = "/";
+
+/** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
+export class CommandStarter {
+  readonly #parts: CommandStarterParts;
+
+  constructor(parts: CommandStarterParts) {
+    this.#parts = parts;
+  }
+
+  /** Starts a command with the environment of an exec'd one. Throws AgentError when it cannot be started. */
+  startCommand(command: Command, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {
+    return this.#start(command, this.#parts.environment.forCommand(command.env), stdio, abort);
+  }
+
+  /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
+  startWorkload(args: readonly string[]): Promise<ChildProcess> {
+    const command: Command = { args, env: new Map(), cwd: "", user: "", term: undefined };
+    return this.#start(command, this.#parts.environment.forWorkload(), { kind: "inherit" });
+  }
+
+  async #start(command: Command, base: Environment, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {
+    const { processes, defaults } = this.#parts;
+    const userName = command.user === "" ? defaults.user : command.user;
+    const user = await this.#resolve(userName);
+    const env = withDefaults(base, defaultVariables(user, command, stdio));
+    const name = command.args[0] ?? "";
+    const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
+    const spawnIn = (cwd: string): Promise<ChildProcess> =>
+      processes.spawn(
+        {
+          candidates: commandCandidates(name, env),
+          args: command.args.map((argument) => Buffer.from(argument)),
+          env,
+          cwd: Buffer.from(cwd),
+          // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
+          identity: userName === "" ? undefined : user.identity,
+          stdio,
+        },
+        abort,
+      );
+    const cwd = chosenCwd === "" ? user.home : chosenCwd;
+    try {
+      return await spawnIn(cwd);
+    } catch (error) {
+      if (!(error instanceof SpawnError)) throw error;
+      // A home that nobody asked for and that is not there must not stop the command.
+      if (error.step !== "chdir" || chosenCwd !== "") throw startFailure(error, name, cwd);
+    }
+    return spawnIn(ROOT_FOLDER).catch((error: unknown) => {
+      throw error instanceof SpawnError ? startFailure(error, name, ROOT_FOLDER) : error;
+    });
+  }
+
+  async #resolve(user: string): Promise<ResolvedUser> {
+    const { accounts, ownUid } = this.#parts;
+    const [passwd, group] = await Promise.all([accounts.passwd(), accounts.group()]);
+    return resolveUser(user === "" ? String(ownUid) : user, passwd, group);
+  }
+}
+
+/** What the passwd entry and the terminal add where nothing else sets it; nothing else is invented. */
+function defaultVariables(user: ResolvedUser, command: Command, stdio: StdioPlan): ReadonlyMap<string, string> {
+  const variables = new Map([["HOME", user.home]]);
+  if (user.name !== undefined) variables.set("USER", user.name).set("LOGNAME", user.name);
+  if (user.shell !== undefined && user.shell !== "") variables.set("SHELL", user.shell);
+  if (stdio.kind === "terminal" && command.term !== undefined) variables.set("TERM", command.term);
+  return variables;
+}

@@ -1,0 +1,91 @@
+/** Environment of a process: whole entries (`NAME=value`) as bytes, in order. Entries need not be UTF-8 or well-formed. */
+export type Environment = readonly Uint8Array[];
+
+/** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
+export const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
+
+const EQUALS = 0x3d;
+
+/** One character per byte: only to compare names, whatever their encoding. */
+function nameOf(entry: Uint8Array): string {
+  const end = entry.indexOf(EQUALS);
+  return Buffer.from(entry.buffer, entry.byteOffset, end < 0 ? entry.length : end).toString("latin1");
+}
+
+function comparable(name: string): string {
+  return Buffer.from(name).toString("latin1");
+}
+
+function without(environment: Environment, names: Iterable<string>): Uint8Array[] {
+  const dropped = new Set(Array.from(names, comparable));
+  return environment.filter((entry) => !dropped.has(nameOf(entry)));
+}
+
+function entry(name: string, value: string): Uint8Array {
+  return Buffer.from(`${name}=${value}`);
+}
+
+/** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
+export function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
+  if (variables.size === 0) return environment;
+  const result = without(environment, variables.keys());
+  for (const [name, value] of variables) result.push(entry(name, value));
+  return result;
+}
+
+/** `environment` with those of `variables` that it does not set yet. */
+export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
+  const present = new Set(environment.map(nameOf));
+  const missing = [...variables].filter(([name]) => !present.has(comparable(name)));
+  return missing.length === 0 ? environment : [...environment, ...missing.map(([name, value]) => entry(name, value))];
+}
+
+/** Value of the first entry of that name, as getenv(3) finds it. */
+export function lookup(environment: Environment, name: string): Uint8Array | undefined {
+  const wanted = comparable(name);
+  const found = environment.find((candidate) => candidate.includes(EQUALS) && nameOf(candidate) === wanted);
+  return found?.subarray(found.indexOf(EQUALS) + 1);
+}
+
+/** What every child's environment is made from. */
+export interface EnvironmentSources {
+  /** The environment that the agent was started with, byte for byte. */
+  readonly inherited: Environment;
+  /** Names of the bootstrap channel. */
+  readonly bootstrapNames: readonly string[];
+  /** `Process.env`. */
+  readonly processEnv: ReadonlyMap<string, string>;
+  /** Value of SVC_WORKLOAD_SOCKET for the workload; undefined where there is no such socket. */
+  readonly workloadSocket: string | undefined;
+}
+
+/** The environments of the sandbox's processes, by the contract's three layers. Computed once, at the start. */
+export class SessionEnvironment {
+  readonly #session: Environment;
+  readonly #workload: Environment;
+
+  constructor(sources: EnvironmentSources) {
+    const scrubbed = without(sources.inherited, sources.bootstrapNames);
+    // The socket's variable is not part of Process.env, so a spec that names it must not hand it to exec'd commands.
+    const processEnv = new Map(sources.processEnv);
+    processEnv.delete(WORKLOAD_SOCKET_VARIABLE);
+    this.#session = overlay(scrubbed, processEnv);
+    this.#workload =
+      sources.workloadSocket === undefined
+        ? this.#session
+        : overlay(this.#session, new Map([[WORKLOAD_SOCKET_VARIABLE, sources.workloadSocket]]));
+  }
+
+  /** Inherited - bootstrap + Process.env + SVC_WORKLOAD_SOCKET. */
+  forWorkload(): Environment {
+    return this.#workload;
+  }
+
+  /**
+   * Inherited - bootstrap + Process.env + `requested`. The last layer is delivered unchanged, even for the name of a
+   * bootstrap variable: the scrub removes inherited defaults, it does not override an explicit grant.
+   */
+  forCommand(requested: ReadonlyMap<string, string>): Environment {
+    return overlay(this.#session, requested);
+  }
+}

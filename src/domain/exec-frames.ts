@@ -1,0 +1,97 @@
+import { AgentError, invalidField } from "./errors.ts";
+
+/** What to run in a terminal. */
+export interface TerminalRequest {
+  readonly cols: number;
+  readonly rows: number;
+  /** Value of TERM unless the environment sets it. */
+  readonly term: string;
+}
+
+/** What to run and how (message ExecStart). */
+export interface ExecRequest {
+  readonly args: readonly string[];
+  readonly env: ReadonlyMap<string, string>;
+  /** Empty: Process.cwd, else the user's home, else "/". */
+  readonly cwd: string;
+  /** Empty: Process.user. */
+  readonly user: string;
+  readonly terminal: TerminalRequest | undefined;
+  /** Connect standard input to the client; a terminal always does. */
+  readonly stdin: boolean;
+  /** 0: no limit. */
+  readonly timeoutMs: number;
+}
+
+/** A frame from the client after the first. */
+export type ExecInput =
+  | { readonly kind: "stdin"; readonly bytes: Uint8Array }
+  | { readonly kind: "stdin_close" }
+  | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
+  | { readonly kind: "signal"; readonly number: number };
+
+const SIGNAL_MAX = 64;
+const TERMINAL_SIZE_MAX = 65_535;
+const NUL = "\0";
+
+function frameOrder(message: string): AgentError {
+  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
+}
+
+/** Refuses a start frame that no command could be run from. */
+export function checkExecRequest(request: ExecRequest): void {
+  if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
+  if (request.args.some((argument) => argument.includes(NUL))) throw invalidField("start.args", "holds a NUL byte");
+  for (const [name, value] of request.env) {
+    if (name === "" || name.includes("=") || name.includes(NUL)) {
+      throw invalidField("start.env", "has a name that is empty or holds '=' or a NUL byte");
+    }
+    if (value.includes(NUL)) throw invalidField(`start.env[${name}]`, "holds a NUL byte");
+  }
+  if (request.cwd !== "" && !request.cwd.startsWith("/")) throw invalidField("start.cwd", "is not an absolute path");
+  if (request.cwd.includes(NUL)) throw invalidField("start.cwd", "holds a NUL byte");
+  if (request.terminal !== undefined) {
+    checkTerminalSize("start.terminal", request.terminal.cols, request.terminal.rows, 0);
+    if (request.terminal.term.includes(NUL)) throw invalidField("start.terminal.term", "holds a NUL byte");
+  }
+}
+
+function checkTerminalSize(field: string, cols: number, rows: number, least: number): void {
+  if (cols < least || rows < least || cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX) {
+    throw invalidField(field, `is ${cols}x${rows}: cols and rows must be ${least} to ${TERMINAL_SIZE_MAX}`);
+  }
+}
+
+/** Holds the order and the bounds of the frames that follow a start frame. */
+export class ExecInputOrder {
+  readonly #request: ExecRequest;
+  #stdinClosed = false;
+
+  constructor(request: ExecRequest) {
+    this.#request = request;
+  }
+
+  /** Throws INVALID_ARGUMENT when the frame may not come now or could not be carried out. */
+  check(frame: ExecInput): void {
+    switch (frame.kind) {
+      case "stdin":
+        if (this.#stdinClosed) throw frameOrder("stdin frame after stdin_close");
+        if (!this.#request.stdin && this.#request.terminal === undefined) {
+          throw frameOrder("stdin frame, but start.stdin was false");
+        }
+        return;
+      case "stdin_close":
+        if (this.#stdinClosed) throw frameOrder("second stdin_close frame");
+        this.#stdinClosed = true;
+        return;
+      case "resize":
+        if (this.#request.terminal === undefined) throw frameOrder("resize frame, but start.terminal was absent");
+        checkTerminalSize("resize", frame.cols, frame.rows, 1);
+        return;
+      case "signal":
+        if (frame.number < 1 || frame.number > SIGNAL_MAX) {
+          throw invalidField("signal.number", `is ${frame.number}: it must be 1 to ${SIGNAL_MAX}`);
+        }
+    }
+  }
+}

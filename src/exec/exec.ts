@@ -1,0 +1,112 @@
+import {
+  type ActivityClock,
+  AgentError,
+  checkExecRequest,
+  type Clock,
+  type CommandStarter,
+  EXEC_LIMIT,
+  type ExecInput,
+  type ExecRequest,
+  type StdioPlan,
+} from "../domain/index.ts";
+import type { ExecOutput } from "./output.ts";
+import { ExecSession } from "./session.ts";
+
+const DEFAULT_COLS = 80;
+const DEFAULT_ROWS = 24;
+
+/** What the exec capability needs. */
+export interface ExecParts {
+  readonly starter: CommandStarter;
+  readonly activity: ActivityClock;
+  readonly clock: Clock;
+}
+
+/** Runs commands in the workload's session. */
+export class Exec {
+  readonly #parts: ExecParts;
+  readonly #sessions = new Set<ExecSession>();
+  readonly #running = new Set<Promise<void>>();
+  #closed: AgentError | undefined;
+
+  constructor(parts: ExecParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs one command to its end. Resolves after the exit has been handed to `output`.
+   *
+   * @param input the client's frames after the first; iterated until the command ends
+   * @param signal aborted when the client is gone; the command is then ended too
+   * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
+   */
+  async run(
+    request: ExecRequest,
+    input: AsyncIterable<ExecInput>,
+    output: ExecOutput,
+    signal: AbortSignal,
+  ): Promise<void> {
+    checkExecRequest(request);
+    if (this.#closed !== undefined) throw this.#closed;
+    if (this.#running.size >= EXEC_LIMIT) {
+      throw new AgentError(
+        "RESOURCE_EXHAUSTED",
+        "TOO_MANY_EXECS",
+        `${EXEC_LIMIT} execs run already; wait for one to end or cancel one`,
+        { limit: String(EXEC_LIMIT) },
+      );
+    }
+    const run = this.#run(request, input, output, signal);
+    this.#running.add(run);
+    try {
+      await run;
+    } finally {
+      this.#running.delete(run);
+    }
+  }
+
+  /** Refuses new execs from now on. */
+  close(reason: AgentError): void {
+    this.#closed ??= reason;
+  }
+
+  /** Ends every exec with its whole tree; resolves when all of them have reported their exits. */
+  async terminateAll(): Promise<void> {
+    for (const session of this.#sessions) session.terminate();
+    await Promise.allSettled(this.#running);
+  }
+
+  async #run(
+    request: ExecRequest,
+    input: AsyncIterable<ExecInput>,
+    output: ExecOutput,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { starter, activity, clock } = this.#parts;
+    activity.touch();
+    const command = { ...request, term: request.terminal?.term };
+    const child = await starter.startCommand(command, stdioOf(request), signal);
+    // With a terminal, only what is typed counts: a forgotten shell must not keep the sandbox awake.
+    const detach = request.terminal === undefined ? activity.attach() : undefined;
+    const session = new ExecSession({ request, child, input, output, activity, clock, signal });
+    this.#sessions.add(session);
+    if (this.#closed !== undefined) session.terminate();
+    try {
+      await session.run();
+    } finally {
+      this.#sessions.delete(session);
+      detach?.();
+      activity.touch();
+    }
+  }
+}
+
+function stdioOf(request: ExecRequest): StdioPlan {
+  if (request.terminal === undefined) return { kind: "pipes", stdin: request.stdin };
+  const { cols, rows } = request.terminal;
+  return {
+    kind: "terminal",
+    cols: cols === 0 ? DEFAULT_COLS : cols,
+    rows: rows === 0 ? DEFAULT_ROWS : rows,
+  };
+}

@@ -1,0 +1,38 @@
+import type { ActivityClock, ChildProcess, ExecInput } from "../domain/index.ts";
+
+/** Bytes of input that may wait for the command before its frames are no longer read. */
+const STDIN_QUEUE_BYTES = 256 * 1024;
+
+/**
+ * Carries the client's frames to the command until the client's side ends. Input that the command does not read holds
+ * the client back; up to a bound, later frames (signals, sizes) still pass it.
+ */
+export async function pumpInput(
+  child: ChildProcess,
+  frames: AsyncIterable<ExecInput>,
+  activity: ActivityClock,
+): Promise<void> {
+  let queuedBytes = 0;
+  for await (const frame of frames) {
+    activity.touch();
+    switch (frame.kind) {
+      case "stdin": {
+        queuedBytes += frame.bytes.length;
+        const written = child.stdin?.write(frame.bytes).then(() => {
+          queuedBytes -= frame.bytes.length;
+        });
+        if (queuedBytes > STDIN_QUEUE_BYTES) await written;
+        break;
+      }
+      case "stdin_close":
+        child.stdin?.end();
+        break;
+      case "resize":
+        child.resize(frame.cols, frame.rows);
+        break;
+      case "signal":
+        child.signalGroup(frame.number);
+    }
+  }
+  child.stdin?.end();
+}

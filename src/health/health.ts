@@ -1,0 +1,48 @@
+import type { ActivityClock, Clock, IdleDeclarations } from "../domain/index.ts";
+
+/** Readiness of the workload. */
+export interface Readiness {
+  /** Verdict of the last ready_cmd; without one: the workload runs, or there is none to run. */
+  readonly ready: boolean;
+  /** Exit code of the last ready_cmd; 0 without one, -1 before the first verdict. */
+  readonly exitCode: number;
+}
+
+/** What Health reports (message HealthResponse). Times are nanoseconds since 1970. */
+export interface HealthReport {
+  readonly ready: boolean;
+  readonly readyCommandExit: number;
+  readonly lastUserActivityNs: bigint;
+  readonly guestTimeNs: bigint;
+  /** Undefined when there has been no declaration. */
+  readonly idleDeclaredNs: bigint | undefined;
+}
+
+/** What the health capability needs. */
+export interface HealthParts {
+  readonly readiness: () => Readiness;
+  readonly activity: ActivityClock;
+  readonly idle: IdleDeclarations;
+  readonly clock: Clock;
+}
+
+/** Reports the state of the agent and the workload. Never counts as user activity. */
+export class Health {
+  readonly #parts: HealthParts;
+
+  constructor(parts: HealthParts) {
+    this.#parts = parts;
+  }
+
+  report(): HealthReport {
+    const { readiness, activity, idle, clock } = this.#parts;
+    const { ready, exitCode } = readiness();
+    return {
+      ready,
+      readyCommandExit: exitCode,
+      lastUserActivityNs: activity.lastNs(),
+      guestTimeNs: clock.wallNs(),
+      idleDeclaredNs: idle.lastNs(),
+    };
+  }
+}

@@ -1,0 +1,1 @@
+export { Health, type HealthParts, type HealthReport, type Readiness } from "./health.ts";

@@ -1,0 +1,1 @@
+export { startFailureStatus, Workload, type WorkloadParts } from "./workload.ts";
