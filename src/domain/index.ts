@@ -1,4 +1,5 @@
 export { ActivityClock, IdleDeclarations } from "./activity.ts";
+export { commandCandidates } from "./command-lookup.ts";
 export { type Command, type CommandDefaults, CommandStarter, type CommandStarterParts } from "./command-start.ts";
 export {
   type Environment,
@@ -6,10 +7,17 @@ export {
   SessionEnvironment,
   WORKLOAD_SOCKET_VARIABLE,
 } from "./environment.ts";
-export { checkExecRequest, type ExecInput, ExecInputOrder, type ExecRequest, type TerminalRequest } from "./exec-frames.ts";
+export {
+  checkExecRequest,
+  type ExecInput,
+  ExecInputOrder,
+  type ExecRequest,
+  type TerminalRequest,
+} from "./exec-frames.ts";
 export { exitCode } from "./exit-status.ts";
 export { AgentError, type ErrorMetadata, invalidField, type Reason, type StatusName } from "./errors.ts";
 export * from "./limits.ts";
 export * from "./ports/index.ts";
+export { startFailure } from "./start-failure.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
 export { type ResolvedUser, resolveUser, userSyntaxProblem } from "./users.ts";

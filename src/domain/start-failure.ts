@@ -54,15 +54,24 @@ const EXECVE: Readonly<Record<string, Failure>> = {
   E2BIG: {
     status: "RESOURCE_EXHAUSTED",
     reason: "EXEC_ARGS_TOO_LONG",
-    problem: "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
+    problem:
+      "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
   },
 };
 
 /** chdir(2): what each errno says about the working directory. */
 const CHDIR: Readonly<Record<string, Failure>> = {
   ENOENT: { status: "NOT_FOUND", reason: "EXEC_BAD_CWD", problem: "no such working directory" },
-  ENOTDIR: { status: "FAILED_PRECONDITION", reason: "EXEC_BAD_CWD", problem: "the working directory is not a directory" },
-  EACCES: { status: "PERMISSION_DENIED", reason: "EXEC_BAD_CWD", problem: "its user may not enter the working directory" },
+  ENOTDIR: {
+    status: "FAILED_PRECONDITION",
+    reason: "EXEC_BAD_CWD",
+    problem: "the working directory is not a directory",
+  },
+  EACCES: {
+    status: "PERMISSION_DENIED",
+    reason: "EXEC_BAD_CWD",
+    problem: "its user may not enter the working directory",
+  },
 };
 
 const IDENTITY: Failure = {

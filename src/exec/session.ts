@@ -121,10 +121,7 @@ export class ExecSession {
     return ends.every(Boolean);
   }
 
-  #result(
-    end: ProcessEnd,
-    measured: Pick<ExecResult, "oomKilled" | "outputComplete" | "durationMs">,
-  ): ExecResult {
+  #result(end: ProcessEnd, measured: Pick<ExecResult, "oomKilled" | "outputComplete" | "durationMs">): ExecResult {
     return {
       code: exitCode(end),
       signal: end.kind === "signaled" ? end.signal : 0,

@@ -11,6 +11,19 @@ export interface Connection {
   established(): void;
 }
 
+const CONNECTION = Symbol("connection");
+
+/**
+ * A socket that carries its connection. A property rather than a map's key, because it also shows through the proxy that
+ * HTTP/2 sessions have for a socket. `_parent` is Node's only way from a TLS socket to the accepted one below it.
+ */
+type MarkedSocket = object & { [CONNECTION]?: Connection; readonly _parent?: MarkedSocket };
+
+/** The connection of an accepted socket, of the TLS socket over it, or of an HTTP/2 session's view of either. */
+export function connectionOf(socket: MarkedSocket): Connection | undefined {
+  return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
+}
+
 /**
  * The connections of a listener, bounded in number. At the bound a newcomer takes the place of the oldest half-open
  * handshake, so that whoever can open connections but not complete a handshake cannot keep the node agent out; where
@@ -27,7 +40,7 @@ export class Connections {
   }
 
   /** Takes a connection in; undefined when it had to be refused. */
-  admit(socket: Socket): Connection | undefined {
+  admit(socket: Socket & MarkedSocket): Connection | undefined {
     const connection = new OpenConnection(socket, this.#refusals);
     if (this.#open.size >= this.#limit) {
       const oldest = this.#firstHalfOpen();
@@ -39,6 +52,7 @@ export class Connections {
       this.#open.delete(oldest);
     }
     this.#open.add(connection);
+    socket[CONNECTION] = connection;
     socket.once("close", () => this.#open.delete(connection));
     return connection;
   }

@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Clock, Log } from "../domain/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { type Connection, Connections } from "./connections.ts";
+import { connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
 import { errnoOf } from "./listening.ts";
 import { peerCertificate } from "./peer.ts";
@@ -59,8 +59,6 @@ export class Http2Listener {
   readonly #http2: Http2Server | Http2SecureServer;
   readonly #options: ListenerOptions;
   readonly #connections: Connections;
-  /** By the accepted socket, whose handle the TLS socket uses. */
-  readonly #bySocket = new WeakMap<object, Connection>();
 
   constructor(http2: Http2Server | Http2SecureServer, options: ListenerOptions) {
     const { log, clock, limits, name } = options;
@@ -78,12 +76,12 @@ export class Http2Listener {
       else options.router.handle(stream, headers, session, options.interceptor);
     });
     http2.on("sessionError", (error: Error, session: ServerHttp2Session) => {
-      this.#connectionOf(session.socket as Socket)?.refuse(`protocol error: ${errnoOf(error) ?? error.message}`);
+      connectionOf(session.socket)?.refuse(`protocol error: ${errnoOf(error) ?? error.message}`);
     });
-    http2.on("unknownProtocol", (socket) => this.#connectionOf(socket)?.refuse("does not speak HTTP/2 (ALPN)"));
+    http2.on("unknownProtocol", (socket) => connectionOf(socket)?.refuse("does not speak HTTP/2 (ALPN)"));
     http2.on("tlsClientError", (error: Error, socket: TLSSocket) => {
       const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
-      this.#connectionOf(socket)?.refuse(`TLS handshake failed: ${String(reason)}`);
+      connectionOf(socket)?.refuse(`TLS handshake failed: ${String(reason)}`);
     });
   }
 
@@ -100,14 +98,11 @@ export class Http2Listener {
   }
 
   #accept(socket: Socket): void {
-    const connection = this.#connections.admit(socket);
-    if (connection === undefined) return;
-    this.#bySocket.set(socket, connection);
-    this.#http2.emit("connection", socket);
+    if (this.#connections.admit(socket) !== undefined) this.#http2.emit("connection", socket);
   }
 
   #openSession(http2: ServerHttp2Session): void {
-    const connection = this.#connectionOf(http2.socket as Socket);
+    const connection = connectionOf(http2.socket);
     if (connection === undefined) {
       http2.destroy();
       return;
@@ -122,12 +117,5 @@ export class Http2Listener {
       return;
     }
     this.sessions.add(http2, { address: connection.peer, certificate }, connection);
-  }
-
-  /** Node has no public way from a TLS socket, which may have lost its addresses, to the socket below it. */
-  #connectionOf(socket: Socket & { readonly _parent?: object }): Connection | undefined {
-    return (
-      this.#bySocket.get(socket) ?? (socket._parent === undefined ? undefined : this.#bySocket.get(socket._parent))
-    );
   }
 }
