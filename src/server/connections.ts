@@ -11,7 +11,7 @@ export interface Connection {
   established(): void;
 }
 
-const CONNECTION = Symbol("connection");
+const CONNECTION: unique symbol = Symbol("connection");
 
 /**
  * A socket that carries its connection. A property rather than a map's key, because it also shows through the proxy that
