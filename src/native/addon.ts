@@ -1,5 +1,7 @@
 /** What the native addon offers, as TypeScript sees it. Unless said otherwise a negative result is a negated errno. */
 
+import type { SpawnStep } from "../domain/index.ts";
+
 /** Events of a descriptor, as a mask. */
 export const READABLE = 1;
 export const WRITABLE = 2;
@@ -44,8 +46,8 @@ export interface NativeSpawnOptions {
   readonly groups: Uint32Array;
 }
 
-/** Called once; `errno` 0: the child has become the command. Otherwise nothing of it is left. `step` as in SpawnStep. */
-export type SpawnDone = (pid: number, step: string, errno: number) => void;
+/** Called once; `errno` 0: the child has become the command. Otherwise nothing of it is left.  */
+export type SpawnDone = (pid: number, step: SpawnStep, errno: number) => void;
 
 /** A child that is starting, for abortSpawn. */
 export type SpawnHandle = object;

@@ -1,0 +1,2 @@
+export { NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";
+export { BufferPool } from "./streams/index.ts";

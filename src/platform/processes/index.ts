@@ -1,0 +1,2 @@
+export { openFilesLimitForChildren } from "./open-files-limit.ts";
+export { NativeProcesses } from "./processes.ts";

@@ -1,0 +1,7 @@
+/** A process and everything that descends from it. Valid only while the leader is not reaped: its id names the tree. */
+export interface ProcessTree {
+  /** Sends a signal to every member, once. */
+  signal(signal: number): void;
+  /** SIGKILL for every member, also those that appear meanwhile; resolves when none is left alive. */
+  kill(): Promise<void>;
+}

@@ -1,0 +1,137 @@
+import { closeSync } from "node:fs";
+
+import { SpawnError, type StdioPlan } from "../../domain/index.ts";
+import {
+  type Addon,
+  errnoName,
+  LEADS_GROUP,
+  LEADS_SESSION,
+  LEADS_TERMINAL_SESSION,
+  type NativeSpawnOptions,
+} from "../../native/index.ts";
+import { type BufferPool, FdSink, FdSource } from "../streams/index.ts";
+import { Descriptors, succeeded } from "./descriptors.ts";
+import { openEmptyInput } from "./null-device.ts";
+
+/** The agent's ends of a child's streams. */
+export interface Streams {
+  readonly stdin: FdSink | undefined;
+  readonly stdout: FdSource | undefined;
+  readonly stderr: FdSource | undefined;
+}
+
+/** A child's standard streams, both sides, before it starts. */
+export interface Stdio extends Streams {
+  /** What becomes the child's 0, 1 and 2. */
+  readonly fds: NativeSpawnOptions["stdio"];
+  readonly session: NativeSpawnOptions["session"];
+  /** Closes the child's ends in the agent; without that no stream would ever end. */
+  closeChildEnds(): void;
+}
+
+/** Closes the agent's ends. */
+export function closeStreams(streams: Streams): void {
+  streams.stdin?.close();
+  streams.stdout?.close();
+  streams.stderr?.close();
+}
+
+/** What is being opened: everything goes again if a later part fails. */
+class Opening {
+  readonly childEnds: Descriptors = new Descriptors();
+  readonly #addon: Addon;
+  readonly #pool: BufferPool;
+  readonly #streams: { close(): void }[] = [];
+
+  constructor(addon: Addon, pool: BufferPool) {
+    this.#addon = addon;
+    this.#pool = pool;
+  }
+
+  abandon(): void {
+    this.childEnds.closeAll();
+    for (const stream of this.#streams) stream.close();
+  }
+
+  output(): { readonly theirs: number; readonly source: FdSource } {
+    const [ours, theirs] = succeeded(this.#addon.pipe(true), "prepare");
+    this.childEnds.add(theirs);
+    return { theirs, source: this.#own(ours, () => new FdSource(this.#addon, this.#pool, "pipe", ours)) };
+  }
+
+  input(): { readonly theirs: number; readonly sink: FdSink } {
+    const [ours, theirs] = succeeded(this.#addon.pipe(false), "prepare");
+    this.childEnds.add(theirs);
+    return { theirs, sink: this.#own(ours, () => new FdSink(this.#addon, "pipe", ours)) };
+  }
+
+  emptyInput(): number {
+    return this.childEnds.add(openEmptyInput(this.#addon));
+  }
+
+  terminal(cols: number, rows: number): { readonly slave: number; readonly source: FdSource; readonly sink: FdSink } {
+    const [master, slave] = succeeded(this.#addon.openTerminal(cols, rows), "terminal");
+    this.childEnds.add(slave);
+    const source = this.#own(master, () => new FdSource(this.#addon, this.#pool, "terminal", master));
+    /* The two directions end at different times, so each owns a descriptor. */
+    const copy = this.#addon.duplicate(master);
+    if (copy < 0) throw new SpawnError("terminal", errnoName(copy));
+    return { slave, source, sink: this.#own(copy, () => new FdSink(this.#addon, "terminal", copy)) };
+  }
+
+  /** The stream owns the descriptor once it exists. */
+  #own<T extends { close(): void }>(fd: number, open: () => T): T {
+    try {
+      const stream = open();
+      this.#streams.push(stream);
+      return stream;
+    } catch {
+      closeSync(fd);
+      throw new SpawnError("prepare", "ENOMEM");
+    }
+  }
+}
+
+/** Node itself opened /dev/null in place of whichever of 0 to 2 was closed when it started: they exist. */
+function inherited(): Stdio {
+  const none = { stdin: undefined, stdout: undefined, stderr: undefined };
+  return { ...none, fds: [0, 1, 2], session: LEADS_GROUP, closeChildEnds: () => {} };
+}
+
+function piped(opening: Opening, wantsStdin: boolean): Stdio {
+  const stdin = wantsStdin ? opening.input() : { theirs: opening.emptyInput(), sink: undefined };
+  const stdout = opening.output();
+  const stderr = opening.output();
+  return {
+    fds: [stdin.theirs, stdout.theirs, stderr.theirs],
+    session: LEADS_SESSION,
+    stdin: stdin.sink,
+    stdout: stdout.source,
+    stderr: stderr.source,
+    closeChildEnds: () => opening.childEnds.closeAll(),
+  };
+}
+
+function inTerminal(opening: Opening, cols: number, rows: number): Stdio {
+  const { slave, source, sink } = opening.terminal(cols, rows);
+  return {
+    fds: [slave, slave, slave],
+    session: LEADS_TERMINAL_SESSION,
+    stdin: sink,
+    stdout: source,
+    stderr: undefined,
+    closeChildEnds: () => opening.childEnds.closeAll(),
+  };
+}
+
+/** Opens a child's standard streams. Throws SpawnError, and then nothing is left open. */
+export function openStdio(addon: Addon, pool: BufferPool, plan: StdioPlan): Stdio {
+  if (plan.kind === "inherit") return inherited();
+  const opening = new Opening(addon, pool);
+  try {
+    return plan.kind === "pipes" ? piped(opening, plan.stdin) : inTerminal(opening, plan.cols, plan.rows);
+  } catch (error) {
+    opening.abandon();
+    throw error;
+  }
+}

@@ -1,0 +1,3 @@
+export { BufferPool } from "./buffer-pool.ts";
+export { FdSink } from "./sink.ts";
+export { FdSource, type StreamKind } from "./source.ts";

@@ -1,0 +1,151 @@
+import { constants } from "node:os";
+
+import type { ByteReceiver, ByteSource } from "../../domain/index.ts";
+import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
+import type { BufferPool, LentBuffer } from "./buffer-pool.ts";
+import { endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
+
+/** What kind of stream a descriptor leads to. */
+export type StreamKind = "pipe" | "terminal";
+
+/** Chunks that a receiver may hold before the source stops reading. */
+const HELD_CHUNKS = 2;
+/** Reads in one turn of the event loop, so that one busy stream does not starve the others. */
+const READS_PER_TURN = 4;
+/** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
+const COPY_BELOW_BYTES = 4096;
+
+interface Drain {
+  readonly end: EndOfOutput;
+  readonly resolve: (complete: boolean) => void;
+}
+
+type State = "idle" | "reading" | "stopped" | "ended" | "closed";
+
+/** Reads a descriptor that does not block, at the pace of its receiver. Owns the descriptor. */
+export class FdSource implements ByteSource {
+  readonly #addon: Addon;
+  readonly #pool: BufferPool;
+  readonly #kind: StreamKind;
+  readonly #fd: number;
+  readonly #watch: FdWatch;
+  #state: State = "idle";
+  #receiver: ByteReceiver | undefined;
+  #heldChunks = 0;
+  #watching = false;
+  #scheduled = false;
+  #drain: Drain | undefined;
+
+  constructor(addon: Addon, pool: BufferPool, kind: StreamKind, fd: number) {
+    this.#addon = addon;
+    this.#pool = pool;
+    this.#kind = kind;
+    this.#fd = fd;
+    this.#watch = new addon.FdWatch(fd, () => this.#read());
+  }
+
+  start(receiver: ByteReceiver): void {
+    if (this.#state !== "idle") return;
+    this.#receiver = receiver;
+    this.#state = "reading";
+    this.#rearm();
+  }
+
+  drain(): Promise<boolean> {
+    if (this.#state !== "reading") return Promise.resolve(this.#state === "ended");
+    return new Promise((resolve) => {
+      const end = this.#kind === "pipe" ? endOfPipe(this.#addon, this.#fd) : endOfTerminal();
+      this.#drain = { end, resolve };
+      if (end.delivered(0) === "still_held") this.#stop("stopped");
+      else this.#rearm();
+    });
+  }
+
+  /** Sets the size of a terminal; nothing after `close`. */
+  resize(cols: number, rows: number): void {
+    if (this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
+  }
+
+  close(): void {
+    if (this.#state === "closed") return;
+    this.#stop("closed");
+    this.#watch.close();
+  }
+
+  /** Leaves "reading", or any state for "closed". A drain is answered: complete only at the end of the stream. */
+  #stop(state: "stopped" | "ended" | "closed"): void {
+    this.#state = state;
+    this.#rearm();
+    this.#drain?.resolve(state === "ended");
+    this.#drain = undefined;
+  }
+
+  #mayRead(): boolean {
+    return this.#state === "reading" && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
+  }
+
+  /**
+   * Watches exactly while a chunk could be taken. A drain reads by itself instead: a terminal with nothing in it would
+   * never wake it, and each of its reads makes progress or is the last.
+   */
+  #rearm(): void {
+    if (this.#state === "closed") return;
+    const draining = this.#drain !== undefined;
+    if (draining && this.#mayRead()) this.#schedule();
+    const wanted = !draining && this.#mayRead();
+    if (wanted === this.#watching) return;
+    this.#watching = wanted;
+    this.#watch.set(wanted ? READABLE : 0);
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#read();
+    });
+  }
+
+  #read(): void {
+    for (let reads = 0; reads < READS_PER_TURN && this.#mayRead(); reads++) {
+      const buffer = this.#pool.lend();
+      const count = this.#addon.read(this.#fd, buffer.bytes, 0, buffer.bytes.length);
+      if (count > 0) this.#deliver(buffer, count);
+      else {
+        buffer.giveBack();
+        this.#foundNone(count);
+        break;
+      }
+    }
+    this.#rearm();
+  }
+
+  #deliver(buffer: LentBuffer, count: number): void {
+    let bytes = buffer.bytes.subarray(0, count);
+    if (count < COPY_BELOW_BYTES) {
+      bytes = bytes.slice();
+      buffer.giveBack();
+    }
+    let held = true;
+    this.#heldChunks++;
+    this.#receiver?.chunk(bytes, () => {
+      if (!held) return;
+      held = false;
+      buffer.giveBack();
+      this.#heldChunks--;
+      this.#rearm();
+    });
+    if (this.#drain?.end.delivered(count) === "still_held") this.#stop("stopped");
+  }
+
+  #foundNone(result: number): void {
+    if (result === -constants.errno.EAGAIN) {
+      if (this.#drain?.end.foundNothing() === "still_held") this.#stop("stopped");
+      return;
+    }
+    /* The end of a pipe, EIO for the end of a terminal, or a failure after which nothing can follow either. */
+    this.#receiver?.end();
+    if (this.#state === "reading") this.#stop("ended");
+  }
+}
