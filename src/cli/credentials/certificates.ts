@@ -1,0 +1,109 @@
+// The certificate library's injector wants this polyfill before it is loaded.
+import "reflect-metadata";
+import { randomBytes, webcrypto } from "node:crypto";
+import * as x509 from "@peculiar/x509";
+
+/** The DNS name in every server certificate; clients ask for it whatever the address (there is one CA per instance). */
+export const SERVER_NAME = "guest-agent";
+
+/** Certificates of one instance, as PEM. The authority's private key is not kept: nothing else can ever be issued. */
+export interface InstanceCertificates {
+  readonly ca: string;
+  readonly server: PemPair;
+  readonly client: PemPair;
+}
+
+/** A certificate and its private key (PKCS #8), as PEM. */
+export interface PemPair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** From when to when certificates are valid. */
+export interface Validity {
+  readonly notBefore: Date;
+  readonly notAfter: Date;
+}
+
+const KEY_ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
+
+/**
+ * Issues an authority for one instance and the two certificates that it vouches for: the server's (serverAuth; names
+ * `guest-agent`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the other.
+ */
+export async function issueCertificates(validity: Validity): Promise<InstanceCertificates> {
+  const authority = await generateKeys();
+  const issuer = `CN=guest-agent instance ${randomBytes(8).toString("hex")}`;
+  const ca = await x509.X509CertificateGenerator.createSelfSigned({
+    name: issuer,
+    serialNumber: serialNumber(),
+    ...validity,
+    keys: authority,
+    signingAlgorithm: KEY_ALGORITHM,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(authority.publicKey),
+    ],
+  });
+  const leaf = (name: string, extensions: readonly x509.Extension[]): Promise<PemPair> =>
+    issueLeaf({ name, issuer, authority, validity, extensions });
+  return {
+    ca: pem(ca),
+    server: await leaf("guest-agent server", [
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+      new x509.SubjectAlternativeNameExtension([
+        { type: "dns", value: SERVER_NAME },
+        { type: "dns", value: "localhost" },
+        { type: "ip", value: "127.0.0.1" },
+        { type: "ip", value: "::1" },
+      ]),
+    ]),
+    client: await leaf("guest-agent client", [new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.clientAuth])]),
+  };
+}
+
+interface LeafRequest {
+  readonly name: string;
+  readonly issuer: string;
+  readonly authority: webcrypto.CryptoKeyPair;
+  readonly validity: Validity;
+  readonly extensions: readonly x509.Extension[];
+}
+
+async function issueLeaf(request: LeafRequest): Promise<PemPair> {
+  const keys = await generateKeys();
+  const certificate = await x509.X509CertificateGenerator.create({
+    subject: `CN=${request.name}`,
+    issuer: request.issuer,
+    serialNumber: serialNumber(),
+    ...request.validity,
+    publicKey: keys.publicKey,
+    signingKey: request.authority.privateKey,
+    signingAlgorithm: KEY_ALGORITHM,
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create(request.authority.publicKey),
+      ...request.extensions,
+    ],
+  });
+  const key = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
+  return { cert: pem(certificate), key: `${x509.PemConverter.encode(key, "PRIVATE KEY")}\n` };
+}
+
+function generateKeys(): Promise<webcrypto.CryptoKeyPair> {
+  return webcrypto.subtle.generateKey(KEY_ALGORITHM, true, ["sign", "verify"]);
+}
+
+function pem(certificate: x509.X509Certificate): string {
+  return `${certificate.toString("pem")}\n`;
+}
+
+/** Positive and 127 bits of chance (RFC 5280, 4.1.2.2). */
+function serialNumber(): string {
+  const bytes = randomBytes(16);
+  bytes[0] = (bytes[0] ?? 0) & 0x7f;
+  return bytes.toString("hex");
+}
