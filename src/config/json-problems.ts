@@ -36,7 +36,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
             scalarProblems(field.scalar, item, join(path, quotedName(key))),
           )
         : [];
-    default:
+    case "enum":
       return [];
   }
 }
