@@ -23,13 +23,14 @@ import { Exec } from "./exec/index.ts";
 import { Health } from "./health/index.ts";
 import type { Addon } from "./native/index.ts";
 import {
-  AccountFiles,
   BufferPool,
-  JsonLog,
+  fileAccounts,
+  guestClock,
+  jsonLog,
   NativeProcesses,
   openFilesLimitForChildren,
-  ProcessSignals,
-  SystemClock,
+  processSignals,
+  stderrWriter,
 } from "./platform/index.ts";
 import type { ManagementServer, WorkloadServer } from "./server/index.ts";
 import { AGENT_VERSION } from "./version.ts";
@@ -64,14 +65,15 @@ export async function boot(addon: Addon): Promise<number> {
   const inherited = addon.environ();
   const configuration = await readConfiguration(inherited);
   if (configuration === undefined) return STATUS_CONFIG;
+  const clock = guestClock(addon);
   const platform: Platform = {
     inherited,
     processes: new NativeProcesses(addon, new BufferPool(), openFilesLimitForChildren(addon, process.ppid)),
-    accounts: new AccountFiles(),
-    clock: new SystemClock(addon),
-    signals: new ProcessSignals(),
+    accounts: fileAccounts(),
+    clock,
+    signals: processSignals(),
   };
-  return new Agent(platform, configuration, new JsonLog(configuration.logLevel)).run();
+  return new Agent(platform, configuration, jsonLog(configuration.logLevel, clock, stderrWriter(addon))).run();
 }
 
 async function readConfiguration(inherited: Environment): Promise<Configuration | undefined> {
@@ -102,7 +104,7 @@ class Agent {
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
     const { process: spec, workloadSocketPath } = configuration;
-    const { clock, processes, accounts, ownUid } = platform;
+    const { clock, processes, accounts } = platform;
     const environment = new SessionEnvironment({
       inherited: platform.inherited,
       bootstrapNames: BOOTSTRAP_VARIABLES,
@@ -114,7 +116,7 @@ class Agent {
       accounts,
       environment,
       defaults: { user: spec.user, cwd: spec.cwd },
-      ownUid,
+      ownUid: process.getuid?.() ?? 0,
     });
     this.#platform = platform;
     this.#configuration = configuration;

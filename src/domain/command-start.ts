@@ -87,9 +87,18 @@ export class CommandStarter {
   }
 
   async #resolve(user: string): Promise<ResolvedUser> {
-    const { accounts, ownUid } = this.#parts;
+    const { accounts } = this.#parts;
+    if (user === "") return this.#resolveSelf();
     const [passwd, group] = await Promise.all([accounts.passwd(), accounts.group()]);
-    return resolveUser(user === "" ? String(ownUid) : user, passwd, group);
+    return resolveUser(user, passwd, group);
+  }
+
+  /** Only to find a home and a name: a broken user database must not stop a command that asks for no user. */
+  async #resolveSelf(): Promise<ResolvedUser> {
+    const { accounts, ownUid } = this.#parts;
+    const nothing = new Uint8Array();
+    const passwd = await accounts.passwd().catch(() => nothing);
+    return resolveUser(String(ownUid), passwd, nothing);
   }
 }
 
