@@ -40,7 +40,7 @@ function includeFolder(): string {
 function sourceFiles(): string[] {
   return readdirSync(SOURCES)
     .filter((name) => /\.[ch]$/.test(name))
-    .sort();
+    .toSorted();
 }
 
 function hashOf(command: readonly string[]): string {

@@ -1,2 +1,6 @@
+export { fileAccounts } from "./accounts.ts";
+export { guestClock } from "./clock.ts";
+export { jsonLog, type LineWriter, stderrWriter } from "./log.ts";
 export { NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";
+export { processSignals } from "./signals.ts";
 export { BufferPool } from "./streams/index.ts";

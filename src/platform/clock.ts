@@ -1,0 +1,10 @@
+import type { Clock } from "../domain/index.ts";
+import type { Addon } from "../native/index.ts";
+
+/** The guest's clocks. */
+export function guestClock(addon: Addon): Clock {
+  return {
+    wallNs: () => addon.realtimeNs(),
+    monotonicMs: () => performance.now(),
+  };
+}

@@ -1,0 +1,46 @@
+import { constants } from "node:os";
+
+import type { Signals } from "../domain/index.ts";
+
+/**
+ * Not listened to: KILL and STOP cannot be; SEGV, BUS, FPE and ILL mean that the agent itself is broken, and returning
+ * from their handler would repeat the fault for ever; PIPE comes with every write to a closed connection; CHLD tells of
+ * the agent's own children.
+ */
+const LEFT_ALONE: ReadonlySet<string> = new Set([
+  "SIGKILL",
+  "SIGSTOP",
+  "SIGSEGV",
+  "SIGBUS",
+  "SIGFPE",
+  "SIGILL",
+  "SIGPIPE",
+  "SIGCHLD",
+]);
+
+/** Number and one name of each; some have two (SIGIOT is SIGABRT). */
+const HEARD: ReadonlyMap<number, NodeJS.Signals> = new Map(
+  (Object.entries(constants.signals) as [NodeJS.Signals, number][])
+    .filter(([name]) => !LEFT_ALONE.has(name))
+    .map(([name, number]) => [number, name]),
+);
+
+/**
+ * Signals 1 to 31 that the process receives. Node has no listeners for real-time signals. Listening to SIGUSR1 also keeps
+ * Node from opening its debugger when a process of the sandbox sends it.
+ */
+export function processSignals(): Signals {
+  const listeners: (() => void)[] = [];
+  return {
+    listen(listener): void {
+      for (const [number, name] of HEARD) {
+        const onSignal = (): void => listener(number);
+        process.on(name, onSignal);
+        listeners.push(() => process.off(name, onSignal));
+      }
+    },
+    close(): void {
+      for (const stop of listeners.splice(0)) stop();
+    },
+  };
+}
