@@ -5,8 +5,8 @@ import type { RefusalLog } from "./refusals.ts";
 export interface Connection {
   /** `address:port`, or "unix". */
   readonly peer: string;
-  /** Closes it at once and logs why. Later refusals do nothing. */
-  refuse(reason: string): void;
+  /** Closes it at once and logs why: as refused, or as failed once it was established. Later calls do nothing. */
+  drop(reason: string): void;
   /** The handshake is over. */
   established(): void;
 }
@@ -45,10 +45,10 @@ export class Connections {
     if (this.#open.size >= this.#limit) {
       const oldest = this.#firstHalfOpen();
       if (oldest === undefined) {
-        connection.refuse(`connection limit (${this.#limit}) reached`);
+        connection.drop(`connection limit (${this.#limit}) reached`);
         return undefined;
       }
-      oldest.refuse("handshake not complete, and its place was needed");
+      oldest.drop("handshake not complete, and its place was needed");
       this.#open.delete(oldest);
     }
     this.#open.add(connection);
@@ -60,7 +60,7 @@ export class Connections {
   /** Closes every connection whose handshake is not complete. Returns their number. */
   dropHalfOpen(reason: string): number {
     const halfOpen = [...this.#open].filter((connection) => connection.halfOpen);
-    for (const connection of halfOpen) connection.refuse(reason);
+    for (const connection of halfOpen) connection.drop(reason);
     return halfOpen.length;
   }
 
@@ -74,7 +74,7 @@ class OpenConnection implements Connection {
   readonly peer: string;
   readonly #socket: Socket;
   readonly #refusals: RefusalLog;
-  #refused = false;
+  #dropped = false;
   halfOpen = true;
 
   constructor(socket: Socket, refusals: RefusalLog) {
@@ -85,10 +85,10 @@ class OpenConnection implements Connection {
     socket.on("error", () => {});
   }
 
-  refuse(reason: string): void {
-    if (this.#refused) return;
-    this.#refused = true;
-    this.#refusals.refused(this.peer, reason);
+  drop(reason: string): void {
+    if (this.#dropped) return;
+    this.#dropped = true;
+    this.#refusals.write(this.halfOpen ? "connection_refused" : "connection_failed", this.peer, reason);
     this.#socket.destroy();
   }
 

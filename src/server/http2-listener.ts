@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Clock, Log } from "../domain/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { connectionOf, Connections } from "./connections.ts";
+import { type Connection, connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
 import { errnoOf } from "./listening.ts";
 import { peerCertificate } from "./peer.ts";
@@ -59,6 +59,8 @@ export class Http2Listener {
   readonly #http2: Http2Server | Http2SecureServer;
   readonly #options: ListenerOptions;
   readonly #connections: Connections;
+  /** A session that failed has no socket any more. */
+  readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
 
   constructor(http2: Http2Server | Http2SecureServer, options: ListenerOptions) {
     const { log, clock, limits, name } = options;
@@ -76,12 +78,12 @@ export class Http2Listener {
       else options.router.handle(stream, headers, session, options.interceptor);
     });
     http2.on("sessionError", (error: Error, session: ServerHttp2Session) => {
-      connectionOf(session.socket)?.refuse(`protocol error: ${errnoOf(error) ?? error.message}`);
+      this.#bySession.get(session)?.drop(`protocol error: ${errnoOf(error) ?? error.message}`);
     });
-    http2.on("unknownProtocol", (socket) => connectionOf(socket)?.refuse("does not speak HTTP/2 (ALPN)"));
+    http2.on("unknownProtocol", (socket) => connectionOf(socket)?.drop("does not speak HTTP/2 (ALPN)"));
     http2.on("tlsClientError", (error: Error, socket: TLSSocket) => {
       const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
-      connectionOf(socket)?.refuse(`TLS handshake failed: ${String(reason)}`);
+      connectionOf(socket)?.drop(`TLS handshake failed: ${String(reason)}`);
     });
   }
 
@@ -107,15 +109,16 @@ export class Http2Listener {
       http2.destroy();
       return;
     }
-    connection.established();
     const certificate = peerCertificate(http2.socket);
     const { verifyPeer, clock } = this.#options;
     const problem =
       certificate === undefined ? undefined : verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n));
     if (problem !== undefined) {
-      connection.refuse(problem);
+      connection.drop(problem);
       return;
     }
+    connection.established();
+    this.#bySession.set(http2, connection);
     this.sessions.add(http2, { address: connection.peer, certificate }, connection);
   }
 }

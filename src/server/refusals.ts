@@ -4,7 +4,7 @@ import type { Clock, Log } from "../domain/index.ts";
 const BURST = 20;
 const PER_SECOND = 2;
 
-/** Logs refused connections, at a bounded rate. */
+/** Logs connections that were refused or failed, at a bounded rate. */
 export class RefusalLog {
   readonly #log: Log;
   readonly #clock: Clock;
@@ -21,7 +21,7 @@ export class RefusalLog {
   }
 
   /** `reason` names what was wrong, never a secret. `suppressed` in a line counts those left out before it. */
-  refused(peer: string, reason: string): void {
+  write(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
     const nowMs = this.#clock.monotonicMs();
     this.#credit = Math.min(BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * PER_SECOND);
     this.#creditedAtMs = nowMs;
@@ -32,6 +32,6 @@ export class RefusalLog {
     this.#credit--;
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
-    this.#log.warn("connection_refused", { listener: this.#listener, peer, reason, suppressed });
+    this.#log.warn(event, { listener: this.#listener, peer, reason, suppressed });
   }
 }

@@ -7,12 +7,14 @@ import type { ServerLimits } from "./limits.ts";
 
 /** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
 const LAST_STREAM_ID = 2 ** 31 - 1;
-/** How long to wait for what was on its way when the end was announced. */
-const GOAWAY_PAUSE_MS = 1_000;
 
 interface OpenSession {
   readonly info: Session;
   readonly http2: ServerHttp2Session;
+  /** Calls that have not ended. */
+  calls: number;
+  /** The end has been announced. */
+  ending: boolean;
 }
 
 /** The HTTP/2 sessions of a listener: watched, listed, ended. */
@@ -34,7 +36,15 @@ export class Sessions {
   add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): void {
     const openedAt = { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() };
     const info: Session = { id: ++this.#opened, openedAt, peer };
-    this.#open.set(http2, { info, http2 });
+    const session: OpenSession = { info, http2, calls: 0, ending: false };
+    this.#open.set(http2, session);
+    http2.on("stream", (stream) => {
+      session.calls++;
+      stream.once("close", () => {
+        session.calls--;
+        if (session.ending && session.calls === 0) http2.close();
+      });
+    });
     this.#log.debug("session_opened", { session: info.id, peer: peer.address });
     http2.once("close", () => {
       this.#open.delete(http2);
@@ -76,7 +86,7 @@ export class Sessions {
   async close(): Promise<void> {
     if (this.#open.size === 0) return;
     const idle = new Promise<void>((resolve) => this.#idle.push(resolve));
-    for (const { http2 } of this.#open.values()) announceEnd(http2);
+    for (const session of this.#open.values()) announceEnd(session);
     await idle;
   }
 
@@ -88,7 +98,7 @@ export class Sessions {
   #awaitFirstRequest(http2: ServerHttp2Session, connection: Connection): void {
     const { handshakeTimeoutMs } = this.#limits;
     const overdue = setTimeout(
-      () => connection.refuse(`no request within ${handshakeTimeoutMs} ms of the handshake`),
+      () => connection.drop(`no request within ${handshakeTimeoutMs} ms of the handshake`),
       handshakeTimeoutMs,
     );
     overdue.unref();
@@ -97,15 +107,18 @@ export class Sessions {
   }
 }
 
-/** Calls that were on their way are still answered (with UNAVAILABLE); the PING's answer says that none is left. */
-function announceEnd(http2: ServerHttp2Session): void {
+/**
+ * Calls that were on their way are still answered (with UNAVAILABLE); the PING's answer says that none is left. A session
+ * without calls is closed at once: nghttp2 reads no more from it once a GOAWAY is out, not even that answer.
+ */
+function announceEnd(session: OpenSession): void {
+  const { http2 } = session;
   if (http2.closed || http2.destroyed) return;
-  http2.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID);
-  const close = (): void => {
-    clearTimeout(overdue);
+  if (session.calls === 0) {
     http2.close();
-  };
-  const overdue = setTimeout(close, GOAWAY_PAUSE_MS);
-  http2.once("close", () => clearTimeout(overdue));
-  http2.ping(close);
+    return;
+  }
+  session.ending = true;
+  http2.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID);
+  http2.ping(() => http2.close());
 }

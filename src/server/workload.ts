@@ -97,7 +97,7 @@ export class WorkloadServer {
     if (connection === undefined) return;
     this.#sockets.add(socket);
     const { headersTimeoutMs, requestTimeoutMs } = this.#limits;
-    const first = refuseAfter(connection, headersTimeoutMs, "no request");
+    const first = dropAfter(connection, headersTimeoutMs, "no request");
     socket.once("close", () => {
       clearTimeout(first);
       this.#sockets.delete(socket);
@@ -109,7 +109,7 @@ export class WorkloadServer {
         this.#http2.emit("connection", socket);
         return;
       }
-      const whole = refuseAfter(connection, requestTimeoutMs, "request not complete");
+      const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
       socket.once("close", () => clearTimeout(whole));
       this.#http1.emit("connection", socket);
     });
@@ -118,7 +118,7 @@ export class WorkloadServer {
   #watch(session: ServerHttp2Session): void {
     const { headersTimeoutMs, idleTimeoutMs, connectionAgeMs } = this.#limits;
     const connection = connectionOf(session.socket);
-    const first = connection && refuseAfter(connection, headersTimeoutMs, "no request");
+    const first = connection && dropAfter(connection, headersTimeoutMs, "no request");
     const old = setTimeout(() => session.close(), connectionAgeMs);
     old.unref();
     session.setTimeout(idleTimeoutMs, () => session.destroy());
@@ -149,6 +149,6 @@ export class WorkloadServer {
   }
 }
 
-function refuseAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
-  return setTimeout(() => connection.refuse(`${problem} within ${delayMs} ms`), delayMs).unref();
+function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
+  return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
 }
