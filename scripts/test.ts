@@ -1,0 +1,71 @@
+/**
+ * Runs the tests: `npm test`, or `npm test -- test/exec test/domain/users.test.ts` for some of them. Files run two at
+ * a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
+ */
+import { randomUUID } from "node:crypto";
+import { globSync, statSync } from "node:fs";
+import { constants } from "node:os";
+import { join } from "node:path";
+import { type FileOutcome } from "./testing/record.ts";
+import { runTestFile, type FileLimits } from "./testing/run-file.ts";
+import { summarize } from "./testing/summary.ts";
+
+const CONCURRENCY = 2;
+const LIMITS: FileLimits = {
+  testMs: Number(process.env["TEST_TIMEOUT_MS"] ?? 120_000),
+  fileMs: Number(process.env["TEST_FILE_TIMEOUT_MS"] ?? 300_000),
+  settleMs: 5_000,
+};
+
+function testFiles(paths: readonly string[]): string[] {
+  const files = paths.flatMap((path) => {
+    if (!statSync(path, { throwIfNoEntry: false })) throw new Error(`${path}: no such test file or folder`);
+    return statSync(path).isDirectory() ? globSync(join(path, "**/*.test.ts")) : [path];
+  });
+  return [...new Set(files)].toSorted();
+}
+
+function print(text: string): void {
+  process.stdout.write(text);
+}
+
+function printOutcome({ file, output, durationMs, problems }: FileOutcome): void {
+  print(`\n--- ${file} (${(durationMs / 1000).toFixed(1)} s)\n${output.trimEnd()}\n`);
+  for (const problem of problems) print(`✖ ${problem}\n`);
+}
+
+async function runAll(files: readonly string[], abort: AbortSignal): Promise<FileOutcome[]> {
+  const run = randomUUID();
+  const outcomes: FileOutcome[] = [];
+  const waiting = files.entries();
+  const worker = async (): Promise<void> => {
+    // The workers share the iterator, so each file is taken once.
+    for (const [index, file] of waiting) {
+      if (abort.aborted) return;
+      const outcome = await runTestFile(file, `${run}-${index}`, LIMITS, abort);
+      outcomes.push(outcome);
+      printOutcome(outcome);
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
+  return outcomes.toSorted((a, b) => a.file.localeCompare(b.file));
+}
+
+async function main(): Promise<number> {
+  const interrupted = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => interrupted.abort(name));
+  }
+  const paths = process.argv.slice(2);
+  const outcomes = await runAll(testFiles(paths.length > 0 ? paths : ["test"]), interrupted.signal);
+  if (interrupted.signal.aborted) {
+    const name = interrupted.signal.reason as NodeJS.Signals;
+    print(`\ninterrupted by ${name}; what the tests had started was killed\n`);
+    return 128 + constants.signals[name];
+  }
+  const summary = summarize(outcomes, process.env["CI"] === "true");
+  print(`\n${summary.lines.join("\n")}\n`);
+  return summary.succeeded ? 0 : 1;
+}
+
+process.exitCode = await main();

@@ -1,0 +1,43 @@
+import type { TestEvent } from "node:test/reporters";
+import type { TestRecord } from "./record.ts";
+
+type Ended = TestEvent & { type: "test:pass" | "test:fail" };
+
+/** Why a test did not count, undefined if it did. A test that is still to be done proves nothing, so it is skipped too. */
+function skipReason({ data }: Ended): string | undefined {
+  const mark = [data.skip, data.todo].find((value) => value !== undefined && value !== false);
+  if (mark === undefined) return undefined;
+  return typeof mark === "string" && mark !== "" ? mark : "no reason given";
+}
+
+/** Whether it is a suite that has nothing to add to its tests: it passed, or failed only because one of them did. */
+function isMereSuite(event: Ended): boolean {
+  if (event.data.details.type !== "suite") return false;
+  if (event.type === "test:pass") return skipReason(event) === undefined;
+  const { error } = event.data.details;
+  return "failureType" in error && error.failureType === "subtestsFailed";
+}
+
+function recordOf(event: Ended, title: string): TestRecord {
+  const reason = skipReason(event);
+  if (reason !== undefined) return { title, verdict: "skipped", reason };
+  return { title, verdict: event.type === "test:pass" ? "passed" : "failed" };
+}
+
+/** Reporter of node:test: one JSON line a test, and the line `"end"` when all of the file's tests are done. */
+async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
+  const titles: string[] = [];
+  for await (const event of source) {
+    if (event.type === "test:start") {
+      titles.splice(event.data.nesting, Infinity, event.data.name);
+    } else if (event.type === "test:summary") {
+      yield '"end"\n';
+    } else if ((event.type === "test:pass" || event.type === "test:fail") && !isMereSuite(event)) {
+      const title = [...titles.slice(0, event.data.nesting), event.data.name].join(" > ");
+      yield `${JSON.stringify(recordOf(event, title))}\n`;
+    }
+  }
+}
+
+// node:test takes a reporter as the default export of its module.
+export { reportEvents as default };

@@ -1,0 +1,71 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Environment variable that marks everything a test file starts, however far it moves away from its parent. */
+export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";
+
+/** A process that outlived the test file that started it. */
+export interface Leftover {
+  readonly pid: number;
+  readonly command: string;
+}
+
+function readProc(pid: number, file: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, "latin1");
+  } catch {
+    // It is gone, or another user's.
+    return "";
+  }
+}
+
+/** State and session of proc_pid_stat(5). The command's name may hold anything, so the fields count from its last `)`. */
+function readStat(pid: number): { readonly state: string; readonly session: number } {
+  const stat = readProc(pid, "stat");
+  const [state = "", , , session = "0"] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return { state, session: Number(session) };
+}
+
+/** The live processes that carry the mark or belong to the session that the test file led. */
+export function findLeftovers(mark: string, session: number): Leftover[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => pid !== process.pid)
+    .filter((pid) => {
+      const stat = readStat(pid);
+      if (stat.state === "" || "ZX".includes(stat.state)) return false;
+      return stat.session === session || readProc(pid, "environ").split("\0").includes(`${MARK_VARIABLE}=${mark}`);
+    })
+    .map((pid) => ({ pid, command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120) }));
+}
+
+function killAll(leftovers: readonly Leftover[]): void {
+  for (const { pid } of leftovers) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // It ended by itself.
+    }
+  }
+}
+
+/** Kills everything that the test file started, until nothing is left or nothing more can be done. */
+export async function killLeftovers(mark: string, session: number): Promise<void> {
+  for (let round = 0; round < 50; round++) {
+    const leftovers = findLeftovers(mark, session);
+    if (leftovers.length === 0) return;
+    killAll(leftovers);
+    await sleep(20);
+  }
+}
+
+/** What still runs when processes that were about to end have had the time to. */
+export async function settleLeftovers(mark: string, session: number, graceMs: number): Promise<Leftover[]> {
+  const giveUpAt = performance.now() + graceMs;
+  for (;;) {
+    const leftovers = findLeftovers(mark, session);
+    if (leftovers.length === 0 || performance.now() > giveUpAt) return leftovers;
+    await sleep(50);
+  }
+}

@@ -1,0 +1,114 @@
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { setTimeout as turn } from "node:timers/promises";
+
+const root = join(import.meta.dirname, "../..");
+const suite = (name: string): string => join("test/house/fixtures/suites", `${name}.ts`);
+
+interface Run {
+  readonly code: number;
+  readonly output: string;
+  readonly lastLine: string;
+}
+
+async function runTests(names: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Run> {
+  const child = execFile(process.execPath, ["scripts/test.ts", ...names.map(suite)], {
+    cwd: root,
+    env: { ...process.env, CI: "", ...env },
+  });
+  let output = "";
+  child.stdout?.on("data", (text: string) => (output += text));
+  const [code] = (await once(child, "close")) as [number];
+  return { code, output, lastLine: output.trimEnd().split("\n").at(-1) ?? "" };
+}
+
+/** The state letter of proc_pid_stat(5), undefined for a process that is gone. */
+function processState(pid: number): string | undefined {
+  const path = `/proc/${pid}/stat`;
+  return existsSync(path) ? readFileSync(path, "latin1").split(") ").at(-1)?.[0] : undefined;
+}
+
+describe("npm test", () => {
+  test("counts tests, not suites, and succeeds when none failed", async () => {
+    const run = await runTests(["passing"]);
+    assert.equal(run.lastLine, "3 passed, 0 failed, 0 skipped");
+    assert.equal(run.code, 0);
+  });
+
+  test("fails when one test of several files failed, and names it", async () => {
+    const run = await runTests(["passing", "failing"]);
+    assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
+    assert.match(run.output, /FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/);
+    assert.equal(run.code, 1);
+  });
+
+  test("lists skipped tests with their reasons", async () => {
+    const run = await runTests(["passing", "skipping"]);
+    assert.equal(run.lastLine, "3 passed, 0 failed, 4 skipped");
+    assert.match(run.output, /SKIPPED\n.*: is skipped \(needs root\)\n.*: skips itself \(needs KVM\)\n/);
+    assert.equal(run.code, 0);
+  });
+
+  test("takes a skipped test for a failure in CI, unless only hardware was missing", async () => {
+    const run = await runTests(["passing", "skipping"], { CI: "true" });
+    assert.equal(run.lastLine, "3 passed, 3 failed, 1 skipped");
+    assert.match(run.output, /is skipped \(skipped, needs root: not accepted in CI\)/);
+    assert.equal(run.code, 1);
+  });
+
+  test("fails for a file without tests", async () => {
+    const run = await runTests(["passing", "empty"]);
+    assert.equal(run.lastLine, "3 passed, 1 failed, 0 skipped");
+    assert.equal(run.code, 1);
+  });
+
+  test("fails for a file that leaves before its tests are done, even with success", async () => {
+    const run = await runTests(["exiting"]);
+    assert.equal(run.lastLine, "0 passed, 1 failed, 0 skipped");
+    assert.equal(run.code, 1);
+  });
+
+  test("kills a file that does not end, and counts that as a failure", async () => {
+    const run = await runTests(["hanging"], { TEST_FILE_TIMEOUT_MS: "4000" });
+    assert.match(run.lastLine, /^[01] passed, 1 failed, 0 skipped$/);
+    assert.match(run.output, /did not end within 4 s and was killed/);
+    assert.equal(run.code, 1);
+  });
+
+  test("kills processes that a file left behind, and counts each as a failure", async () => {
+    const run = await runTests(["leaking"]);
+    assert.equal(run.lastLine, "1 passed, 1 failed, 0 skipped");
+    const pid = Number(/left process (\d+) behind: sleep 600\.25/.exec(run.output)?.[1]);
+    assert.ok(pid > 1, run.output);
+    assert.ok([undefined, "Z"].includes(processState(pid)));
+    assert.equal(run.code, 1);
+  });
+
+  test("kills what the tests started when it is interrupted, and says so with its exit status", async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const pidFile = join(folder, "pid");
+    const runner = spawn(process.execPath, ["scripts/test.ts", suite("waiting")], {
+      cwd: root,
+      env: { ...process.env, PID_FILE: pidFile },
+      stdio: "ignore",
+    });
+    const ended = once(runner, "exit") as Promise<[number | null]>;
+    while (!existsSync(pidFile)) await turn(20);
+    const pid = Number(readFileSync(pidFile, "utf8"));
+    runner.kill("SIGTERM");
+    const [code] = await ended;
+    assert.equal(code, 128 + 15);
+    assert.ok([undefined, "Z"].includes(processState(pid)));
+  });
+
+  test("refuses paths that are not there", async () => {
+    const run = await runTests(["passing", "no-such-file"]);
+    assert.equal(run.code, 1);
+  });
+});
