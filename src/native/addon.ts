@@ -88,6 +88,22 @@ export interface Addon {
   environ(): Buffer[];
   /** CLOCK_REALTIME in nanoseconds. */
   realtimeNs(): bigint;
+  /** Steps CLOCK_REALTIME. */
+  setRealtimeNs(ns: bigint): number;
+  /** Mixes 1 to 512 bytes into the kernel's pool by way of a random device, and credits them (RNDADDENTROPY). */
+  creditEntropy(fd: number, bytes: Uint8Array): number;
+  /** Makes the kernel's generator derive a new key from the pool (RNDRESEEDCRNG). */
+  reseedCrng(fd: number): number;
+  makeCharacterDevice(path: string, major: number, minor: number): number;
+  /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
+  reseedOpenssl(additional: Uint8Array): number;
+  /**
+   * Chains verified by the default parameters of that name pass whatever the time. 1: done; 0: it failed; -ENOSYS: this
+   * Node does not export it.
+   */
+  ignoreCertificateTimes(name: "ssl_client"): number;
+  /** Drops a file's clean pages from the page cache. */
+  dropFileCache(fd: number): number;
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
   readonly FdWatch: FdWatchClass;
@@ -114,6 +130,13 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "terminalEofByte",
   "environ",
   "realtimeNs",
+  "setRealtimeNs",
+  "creditEntropy",
+  "reseedCrng",
+  "makeCharacterDevice",
+  "reseedOpenssl",
+  "ignoreCertificateTimes",
+  "dropFileCache",
   "openFilesLimitOf",
   "FdWatch",
 ];

@@ -23,6 +23,13 @@ static const struct {
     {"terminalEofByte", agent_terminal_eof_byte},
     {"environ", agent_environ},
     {"realtimeNs", agent_realtime_ns},
+    {"setRealtimeNs", agent_set_realtime_ns},
+    {"creditEntropy", agent_credit_entropy},
+    {"reseedCrng", agent_reseed_crng},
+    {"makeCharacterDevice", agent_make_character_device},
+    {"reseedOpenssl", agent_reseed_openssl},
+    {"ignoreCertificateTimes", agent_ignore_certificate_times},
+    {"dropFileCache", agent_drop_file_cache},
     {"openFilesLimitOf", agent_open_files_limit_of},
 };
 

@@ -43,9 +43,24 @@ napi_value agent_environ(napi_env env, napi_callback_info info);
 
 /* clock.c */
 napi_value agent_realtime_ns(napi_env env, napi_callback_info info);
+napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info);
 
 /* limit.c */
 napi_value agent_open_files_limit_of(napi_env env, napi_callback_info info);
+
+/* entropy.c */
+napi_value agent_credit_entropy(napi_env env, napi_callback_info info);
+napi_value agent_reseed_crng(napi_env env, napi_callback_info info);
+
+/* device.c */
+napi_value agent_make_character_device(napi_env env, napi_callback_info info);
+
+/* openssl.c */
+napi_value agent_reseed_openssl(napi_env env, napi_callback_info info);
+napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info);
+
+/* page_cache.c */
+napi_value agent_drop_file_cache(napi_env env, napi_callback_info info);
 
 /* fd_watch.c: the class FdWatch. */
 napi_value agent_fd_watch_class(napi_env env);
