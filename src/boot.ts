@@ -141,7 +141,7 @@ class Agent {
     try {
       // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
       await this.#serveWorkload();
-      const ended = await this.#startWorkload();
+      const { ended } = await this.#startWorkload();
       await this.#serveManagement();
       const status = await Promise.race([ended, this.#askedToLeave.promise]);
       await this.#leave();
@@ -156,10 +156,9 @@ class Agent {
     }
   }
 
-  async #startWorkload(): Promise<Promise<number>> {
-    if (!this.#workload.configured) return this.#askedToLeave.promise;
-    const { ended } = await this.#workload.start();
-    return ended;
+  /** Wrapped in an object: an async function that returned the promise itself would wait for the workload's end. */
+  async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
+    return this.#workload.configured ? this.#workload.start() : { ended: this.#askedToLeave.promise };
   }
 
   async #serveWorkload(): Promise<void> {
