@@ -1,0 +1,60 @@
+import { execa } from "execa";
+import type { Check } from "./check.ts";
+import { ROOT } from "./root.ts";
+import { complaintsOf, repositoryFiles } from "./tool.ts";
+
+/** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
+const FLAGS = [
+  ..."-O2 -c -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fanalyzer".split(" "),
+  ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
+  // Node's own headers are not ours to mend.
+  "-isystem",
+  `node_modules/node-linux-${process.arch}/include/node`,
+];
+
+async function compileAll(): Promise<string> {
+  const sources = (await repositoryFiles()).filter((file) => file.endsWith(".c"));
+  if (sources.length === 0) return "found no C file: the search is broken";
+  const complaints = await Promise.all(
+    sources.map((source) => complaintsOf("gcc", [...FLAGS, "-o", "/dev/null", source])),
+  );
+  return complaints.filter(Boolean).join("\n");
+}
+
+async function installShellcheck(): Promise<string> {
+  const present = await complaintsOf("shellcheck", ["--version"]);
+  if (present === "") return "";
+  const advice = "install shellcheck (Debian, Ubuntu: apt-get install shellcheck)";
+  if (process.getuid?.() !== 0) return `no shellcheck and not root: ${advice}`;
+  const env = { DEBIAN_FRONTEND: "noninteractive" };
+  for (const args of [
+    ["update", "-qq"],
+    ["install", "-y", "-qq", "--no-install-recommends", "shellcheck"],
+  ]) {
+    const result = await execa("apt-get", args, { env, all: true, reject: false, stdin: "ignore" });
+    if (result.failed) return `${result.all ?? result.shortMessage}\n${advice}`;
+  }
+  return "";
+}
+
+/** Files that a shell runs: by their name, or by their first line. */
+async function shellScripts(): Promise<string[]> {
+  const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
+    cwd: ROOT,
+    reject: false,
+  });
+  return stdout.split("\n").filter((file) => file !== "" && !file.endsWith(".md"));
+}
+
+async function checkShell(): Promise<string> {
+  const missing = await installShellcheck();
+  if (missing !== "") return missing;
+  const scripts = await shellScripts();
+  if (!scripts.includes("scripts/run")) return "did not find scripts/run: the search is broken";
+  return complaintsOf("shellcheck", scripts);
+}
+
+export const nativeChecks: readonly Check[] = [
+  { name: "C warnings and analysis", run: compileAll },
+  { name: "shell", run: checkShell },
+];

@@ -1,0 +1,41 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { licenceTable, LICENCE_FILE } from "../licences.ts";
+import type { Check } from "./check.ts";
+import { ROOT } from "./root.ts";
+import { repositoryFiles } from "./tool.ts";
+
+/** What belongs to one machine and not into a repository. */
+export const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
+  { pattern: /(?<![\w.$-])\/(?:root|Users|home\/[\w.-]+)\/[\w.-]+\/[\w.-]+/, what: "a path in someone's home" },
+  {
+    pattern: /\b(?:registry|mirror|artifactory|nexus|verdaccio)[\w-]*\.[\w-]+\.\w+/i,
+    what: "a package registry's host",
+  },
+  { pattern: /"resolved": "https?:/, what: "a package registry's address" },
+];
+
+/** Says where a text holds traces of a machine, or the path of this checkout. */
+export function machineTraces(file: string, text: string, checkout: string): string[] {
+  return text.split("\n").flatMap((line, index) => {
+    const found = MACHINE_TRACES.filter(({ pattern }) => pattern.test(line)).map(({ what }) => what);
+    if (line.includes(`${checkout}/`)) found.push("the path of this checkout");
+    return found.map((what) => `${file}:${index + 1} names ${what}`);
+  });
+}
+
+async function noTraces(): Promise<string> {
+  const files = (await repositoryFiles()).filter((file) => !file.startsWith("src/gen/"));
+  if (files.length < 50) return "found too few files: the search is broken";
+  return files.flatMap((file) => machineTraces(file, readFileSync(join(ROOT, file), "utf8"), ROOT)).join("\n");
+}
+
+function licencesCurrent(): string {
+  const current = readFileSync(join(ROOT, LICENCE_FILE), "utf8");
+  return current === licenceTable(ROOT) ? "" : `${LICENCE_FILE} does not match package-lock.json: npm run licences`;
+}
+
+export const repositoryChecks: readonly Check[] = [
+  { name: "no trace of a machine", run: noTraces },
+  { name: "licences of dependencies", run: () => Promise.resolve(licencesCurrent()) },
+];

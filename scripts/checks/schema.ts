@@ -1,0 +1,52 @@
+import { globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Check } from "./check.ts";
+import { ROOT } from "./root.ts";
+import { complaintsOf } from "./tool.ts";
+
+/** Every released schema is kept: a client of any of them must still be understood. */
+async function breaking(): Promise<string> {
+  const snapshots = globSync("schema/*.json", { cwd: ROOT });
+  if (snapshots.length === 0) return "no released schema in schema/";
+  const complaints = await Promise.all(
+    snapshots.map(async (snapshot) => {
+      const complaint = await complaintsOf("buf", ["breaking", "--against", snapshot]);
+      return complaint && `against ${snapshot}:\n${complaint}`;
+    }),
+  );
+  return complaints.filter(Boolean).join("\n");
+}
+
+function filesUnder(folder: string): Map<string, string> {
+  const names = globSync("**/*.ts", { cwd: folder });
+  return new Map(names.map((name) => [name, readFileSync(join(folder, name), "utf8")]));
+}
+
+/** Generates the code once more, elsewhere, and compares. */
+async function generated(): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), "generated-"));
+  try {
+    const complaint = await complaintsOf("buf", ["generate", "-o", folder]);
+    if (complaint !== "") return complaint;
+    const fresh = filesUnder(join(folder, "src/gen"));
+    const committed = filesUnder(join(ROOT, "src/gen"));
+    if (fresh.size === 0) return "buf generate made no file: the comparison is broken";
+    return [...new Set([...fresh.keys(), ...committed.keys()])]
+      .filter((name) => fresh.get(name) !== committed.get(name))
+      .map((name) => `src/gen/${name} is not what the schema gives: npm run generate`)
+      .join("\n");
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+export const schemaChecks: readonly Check[] = [
+  { name: "schema lint", run: () => complaintsOf("buf", ["lint"]) },
+  {
+    name: "schema format (buf format -w mends it)",
+    run: () => complaintsOf("buf", ["format", "--diff", "--exit-code"]),
+  },
+  { name: "schema compatibility", run: breaking },
+  { name: "generated code", run: generated },
+];

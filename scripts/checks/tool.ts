@@ -1,0 +1,22 @@
+import { execa } from "execa";
+import { ROOT } from "./root.ts";
+
+/** Runs a program of node_modules/.bin or of the system in the project's folder; resolves to its output if it failed. */
+export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
+  const result = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT, all: true, reject: false });
+  if (!result.failed) return "";
+  return [result.all?.trim(), result.shortMessage].find(Boolean) ?? `${program} failed`;
+}
+
+/** Output of a program that has to succeed, as its lines. */
+export async function linesOf(program: string, args: readonly string[]): Promise<string[]> {
+  const { stdout } = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT });
+  return stdout.split("\n").filter((line) => line !== "");
+}
+
+/** The repository's files: those in git and new ones that git does not ignore. Paths from the project's folder. */
+export async function repositoryFiles(): Promise<string[]> {
+  const files = await linesOf("git", ["ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]);
+  const deleted = new Set(await linesOf("git", ["ls-files", "--deleted"]));
+  return files.filter((file) => !deleted.has(file));
+}

@@ -1,0 +1,11 @@
+import type { Check } from "./check.ts";
+import { complaintsOf } from "./tool.ts";
+
+/** What is linted and formatted. Generated code is neither. */
+const FOLDERS = ["src", "scripts", "test"];
+
+export const typescriptChecks: readonly Check[] = [
+  { name: "types", run: () => complaintsOf("tsc", ["-p", "."]) },
+  { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...FOLDERS]) },
+  { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...FOLDERS]) },
+];
