@@ -108,8 +108,9 @@ export class Sessions {
 }
 
 /**
- * Calls that were on their way are still answered (with UNAVAILABLE); the PING's answer says that none is left. A session
- * without calls is closed at once: nghttp2 reads no more from it once a GOAWAY is out, not even that answer.
+ * Calls that were on their way are still answered (with UNAVAILABLE). The answer to a second PING says that none is left:
+ * that to the first may have overtaken calls within the client. A session without calls is closed at once, because
+ * nghttp2 reads no more from it once a GOAWAY is out, not even that answer.
  */
 function announceEnd(session: OpenSession): void {
   const { http2 } = session;
@@ -120,5 +121,7 @@ function announceEnd(session: OpenSession): void {
   }
   session.ending = true;
   http2.goaway(constants.NGHTTP2_NO_ERROR, LAST_STREAM_ID);
-  http2.ping(() => http2.close());
+  http2.ping(() => {
+    if (!http2.destroyed) http2.ping(() => http2.close());
+  });
 }

@@ -217,8 +217,7 @@ describe("the management port", { timeout: 120_000 }, () => {
     const session = connectHttp2(server);
     // The limit is in force once the client has acknowledged it.
     await request(session, HEALTH, {});
-    const response = await request(session, HEALTH, { "x-large": "x".repeat(40_000) });
-    assert.equal(response[":status"], 431);
+    await assert.rejects(request(session, HEALTH, { "x-large": "x".repeat(40_000) }), /NGHTTP2_ENHANCE_YOUR_CALM/);
     session.destroy();
     await assertAlive(server);
   });

@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { AgentError } from "../../src/domain/index.ts";
+import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { FileChunkSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../../src/rpc/index.ts";
+
+const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];
+const STDOUT = 7;
+
+function unframe(frame: Frame): Buffer {
+  const bytes = Buffer.concat(frame);
+  assert.equal(bytes[0], 0);
+  assert.equal(bytes.readUInt32BE(1), bytes.length - 5);
+  return bytes.subarray(5);
+}
+
+test("a thin frame has the bytes that the full encoder makes", () => {
+  for (const size of SIZES) {
+    const payload = Buffer.alloc(size, 0x5a);
+    const full = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdout", value: payload } }));
+    assert.ok(unframe(bytesFieldFrame(STDOUT, payload)).equals(full), `${size} bytes`);
+    assert.ok(unframe(messageFrame(FileChunkSchema, create(FileChunkSchema, { data: payload }))).length >= size);
+  }
+});
+
+test("a large payload is not copied", () => {
+  const payload = Buffer.alloc(100_000);
+  assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
+});
+
+test("a thin decoder finds what the full one finds", () => {
+  for (const size of SIZES) {
+    const payload = Buffer.alloc(size, 0x5a);
+    const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdin", value: payload } }));
+    const found = tryBytesField(message, 2);
+    assert.ok(found !== undefined && payload.equals(found), `${size} bytes`);
+    assert.equal(found.buffer, message.buffer);
+  }
+});
+
+test("a thin decoder leaves everything else to the full one", () => {
+  const stdin = toBinary(
+    ExecFrameSchema,
+    create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } }),
+  );
+  const others: readonly Uint8Array[] = [
+    Buffer.alloc(0),
+    toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinClose", value: {} as never } })),
+    Buffer.concat([stdin, stdin]),
+    Buffer.concat([stdin, Buffer.from([0x78, 1])]),
+    stdin.subarray(0, -1),
+    stdin.subarray(0, 1),
+    Buffer.from([0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+    Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff]),
+  ];
+  for (const other of others) assert.equal(tryBytesField(other, 2), undefined, Buffer.from(other).toString("hex"));
+  const repeated = fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin]));
+  assert.equal(repeated.frame.case, "stdin");
+});
+
+test("bytes that are no message are the client's fault", () => {
+  assert.throws(
+    () => decodeMessage(ExecFrameSchema, Buffer.from([0x12, 0x05, 0x00])),
+    (error) => error instanceof AgentError && error.reason === "MALFORMED_MESSAGE",
+  );
+});
