@@ -1,0 +1,42 @@
+import { globSync, readFileSync } from "node:fs";
+import { join, posix } from "node:path";
+
+/** A source file and what it imports, as paths from the project's folder or as names of packages. */
+export interface Module {
+  /** Path from the project's folder, such as "src/exec/exec.ts". */
+  readonly path: string;
+  readonly lines: number;
+  /** Files of the project, type imports included. */
+  readonly files: readonly string[];
+  /** Packages and Node's own modules, as written. */
+  readonly packages: readonly string[];
+  /** Dynamic imports of something that is no plain string: nobody can follow those. */
+  readonly untraceable: number;
+}
+
+const COMMENTS = /\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm;
+const STATIC = /^(?:import|export)\b(?:[^;"'`]*?\bfrom)?\s*["']([^"']+)["']/gm;
+const DYNAMIC = /\bimport\(\s*(["'])([^"']+)\1/g;
+const ANY_DYNAMIC = /\bimport\(/g;
+
+/** Reads the imports out of a file's text: import and export statements, import() and import types. */
+export function parseModule(path: string, text: string): Module {
+  const code = text.replaceAll(COMMENTS, "");
+  const dynamic = Array.from(code.matchAll(DYNAMIC), (match) => match[2] ?? "");
+  const imports = [...Array.from(code.matchAll(STATIC), (match) => match[1] ?? ""), ...dynamic];
+  const isFile = (name: string): boolean => name.startsWith(".");
+  return {
+    path,
+    lines: text.split("\n").length - 1,
+    files: imports.filter(isFile).map((name) => posix.join(posix.dirname(path), name)),
+    packages: imports.filter((name) => !isFile(name)),
+    untraceable: (code.match(ANY_DYNAMIC) ?? []).length - dynamic.length,
+  };
+}
+
+/** All modules of src/. */
+export function readModules(root: string): Module[] {
+  return globSync("src/**/*.ts", { cwd: root })
+    .toSorted()
+    .map((path) => parseModule(path, readFileSync(join(root, path), "utf8")));
+}
