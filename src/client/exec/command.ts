@@ -1,0 +1,63 @@
+import { create } from "@bufbuild/protobuf";
+import { type ExecExit, type ExecStart, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+
+/** A command to run in the sandbox. */
+export interface ExecCommand {
+  /** Command and arguments; at least one. No shell is involved. */
+  readonly args: readonly string[];
+  /** Environment of the command on top of the session's, delivered unchanged. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** Absolute. Default: the workload's. */
+  readonly cwd?: string | undefined;
+  /** `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's. */
+  readonly user?: string | undefined;
+  /** Connect standard input. False (the default): /dev/null. A terminal always has it. */
+  readonly stdin?: boolean | undefined;
+  /** Run in a terminal of this size. Then `stdout` carries all output. */
+  readonly terminal?: { readonly cols: number; readonly rows: number; readonly term?: string | undefined } | undefined;
+  /** Time that the agent allows the command, in milliseconds. Default: no limit. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** How a command ended. */
+export interface ExecResult {
+  /** Exit code; 128 + signal when a signal ended it. */
+  readonly code: number;
+  /** Signal that ended the command; 0 when it exited by itself. */
+  readonly signal: number;
+  readonly coreDumped: boolean;
+  /** The command's `timeoutMs` passed and the agent ended it. */
+  readonly timedOut: boolean;
+  readonly oomKilled: boolean;
+  /** False when a background process still holds an output stream open; all of the command's own output has arrived. */
+  readonly outputComplete: boolean;
+  readonly durationMs: number;
+}
+
+/** The start frame's content. */
+export function startMessage(command: ExecCommand): ExecStart {
+  return create(ExecStartSchema, {
+    args: [...command.args],
+    env: { ...command.env },
+    cwd: command.cwd ?? "",
+    user: command.user ?? "",
+    stdin: command.stdin ?? false,
+    timeoutMs: BigInt(command.timeoutMs ?? 0),
+    ...(command.terminal && {
+      terminal: { cols: command.terminal.cols, rows: command.terminal.rows, term: command.terminal.term ?? "" },
+    }),
+  });
+}
+
+/** The exit frame's content. */
+export function resultOf(exit: ExecExit): ExecResult {
+  return {
+    code: exit.code,
+    signal: exit.signal,
+    coreDumped: exit.coreDumped,
+    timedOut: exit.timedOut,
+    oomKilled: exit.oomKilled,
+    outputComplete: exit.outputComplete,
+    durationMs: Number(exit.durationMs),
+  };
+}

@@ -1,0 +1,32 @@
+import { Writable } from "node:stream";
+
+/** Largest piece of standard input in one frame. */
+const CHUNK_BYTES = 64 * 1024;
+
+/** Where a command's standard input goes. `sent` runs when the next piece may follow. */
+export interface InputFrames {
+  stdin(bytes: Uint8Array, sent: () => void): void;
+  stdinClose(): void;
+}
+
+/** Standard input of a command. What is written after the command's end is dropped. */
+export function inputStream(frames: InputFrames): Writable {
+  const stream = new Writable({
+    decodeStrings: true,
+    write(bytes: Buffer, _encoding, done): void {
+      writePieces(frames, bytes, done);
+    },
+    final(done): void {
+      frames.stdinClose();
+      done();
+    },
+  });
+  // Nobody has to listen: a command may end before it has read everything.
+  stream.on("error", () => undefined);
+  return stream;
+}
+
+function writePieces(frames: InputFrames, bytes: Buffer, done: () => void): void {
+  const rest = bytes.subarray(CHUNK_BYTES);
+  frames.stdin(bytes.subarray(0, CHUNK_BYTES), rest.length === 0 ? done : () => writePieces(frames, rest, done));
+}
