@@ -17,7 +17,9 @@ export {
 export { exitCode } from "./exit-status.ts";
 export { AgentError, type ErrorMetadata, invalidField, type Reason, type StatusName } from "./errors.ts";
 export * from "./limits.ts";
+export { Mutex, unlessAborted } from "./mutex.ts";
 export * from "./ports/index.ts";
+export type { DegradedToken, RestoreReport, RestoreRequest } from "./restore-report.ts";
 export { startFailure } from "./start-failure.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
 export { type ResolvedUser, resolveUser, userSyntaxProblem } from "./users.ts";

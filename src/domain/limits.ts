@@ -20,3 +20,11 @@ export const DEFAULT_STOP_GRACE_MS = 10_000;
 export const DEFAULT_READY_INTERVAL_MS = 1_000;
 /** Time allowed for one run of ready_cmd, unless its spec says otherwise. */
 export const DEFAULT_READY_TIMEOUT_MS = 5_000;
+/** Largest entropy of one RunRestoreDuties. */
+export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
+/** Time allowed for a hook, unless its call says otherwise. */
+export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
+/** Longest time that may be allowed for a hook. */
+export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
+/** What is kept of each output stream of a hook: its end. */
+export const HOOK_TAIL_BYTES: number = 16 * 1024;

@@ -1,5 +1,6 @@
 export type { Accounts } from "./accounts.ts";
 export type { Clock } from "./clock.ts";
+export type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "./kernel.ts";
 export type { Log, LogFields, LogLevel } from "./log.ts";
 export {
   type ChildProcess,
@@ -13,3 +14,4 @@ export {
 } from "./processes.ts";
 export type { Signals } from "./signals.ts";
 export type { ByteReceiver, ByteSink, ByteSource } from "./streams.ts";
+export type { Timers } from "./timers.ts";

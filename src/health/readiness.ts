@@ -1,0 +1,107 @@
+import {
+  AgentError,
+  type ChildProcess,
+  exitCode,
+  type Log,
+  type ReadyCommandSpec,
+  type Timers,
+} from "../domain/index.ts";
+import type { Readiness } from "./health.ts";
+
+/** As timeout(1) has it. */
+const TIMED_OUT_EXIT = 124;
+/** As shells have them: the command was not found, or could not be started. */
+const NOT_FOUND_EXIT = 127;
+const NOT_STARTED_EXIT = 126;
+/** Before the first verdict. */
+const NO_VERDICT_EXIT = -1;
+
+/** What the readiness loop needs. */
+export interface ReadinessParts {
+  readonly spec: ReadyCommandSpec;
+  /** Starts ready_cmd with its output on pipes, as an exec'd command would be. */
+  readonly start: (args: readonly string[], abort: AbortSignal) => Promise<ChildProcess>;
+  readonly timers: Timers;
+  readonly log: Log;
+}
+
+/** Runs ready_cmd again and again, and remembers its last verdict. */
+export class ReadinessLoop {
+  readonly #parts: ReadinessParts;
+  #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
+  /** Cancels the wait for the next run. */
+  #cancelWait: () => void = () => {};
+  /** The run that counts: one that was given up has no verdict any more. */
+  #run: AbortController | undefined;
+  #stopped = false;
+
+  constructor(parts: ReadinessParts) {
+    this.#parts = parts;
+  }
+
+  /** Verdict of the last run that ended. */
+  get verdict(): Readiness {
+    return this.#verdict;
+  }
+
+  /** Runs ready_cmd now: for the first time, or because all that was known is out of date. A run in progress is given up. */
+  runNow(): void {
+    if (this.#stopped) return;
+    this.#cancelWait();
+    this.#run?.abort();
+    const run = new AbortController();
+    this.#run = run;
+    void this.#once(run);
+  }
+
+  /** No more runs; one in progress is killed. */
+  stop(): void {
+    this.#stopped = true;
+    this.#cancelWait();
+    this.#run?.abort();
+  }
+
+  async #once(run: AbortController): Promise<void> {
+    const { spec, timers } = this.#parts;
+    let timedOut = false;
+    const cancelTimeout = timers.after(spec.timeoutMs, () => {
+      timedOut = true;
+      run.abort();
+    });
+    const code = await this.#exitCodeOf(run.signal);
+    cancelTimeout();
+    if (this.#run !== run || this.#stopped) return;
+    this.#conclude(timedOut ? TIMED_OUT_EXIT : code);
+    this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
+  }
+
+  /** Runs it to its end, or to the death of its whole tree when the signal is aborted. */
+  async #exitCodeOf(signal: AbortSignal): Promise<number> {
+    const { start, spec } = this.#parts;
+    try {
+      const child = await start(spec.args, signal);
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.start({ chunk: (_bytes, release) => release(), end: () => {} });
+      }
+      let killed: Promise<void> | undefined;
+      const kill = (): void => {
+        killed = child.killTree();
+      };
+      signal.addEventListener("abort", kill);
+      if (signal.aborted) kill();
+      const end = await child.ended;
+      signal.removeEventListener("abort", kill);
+      await killed;
+      child.release();
+      return exitCode(end);
+    } catch (error) {
+      return error instanceof AgentError && error.reason === "EXEC_NOT_FOUND" ? NOT_FOUND_EXIT : NOT_STARTED_EXIT;
+    }
+  }
+
+  #conclude(code: number): void {
+    const before = this.#verdict.exitCode;
+    this.#verdict = { ready: code === 0, exitCode: code };
+    if (code !== before) this.#parts.log.info("readiness_changed", { ready: code === 0, exitCode: code });
+  }
+}

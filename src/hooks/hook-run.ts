@@ -1,0 +1,98 @@
+import { type ChildProcess, exitCode, HOOK_TAIL_BYTES, type HookSpec, type Timers } from "../domain/index.ts";
+import type { StartHook } from "./hooks.ts";
+import { Tail } from "./tail.ts";
+
+/** 128 + SIGKILL. */
+const KILLED_EXIT = 137;
+
+/** How a hook ended (message RunHookResponse). */
+export interface HookOutcome {
+  /** False when none is configured for the kind; everything else is then empty. */
+  readonly ran: boolean;
+  readonly timedOut: boolean;
+  /** 128 + n when signal n ended it. */
+  readonly exitCode: number;
+  readonly stdoutTail: string;
+  readonly stderrTail: string;
+}
+
+/** What one run needs. */
+export interface HookRunParts {
+  readonly spec: HookSpec;
+  readonly timeoutMs: number;
+  readonly start: StartHook;
+  readonly timers: Timers;
+}
+
+/** One run of a hook, from its start to its end. */
+export class HookRun {
+  readonly #parts: HookRunParts;
+  /** Ends the start of the hook, and what it started. */
+  readonly #stop = new AbortController();
+  #timedOut = false;
+
+  constructor(parts: HookRunParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs the hook. Resolves when it has ended; at the timeout, or when told to end, not before its whole tree is dead.
+   *
+   * @throws AgentError when it could not be started
+   */
+  async run(): Promise<HookOutcome> {
+    const { spec, start, timers, timeoutMs } = this.#parts;
+    const cancelTimeout = timers.after(timeoutMs, () => {
+      this.#timedOut = true;
+      this.end();
+    });
+    try {
+      return await this.#follow(await start(spec, this.#stop.signal));
+    } catch (error) {
+      if (!this.#timedOut) throw error;
+      // It was still being started: on a file system that hangs, for example.
+      return { ran: true, timedOut: true, exitCode: KILLED_EXIT, stdoutTail: "", stderrTail: "" };
+    } finally {
+      cancelTimeout();
+    }
+  }
+
+  /** Kills the hook with its whole tree. */
+  end(): void {
+    this.#stop.abort();
+  }
+
+  async #follow(child: ChildProcess): Promise<HookOutcome> {
+    const { signal } = this.#stop;
+    const tails = { stdout: new Tail(HOOK_TAIL_BYTES), stderr: new Tail(HOOK_TAIL_BYTES) };
+    for (const stream of ["stdout", "stderr"] as const) {
+      child[stream]?.start({
+        chunk: (bytes, release) => {
+          tails[stream].push(bytes);
+          release();
+        },
+        end: () => {},
+      });
+    }
+    let killed: Promise<void> | undefined;
+    const kill = (): void => {
+      killed = child.killTree();
+    };
+    signal.addEventListener("abort", kill);
+    if (signal.aborted) kill();
+    const end = await child.ended;
+    // What a hook that ended by itself left in the background lives on.
+    signal.removeEventListener("abort", kill);
+    const timedOut = this.#timedOut && killed !== undefined;
+    await killed;
+    await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
+    child.release();
+    return {
+      ran: true,
+      timedOut,
+      exitCode: exitCode(end),
+      stdoutTail: tails.stdout.text(),
+      stderrTail: tails.stderr.text(),
+    };
+  }
+}

@@ -1,0 +1,113 @@
+import {
+  type AgentError,
+  type ChildProcess,
+  type Clock,
+  DEFAULT_HOOK_TIMEOUT_MS,
+  HOOK_TIMEOUT_LIMIT_MS,
+  type HookSpec,
+  type HooksSpec,
+  invalidField,
+  type Log,
+  Mutex,
+  type Timers,
+} from "../domain/index.ts";
+import { type HookOutcome, HookRun } from "./hook-run.ts";
+
+/** The two hooks of a workload. */
+export type HookKind = "pre_snapshot" | "post_restore";
+
+/** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
+export type StartHook = (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
+
+/** What the hooks capability needs. */
+export interface HooksParts {
+  readonly specs: HooksSpec;
+  readonly start: StartHook;
+  /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
+  readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
+  readonly timers: Timers;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+const NOT_CONFIGURED: HookOutcome = { ran: false, timedOut: false, exitCode: 0, stdoutTail: "", stderrTail: "" };
+
+interface Running {
+  readonly kind: HookKind;
+  readonly run: HookRun;
+  readonly ended: Promise<unknown>;
+}
+
+/** Runs the hooks that the user configured, one at a time. */
+export class Hooks {
+  readonly #parts: HooksParts;
+  readonly #mutex = new Mutex();
+  #running: Running | undefined;
+  #closed: AgentError | undefined;
+
+  constructor(parts: HooksParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs a hook and tells how it ended. A second one waits for the first; POST_RESTORE waits for restore duties. The time
+   * allowed counts from the hook's own start.
+   *
+   * @param timeoutMs time allowed; 0: 30 s; at most 10 minutes
+   * @param signal aborted when the client is gone; the hook is then killed with its whole tree
+   * @throws AgentError for a timeout over the limit, for a hook that could not be started, or the signal's reason
+   */
+  async run(kind: HookKind, timeoutMs: number, signal: AbortSignal): Promise<HookOutcome> {
+    if (timeoutMs > HOOK_TIMEOUT_LIMIT_MS) {
+      throw invalidField("timeout_ms", `is ${timeoutMs}: at most ${HOOK_TIMEOUT_LIMIT_MS} are allowed`);
+    }
+    const { specs, dutiesSettled } = this.#parts;
+    const spec = kind === "pre_snapshot" ? specs.preSnapshot : specs.postRestore;
+    if (spec === undefined) return NOT_CONFIGURED;
+    return this.#mutex.run(async () => {
+      if (kind === "post_restore") await dutiesSettled(signal);
+      if (this.#closed !== undefined) throw this.#closed;
+      return this.#runNow(kind, spec, timeoutMs === 0 ? DEFAULT_HOOK_TIMEOUT_MS : timeoutMs, signal);
+    }, signal);
+  }
+
+  /**
+   * Kills a PRE_SNAPSHOT hook that runs: it belongs to the time before the restore. Resolves when its whole tree is dead.
+   */
+  async sweep(): Promise<void> {
+    const running = this.#running;
+    if (running?.kind !== "pre_snapshot") return;
+    this.#parts.log.warn("hook_swept", { kind: running.kind });
+    running.run.end();
+    await running.ended;
+  }
+
+  /** Refuses new hooks from now on and kills the one that runs. Resolves when its whole tree is dead. */
+  async close(reason: AgentError): Promise<void> {
+    this.#closed ??= reason;
+    this.#running?.run.end();
+    await this.#running?.ended;
+  }
+
+  async #runNow(kind: HookKind, spec: HookSpec, timeoutMs: number, signal: AbortSignal): Promise<HookOutcome> {
+    const { start, timers, clock, log } = this.#parts;
+    const startedMs = clock.monotonicMs();
+    const run = new HookRun({ spec, timeoutMs, start, timers });
+    const onAbort = (): void => run.end();
+    signal.throwIfAborted();
+    signal.addEventListener("abort", onAbort);
+    const outcome = run.run();
+    this.#running = { kind, run, ended: outcome.catch(() => {}) };
+    try {
+      const result = await outcome;
+      const { exitCode, timedOut } = result;
+      const durationMs = Math.round(clock.monotonicMs() - startedMs);
+      log.info("hook_ended", { kind, exitCode, timedOut, cancelled: signal.aborted, durationMs });
+      signal.throwIfAborted();
+      return result;
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+      this.#running = undefined;
+    }
+  }
+}

@@ -1,0 +1,51 @@
+/** A character of UTF-8 has up to three bytes after its first. */
+const CONTINUATION_BYTES = 3;
+
+function isContinuation(byte: number | undefined): boolean {
+  return byte !== undefined && (byte & 0xc0) === 0x80;
+}
+
+/** `bytes` from `start` on, without the rest of a character that begins before it. */
+function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
+  let at = start;
+  while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;
+  return bytes.subarray(at);
+}
+
+/** Keeps the last bytes of an output, in memory that does not grow with it. */
+export class Tail {
+  readonly #ring: Uint8Array;
+  /** Bytes seen so far. */
+  #total = 0;
+
+  constructor(sizeBytes: number) {
+    this.#ring = new Uint8Array(sizeBytes);
+  }
+
+  push(bytes: Uint8Array): void {
+    const size = this.#ring.length;
+    const kept = bytes.subarray(Math.max(0, bytes.length - size));
+    const at = (this.#total + bytes.length - kept.length) % size;
+    const untilEnd = kept.subarray(0, size - at);
+    this.#ring.set(untilEnd, at);
+    this.#ring.set(kept.subarray(untilEnd.length), 0);
+    this.#total += bytes.length;
+  }
+
+  /**
+   * What was kept, as text of no more bytes than that: valid UTF-8, without a character that was cut at either end. Bytes
+   * that are no UTF-8 become U+FFFD each.
+   */
+  text(): string {
+    const size = this.#ring.length;
+    const at = this.#total % size;
+    const bytes =
+      this.#total <= size
+        ? this.#ring.subarray(0, this.#total)
+        : fromCharacter(Buffer.concat([this.#ring.subarray(at), this.#ring.subarray(0, at)]), 0);
+    // As a stream, so that a character that the output ends in the middle of is held back.
+    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes, { stream: true });
+    const encoded = Buffer.from(text);
+    return encoded.length <= size ? text : Buffer.from(fromCharacter(encoded, encoded.length - size)).toString();
+  }
+}

@@ -1,0 +1,2 @@
+export { guestKernel } from "./kernel.ts";
+export { processRandomness } from "./process-randomness.ts";

@@ -1,0 +1,32 @@
+import { randomInt, randomUUID } from "node:crypto";
+import type { ProcessRandomness } from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
+
+/** UUIDs that Node draws at once and hands out one by one (kBatchSize in lib/internal/crypto/random.js). */
+const CACHED_UUIDS = 128;
+/** Numbers that Node draws at once for randomInt: a cache of 6 KiB, 6 bytes each (ibid). */
+const CACHED_INTEGERS = 1024;
+const ANY_RANGE = 2;
+
+/** Draws UUIDs until none from before is left. */
+export function emptyUuidCache(): void {
+  for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
+}
+
+/** Draws integers until none from before is left: one more than fit, as the cache fills only when it is found empty. */
+export function emptyIntegerCache(): void {
+  for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
+}
+
+/** The generators of OpenSSL and the caches that Node keeps before them. Without a reseed new numbers would be no better. */
+export function processRandomness(addon: Addon): ProcessRandomness {
+  return {
+    reseed: (seed) => {
+      const result = addon.reseedOpenssl(seed);
+      emptyUuidCache();
+      emptyIntegerCache();
+      if (result === 1) return undefined;
+      return result === 0 ? "failed" : "no_symbols";
+    },
+  };
+}

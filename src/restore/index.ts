@@ -1,0 +1,3 @@
+export type { Arrival, ValidityWindow } from "./clock-duty.ts";
+export { renewRandomness } from "./entropy-duty.ts";
+export { type RenewedParts, Restore, type RestoreCall, type RestoreParts } from "./restore.ts";
