@@ -1,5 +1,5 @@
 import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
-import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
+import { constants, createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
 import { createServer, type Server, type Socket } from "node:net";
 import { type Clock, CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS, type Log } from "../domain/index.ts";
 import { type Connection, connectionOf, Connections } from "./connections.ts";
@@ -61,9 +61,9 @@ export class WorkloadServer {
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.#connections = new Connections(this.#limits.connections, new RefusalLog(log, clock, "workload"));
     this.#http1 = createHttp1Server({ maxHeaderSize: HEADER_LIMIT_BYTES }, (request, response) => {
+      response.shouldKeepAlive = false;
       void this.#answer(request, response);
     });
-    this.#http1.maxRequestsPerSocket = 1;
     this.#http1.on("clientError", (_error, socket) => socket.destroy());
     this.#http2 = createHttp2Server(
       {
@@ -130,7 +130,7 @@ export class WorkloadServer {
   }
 
   async #answer(...[request, response]: Parameters<HttpExchange>): Promise<void> {
-    const overdue = setTimeout(() => request.destroy(), this.#limits.requestTimeoutMs);
+    const overdue = setTimeout(() => abandon(request), this.#limits.requestTimeoutMs);
     overdue.unref();
     response.once("close", () => clearTimeout(overdue));
     try {
@@ -144,9 +144,14 @@ export class WorkloadServer {
       )(request, response);
     } catch {
       // The client is gone or its request is unusable: nobody is left to tell.
-      request.destroy();
+      abandon(request);
     }
   }
+}
+
+function abandon(request: Parameters<HttpExchange>[0]): void {
+  if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
+  else request.destroy();
 }
 
 function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
