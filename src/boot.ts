@@ -208,7 +208,7 @@ class Agent {
     if (this.#workload.running) {
       if (signal === SIGTERM) {
         this.#refuseCalls();
-        this.#workload.stop();
+        void this.#workload.stop();
       } else {
         this.#workload.forward(signal);
       }
@@ -225,7 +225,7 @@ class Agent {
   /** Ends execs, lets their clients see it, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
     this.#refuseCalls();
-    this.#workload.stop();
+    await this.#workload.stop();
     await within(this.#exec.terminateAll(), TERM_GRACE_MS + LAST_FRAMES_MS);
     this.#workloadServer?.close();
     await this.#management?.shutdown(LAST_FRAMES_MS);

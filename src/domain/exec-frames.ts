@@ -41,6 +41,7 @@ function frameOrder(message: string): AgentError {
 /** Refuses a start frame that no command could be run from. */
 export function checkExecRequest(request: ExecRequest): void {
   if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
+  if (request.args[0] === "") throw invalidField("start.args[0]", "is empty: name the command to run");
   if (request.args.some((argument) => argument.includes(NUL))) throw invalidField("start.args", "holds a NUL byte");
   for (const [name, value] of request.env) {
     if (name === "" || name.includes("=") || name.includes(NUL)) {

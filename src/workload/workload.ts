@@ -56,16 +56,17 @@ export class Workload {
     this.#child?.signal(signal);
   }
 
-  /** Asks the workload to end: the signal now, SIGKILL to its whole tree after the grace period. */
-  stop(signal: number = SIGTERM): void {
+  /** Asks the workload to end: SIGTERM now, SIGKILL to its whole tree after the grace. Resolves when it has ended. */
+  async stop(): Promise<void> {
     const child = this.#child;
     if (child === undefined) return;
-    child.signal(signal);
+    child.signal(SIGTERM);
     const { stopGraceMs } = this.#parts.spec;
     this.#stopTimer ??= setTimeout(() => {
       this.#parts.log.warn("workload_killed", { pid: child.pid, stopGraceMs });
       void child.killTree();
     }, stopGraceMs);
+    await child.ended;
   }
 
   #onEnd(child: ChildProcess, end: ProcessEnd): number {

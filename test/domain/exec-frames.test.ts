@@ -25,6 +25,7 @@ function refused(reason: string): (error: unknown) => boolean {
 describe("a start frame", () => {
   const cases: readonly [string, Partial<ExecRequest>][] = [
     ["no arguments", { args: [] }],
+    ["an empty command", { args: [""] }],
     ["a NUL byte in an argument", { args: ["echo", "a\0b"] }],
     ["an empty variable name", { env: new Map([["", "x"]]) }],
     ["'=' in a variable name", { env: new Map([["A=B", "x"]]) }],
@@ -42,7 +43,7 @@ describe("a start frame", () => {
   }
 
   it("may hold any other bytes in arguments and values", () => {
-    checkExecRequest(request({ args: ["", "\n", "-"], env: new Map([["a b", "=\n"]]) }));
+    checkExecRequest(request({ args: ["x", "", "\n", "-"], env: new Map([["a b", "=\n"]]) }));
   });
 
   it("may ask for a terminal of no particular size", () => {

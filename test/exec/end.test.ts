@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { EXEC_LIMIT } from "../../src/domain/index.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { connect, exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
+import { noProcessWith, processesWith, processGone } from "../fixtures/processes.ts";
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+
+describe("an exec with a timeout", () => {
+  it("ends by SIGTERM, and says that it timed out", async () => {
+    const { exit } = await exec(agent, { args: ["sleep", "1000"], timeoutMs: 50n });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
+  });
+
+  it("keeps the exit code of a command that ends in order when it is asked to", async () => {
+    const { exit, stdout } = await exec(agent, {
+      args: ["sh", "-c", "trap 'echo bye; exit 4' TERM; while :; do sleep 0.05; done"],
+      timeoutMs: 300n,
+    });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [4, 0, true]);
+    assert.equal(String(stdout), "bye\n");
+  });
+
+  it("ends by SIGKILL when SIGTERM is ignored", async () => {
+    const { exit } = await exec(agent, {
+      args: ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
+      timeoutMs: 100n,
+    });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [137, 9, true]);
+  });
+
+  it("takes a stopped command too", async () => {
+    const { exit } = await exec(agent, { args: ["sh", "-c", "kill -STOP $$; sleep 1000"], timeoutMs: 100n });
+    assert.deepEqual([exit.signal, exit.timedOut], [15, true]);
+  });
+
+  it("leaves nothing of the tree alive, children in sessions of their own included", async () => {
+    const mark = "424242.250";
+    const { exit } = await exec(agent, {
+      args: ["sh", "-c", `sleep ${mark} & setsid sleep ${mark} & trap '' TERM; while :; do sleep 0.05; done`],
+      timeoutMs: 300n,
+    });
+    assert.equal(exit.timedOut, true);
+    assert.deepEqual(await processesWith(mark), []);
+  });
+
+  it("is not cut short by a timeout that is longer than it runs", async () => {
+    const { exit } = await exec(agent, { args: ["true"], timeoutMs: 2n ** 63n });
+    assert.deepEqual([exit.code, exit.timedOut], [0, false]);
+  });
+});
+
+describe("an exec whose client goes", () => {
+  it("by cancelling: gets SIGHUP and ends", async () => {
+    const stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"] });
+    const pid = Number(await stream.until("\n"));
+    stream.cancel();
+    await processGone(pid);
+    stream[Symbol.dispose]();
+  });
+
+  it("gets SIGKILL when it ignores SIGHUP", { timeout: 60_000 }, async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; while :; do sleep 0.05; done"] });
+    const pid = Number(await stream.until("\n"));
+    stream.cancel();
+    await processGone(pid);
+  });
+
+  it("leaves a daemon alive that left the session on purpose", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "setsid sleep 424242.375 & echo $$; exec sleep 1000"] });
+    const pid = Number(await stream.until("\n"));
+    let daemons = await processesWith("424242.375");
+    while (daemons.length === 0) daemons = await processesWith("424242.375");
+    stream.cancel();
+    await processGone(pid);
+    daemons = await processesWith("424242.375");
+    for (const daemon of daemons) process.kill(daemon, "SIGKILL");
+    assert.equal(daemons.length, 1);
+  });
+
+  it("while it starts or just before it: leaves nothing", async () => {
+    for (let i = 0; i < 30; i++) {
+      const stream = new ExecStream(agent);
+      stream.start({ args: ["sleep", "424242.500"] });
+      if (i % 2 === 0) await stream.next();
+      stream[Symbol.dispose]();
+    }
+    await noProcessWith("424242.500");
+  });
+});
+
+describe("a client that does not read", () => {
+  it(
+    "stops the command and costs the agent no memory; reading on, it gets every byte",
+    { timeout: 120_000 },
+    async () => {
+      using stream = new ExecStream(agent);
+      stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
+      await stream.next();
+      const before = await residentBytes(agent.pid);
+      await exec(agent, { args: ["sleep", "1"] });
+      const grownBytes = (await residentBytes(agent.pid)) - before;
+      assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
+      const { stdout, stderr } = await stream.outcome();
+      assert.equal(stdout.length, 67_108_864);
+      assert.equal(String(stderr), "done\n");
+    },
+  );
+
+  it("loses nothing when the command has long exited", { timeout: 60_000 }, async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "head -c 60000 /dev/zero"] });
+    await exec(agent, { args: ["sleep", "1"] });
+    assert.equal((await stream.outcome()).stdout.length, 60_000);
+  });
+});
+
+describe("a command that does not read its input", () => {
+  it("holds the client back and costs the agent no memory", { timeout: 120_000 }, async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "sleep 2; wc -c"], stdin: true });
+    const before = await residentBytes(agent.pid);
+    const chunk = Buffer.alloc(1 << 20);
+    for (let i = 0; i < 64; i++) stream.stdin(chunk);
+    await exec(agent, { args: ["sleep", "1"] });
+    const grownBytes = (await residentBytes(agent.pid)) - before;
+    assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
+    const { stdout } = await stream.end().outcome();
+    assert.equal(Number(String(stdout)), 64 << 20);
+  });
+});
+
+describe("the number of execs at once", () => {
+  it("is bounded, with a clear status beyond it and recovery after it", { timeout: 120_000 }, async () => {
+    const client = connect(agent);
+    const streams = await Promise.all(
+      Array.from({ length: EXEC_LIMIT }, async () => {
+        const stream = new ExecStream(agent, client);
+        await stream.start({ args: ["sleep", "424242.625"], stdin: true }).next();
+        return stream;
+      }),
+    );
+    const failure = await failingExec(agent, { args: ["true"] });
+    assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_EXECS"]);
+    for (const stream of streams) stream[Symbol.dispose]();
+    client.close();
+    await noProcessWith("424242.625");
+    // Their places are free a moment after their processes are gone; the test's time limit bounds the wait.
+    while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
+  });
+});
+
+async function residentBytes(pid: number): Promise<number> {
+  const { stdout } = await exec(agent, { args: ["awk", "/^RssAnon/ { print $2 }", `/proc/${pid}/status`] });
+  return Number(String(stdout)) * 1024;
+}

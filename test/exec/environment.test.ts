@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { exec, type StartInit } from "../fixtures/exec-stream.ts";
+
+const BOOTSTRAP_NAMES = [
+  "SVC_INSTANCE_TOKEN",
+  "SVC_INSTANCE_TOKEN_FILE",
+  "SVC_GUEST_PORT",
+  "SVC_TLS_CERT_FILE",
+  "SVC_TLS_KEY_FILE",
+  "SVC_TLS_CLIENT_CA_FILE",
+  "SVC_GUEST_SOCKET",
+  "SVC_WORKLOAD_SOCKET",
+  "SVC_PROCESS_SPEC",
+  "SVC_HOOKS_SPEC",
+  "SVC_LOG_LEVEL",
+];
+
+let folder: string;
+let agent: RunningAgent;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "guest-agent-env-"));
+  agent = await startAgent({
+    process: {
+      args: ["sh", "-c", `env > ${folder}/workload; echo done; exec sleep 1000`],
+      env: { FROM_SPEC: "spec", SHARED: "spec", SVC_WORKLOAD_SOCKET: "/from/spec" },
+    },
+    env: { INHERITED: "inherited", SHARED: "inherited", SVC_LOG_LEVEL: "debug" },
+  });
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function environmentOf(start: Partial<StartInit> = {}): Promise<Map<string, string>> {
+  const { stdout } = await exec(agent, { args: ["env", "-0"], ...start } as StartInit);
+  return parse(stdout);
+}
+
+function parse(bytes: Uint8Array): Map<string, string> {
+  const entries = Buffer.from(bytes).toString("latin1").split("\0").filter(Boolean);
+  return new Map(entries.map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)]));
+}
+
+describe("contract: environment of an exec'd command", () => {
+  it("removes every bootstrap-channel variable from the command's environment", async () => {
+    const environment = await environmentOf();
+    for (const name of BOOTSTRAP_NAMES) assert.equal(environment.has(name), false, name);
+  });
+
+  it("applies the workload's Process.env over what was inherited", async () => {
+    const environment = await environmentOf();
+    assert.equal(environment.get("INHERITED"), "inherited");
+    assert.equal(environment.get("FROM_SPEC"), "spec");
+    assert.equal(environment.get("SHARED"), "spec");
+  });
+
+  it("applies ExecStart.env last and delivers it unchanged", async () => {
+    const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
+    assert.equal(environment.get("SHARED"), "request");
+    assert.equal(environment.get("NEW"), " a=b\n");
+    assert.equal(environment.get("FROM_SPEC"), "spec");
+  });
+
+  it("delivers even a bootstrap variable that the caller names explicitly", async () => {
+    const environment = await environmentOf({ env: { SVC_INSTANCE_TOKEN: "granted", SVC_WORKLOAD_SOCKET: "/mine" } });
+    assert.equal(environment.get("SVC_INSTANCE_TOKEN"), "granted");
+    assert.equal(environment.get("SVC_WORKLOAD_SOCKET"), "/mine");
+  });
+
+  it("keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
+    assert.equal((await environmentOf()).has("SVC_WORKLOAD_SOCKET"), false);
+  });
+
+  it("injects SVC_WORKLOAD_SOCKET for the workload, after its spec env, and no other bootstrap variable", async () => {
+    const { stdout } = await exec(agent, {
+      args: ["sh", "-c", `until grep -q SVC_WORKLOAD ${folder}/workload; do :; done; cat ${folder}/workload`],
+    });
+    const lines = String(stdout).split("\n");
+    assert.ok(lines.includes(`SVC_WORKLOAD_SOCKET=${agent.workloadSocket}`));
+    assert.deepEqual(
+      lines.filter((line) => line.startsWith("SVC_")).map((line) => line.slice(0, line.indexOf("="))),
+      ["SVC_WORKLOAD_SOCKET"],
+    );
+    assert.ok(lines.includes("SHARED=spec"));
+  });
+
+  it("lets nothing of the agent's credentials reach a command or the workload by any variable", async () => {
+    const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${folder}/workload`] });
+    assert.equal(String(stdout).includes(AGENT_TOKEN), false);
+  });
+});
+
+describe("the rest of a command's environment", () => {
+  it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", async () => {
+    const environment = await environmentOf({ user: "nobody" });
+    assert.equal(environment.get("USER"), "nobody");
+    assert.equal(environment.get("LOGNAME"), "nobody");
+    assert.equal(environment.get("HOME"), "/nonexistent");
+    assert.equal(environment.get("SHELL"), "/usr/sbin/nologin");
+  });
+
+  it("does not overwrite them where they are set", async () => {
+    const environment = await environmentOf({ user: "nobody", env: { HOME: "/h", SHELL: "" } });
+    assert.equal(environment.get("HOME"), "/h");
+    assert.equal(environment.get("SHELL"), "");
+  });
+
+  it("holds nothing that nobody set", async () => {
+    const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
+    assert.deepEqual([...(await environmentOf()).keys()].sort(), expected.sort());
+  });
+});
+
+describe("an inherited environment that is not UTF-8, or malformed", () => {
+  it("reaches commands byte for byte", async () => {
+    const script = 'ODD=$(printf "\\377\\376\\nx") exec "$@"';
+    await using odd = await startAgent({ through: ["sh", "-c", script, "sh"] });
+    const { stdout } = await exec(odd, { args: ["env", "-0"] });
+    assert.equal(parse(stdout).get("ODD"), "\xff\xfe\nx");
+  });
+});
