@@ -9,38 +9,57 @@ import {
   type Accounts,
   ActivityClock,
   AgentError,
+  type ChildProcess,
   type Clock,
   CommandStarter,
   type Environment,
   IdleDeclarations,
+  type Kernel,
   type Log,
   type Processes,
+  type ProcessRandomness,
+  type ReadyCommandSpec,
   SessionEnvironment,
   type Signals,
+  type StdioPlan,
   TERM_GRACE_MS,
+  type Timers,
 } from "./domain/index.ts";
 import { Exec } from "./exec/index.ts";
-import { Health } from "./health/index.ts";
+import { Health, ReadinessLoop } from "./health/index.ts";
+import { Hooks } from "./hooks/index.ts";
 import type { Addon } from "./native/index.ts";
 import {
   BufferPool,
   fileAccounts,
+  fileCacheDropper,
   guestClock,
+  guestKernel,
+  ignoreClientCertificateTimes,
   jsonLog,
   NativeProcesses,
+  nodeTimers,
   openFilesLimitForChildren,
+  processRandomness,
   processSignals,
   stderrWriter,
 } from "./platform/index.ts";
+import { CredentialRotation, Restore } from "./restore/index.ts";
+import type { Session } from "./rpc/index.ts";
 import type { ManagementServer, WorkloadServer } from "./server/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 import { startFailureStatus, Workload } from "./workload/index.ts";
 
+/** Also makes the agent read its credentials anew, as it does for daemons. */
+const SIGHUP = 1;
 const SIGTERM = 15;
 /** Signals that end an agent without a workload: those that ask a program to leave. */
-const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, SIGTERM]);
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
 /** Time for the last frames to reach their clients, beyond the time that the execs are given to end. */
 const LAST_FRAMES_MS = 2_000;
+
+/** How hooks and ready_cmd run: their output is read, and there is nothing to read for them. */
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
 /** Exit status when a listener cannot be had: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
@@ -55,6 +74,11 @@ interface Platform {
   readonly accounts: Accounts;
   readonly clock: Clock;
   readonly signals: Signals;
+  readonly timers: Timers;
+  readonly kernel: Kernel;
+  readonly randomness: ProcessRandomness;
+  readonly dropFileCache: (fd: number) => void;
+  readonly ignoreClientCertificateTimes: () => boolean;
 }
 
 /**
@@ -72,6 +96,11 @@ export async function boot(addon: Addon): Promise<number> {
     accounts: fileAccounts(),
     clock,
     signals: processSignals(),
+    timers: nodeTimers,
+    kernel: guestKernel(addon),
+    randomness: processRandomness(addon),
+    dropFileCache: fileCacheDropper(addon),
+    ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
   };
   return new Agent(platform, configuration, jsonLog(configuration.logLevel, clock, stderrWriter(addon))).run();
 }
@@ -95,7 +124,11 @@ class Agent {
   readonly #idle: IdleDeclarations;
   readonly #workload: Workload;
   readonly #exec: Exec;
+  readonly #readiness: ReadinessLoop | undefined;
   readonly #health: Health;
+  readonly #rotation: CredentialRotation;
+  readonly #restore: Restore<Session>;
+  readonly #hooks: Hooks;
   #management: ManagementServer | undefined;
   #workloadServer: WorkloadServer | undefined;
   /** Set once the agent is about to leave; new calls get it. */
@@ -104,7 +137,7 @@ class Agent {
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
     const { process: spec, workloadSocketPath } = configuration;
-    const { clock, processes, accounts } = platform;
+    const { clock, processes, accounts, timers } = platform;
     const environment = new SessionEnvironment({
       inherited: platform.inherited,
       bootstrapNames: BOOTSTRAP_VARIABLES,
@@ -125,11 +158,42 @@ class Agent {
     this.#idle = new IdleDeclarations(clock);
     this.#workload = new Workload({ starter, spec, log });
     this.#exec = new Exec({ starter, activity: this.#activity, clock });
+    this.#readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
     this.#health = new Health({
-      readiness: () => ({ ready: this.#workload.running || !this.#workload.configured, exitCode: 0 }),
+      readiness: () =>
+        this.#readiness?.verdict ?? { ready: this.#workload.running || !this.#workload.configured, exitCode: 0 },
       activity: this.#activity,
       idle: this.#idle,
       clock,
+    });
+    this.#rotation = new CredentialRotation({
+      reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+      apply: () => this.#applyCredentials(),
+      clock,
+      log,
+    });
+    this.#restore = new Restore({
+      kernel: platform.kernel,
+      randomness: platform.randomness,
+      clock,
+      log,
+      renew: {
+        sweepHooks: () => this.#hooks.sweep(),
+        renewCredentials: () => this.#rotation.renew("restore"),
+        dropOtherSessions: (keep) => this.#management?.dropOtherSessions(keep) ?? 0,
+        rearmTimers: () => {
+          this.#rotation.rearm();
+          this.#readiness?.runNow();
+        },
+      },
+    });
+    this.#hooks = new Hooks({
+      specs: configuration.hooks,
+      start: (hook, abort) => starter.startCommand({ ...hook, term: undefined }, PIPES, abort),
+      dutiesSettled: (signal) => this.#restore.settled(signal),
+      timers,
+      clock,
+      log,
     });
   }
 
@@ -142,6 +206,7 @@ class Agent {
       // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
       await this.#serveWorkload();
       const { ended } = await this.#startWorkload();
+      this.#readiness?.runNow();
       await this.#serveManagement();
       const status = await Promise.race([ended, this.#askedToLeave.promise]);
       await this.#leave();
@@ -179,22 +244,36 @@ class Agent {
     const { guestPort, guestSocketPath, credentials } = this.#configuration;
     const { clock } = this.#platform;
     const log = this.#log;
-    const [{ Router }, { serveGuestAgent }, { ManagementServer, tokenAuthenticator }] = await Promise.all([
-      import("./rpc/index.ts"),
-      import("./rpc/handlers/index.ts"),
-      import("./server/index.ts"),
-    ]);
+    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
+      await Promise.all([import("./rpc/index.ts"), import("./rpc/handlers/index.ts"), import("./server/index.ts")]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION });
-    serveGuestAgent(router, { health: this.#health, exec: this.#exec });
-    const admitToken = tokenAuthenticator((candidate) => credentials.matchesToken(candidate));
+    serveGuestAgent(router, {
+      health: this.#health,
+      exec: this.#exec,
+      hooks: this.#hooks,
+      restore: this.#restore,
+    });
+    const admitToken = tokenAuthenticator(
+      (candidate) => credentials.matchesToken(candidate),
+      credentials.tokenRotates ? () => this.#rotation.renewBeforeRefusal() : undefined,
+    );
     const management = new ManagementServer({
       router,
       log,
       clock,
-      authenticate: (metadata) => admitToken(metadata) ?? this.#leaving,
+      authenticate: (metadata) => {
+        const decision = admitToken(metadata);
+        return decision instanceof Promise
+          ? decision.then((refused) => refused ?? this.#leaving)
+          : (decision ?? this.#leaving);
+      },
+      verifyPeer: refuseExpired,
     });
     this.#management = management;
     if (guestPort !== undefined && credentials.tls !== undefined) {
+      if (!this.#platform.ignoreClientCertificateTimes()) {
+        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
+      }
       const port = await management.listenTcp(guestPort, credentials.tls);
       log.info("management_listening", { port });
     }
@@ -204,7 +283,13 @@ class Agent {
     }
   }
 
+  #applyCredentials(): void {
+    const { tls } = this.#configuration.credentials;
+    if (tls !== undefined) this.#management?.setCredentials(tls);
+  }
+
   #onSignal(signal: number): void {
+    if (signal === SIGHUP) void this.#rotation.renew("signal");
     if (this.#workload.running) {
       if (signal === SIGTERM) {
         this.#refuseCalls();
@@ -220,16 +305,25 @@ class Agent {
   #refuseCalls(): void {
     this.#leaving ??= new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
     this.#exec.close(this.#leaving);
+    this.#hooks.close(this.#leaving);
   }
 
   /** Ends execs, lets their clients see it, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
     this.#refuseCalls();
     await this.#workload.stop();
-    await within(this.#exec.terminateAll(), TERM_GRACE_MS + LAST_FRAMES_MS);
+    this.#readiness?.stop();
+    const ended = Promise.all([this.#exec.terminateAll(), this.#hooks.terminate()]);
+    await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
     this.#workloadServer?.close();
     await this.#management?.shutdown(LAST_FRAMES_MS);
   }
+}
+
+function readinessLoop(starter: CommandStarter, spec: ReadyCommandSpec, timers: Timers, log: Log): ReadinessLoop {
+  const start = (args: readonly string[], abort: AbortSignal): Promise<ChildProcess> =>
+    starter.startCommand({ args, env: new Map(), cwd: "", user: "", term: undefined }, PIPES, abort);
+  return new ReadinessLoop({ spec, start, timers, log });
 }
 
 /** Waits for the promise, but no longer than the limit. */

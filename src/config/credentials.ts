@@ -1,4 +1,4 @@
-import { readCredentialFile } from "./credential-file.ts";
+import { type DropFileCache, readCredentialFile } from "./credential-file.ts";
 import type { BootstrapFault } from "./faults.ts";
 import { readTlsMaterial, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
 import { TokenDigest, tokenProblem } from "./token.ts";
@@ -23,19 +23,23 @@ interface Material {
 
 /** The instance token and the TLS material in force. The token itself is not kept, only its digest. */
 export class Credentials {
+  /** Whether the token comes from a file, so that there can be a new one. */
+  readonly tokenRotates: boolean;
   #material: Material;
-  readonly #read: () => Promise<ReadMaterial>;
+  readonly #read: MaterialReader;
 
-  private constructor(material: Material, read: () => Promise<ReadMaterial>) {
+  private constructor(material: Material, read: MaterialReader, tokenRotates: boolean) {
     this.#material = material;
     this.#read = read;
+    this.tokenRotates = tokenRotates;
   }
 
   /** Reads and checks all sources. */
   static async load(sources: CredentialSources): Promise<LoadedCredentials> {
     const read = materialReader(sources);
     const { material, faults } = await read();
-    return { credentials: material && new Credentials(material, read), faults };
+    const tokenRotates = sources.token !== undefined && "file" in sources.token;
+    return { credentials: material && new Credentials(material, read, tokenRotates), faults };
   }
 
   /** Undefined where no TCP listener is configured. */
@@ -48,9 +52,9 @@ export class Credentials {
     return this.#material.token.matches(candidate);
   }
 
-  /** Reads the files again. With faults everything stays as it was. */
-  async reload(): Promise<readonly BootstrapFault[]> {
-    const { material, faults } = await this.#read();
+  /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
+  async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
+    const { material, faults } = await this.#read(dropFileCache);
     if (material !== undefined) this.#material = material;
     return faults;
   }
@@ -61,11 +65,13 @@ interface ReadMaterial {
   readonly faults: readonly BootstrapFault[];
 }
 
+type MaterialReader = (dropFileCache?: DropFileCache) => Promise<ReadMaterial>;
+
 /** A token given by value is digested once and forgotten. */
-function materialReader(sources: CredentialSources): () => Promise<ReadMaterial> {
+function materialReader(sources: CredentialSources): MaterialReader {
   const readToken = tokenReader(sources.token);
-  return async () => {
-    const [token, tls] = await Promise.all([readToken(), readTlsMaterial(sources.tls)]);
+  return async (dropFileCache) => {
+    const [token, tls] = await Promise.all([readToken(dropFileCache), readTlsMaterial(sources.tls, dropFileCache)]);
     const faults = [...token.faults, ...tls.faults];
     const material =
       token.digest === undefined || faults.length > 0 ? undefined : { token: token.digest, tls: tls.material };
@@ -78,14 +84,14 @@ interface ReadToken {
   readonly faults: readonly BootstrapFault[];
 }
 
-function tokenReader(source: CredentialSources["token"]): () => Promise<ReadToken> {
+function tokenReader(source: CredentialSources["token"]): (dropFileCache?: DropFileCache) => Promise<ReadToken> {
   if (source === undefined) return () => Promise.resolve({ digest: undefined, faults: [] });
   if ("value" in source) {
     const token = digest(source.value, "SVC_INSTANCE_TOKEN", "");
     return () => Promise.resolve(token);
   }
-  return async () => {
-    const file = await readCredentialFile(source.file);
+  return async (dropFileCache) => {
+    const file = await readCredentialFile(source.file, dropFileCache);
     return "problem" in file
       ? { digest: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
       : digest(

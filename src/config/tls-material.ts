@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
-import { readCredentialFile } from "./credential-file.ts";
+import { type DropFileCache, readCredentialFile } from "./credential-file.ts";
 import type { BootstrapFault } from "./faults.ts";
 
 /** What the management listener needs for mutual TLS, as PEM. */
@@ -26,11 +26,12 @@ export interface TlsFiles {
  */
 export async function readTlsMaterial(
   files: TlsFiles,
+  dropFileCache?: DropFileCache,
 ): Promise<{ material: TlsMaterial | undefined; faults: BootstrapFault[] }> {
   const [cert, key, clientCa] = await Promise.all([
-    readPem(files.cert, firstCertificate, "is not a PEM certificate"),
-    readPem(files.key, createPrivateKey, "is not a PEM private key without a passphrase"),
-    readPem(files.clientCa, firstCertificate, "is not a PEM certificate"),
+    readPem(files.cert, firstCertificate, "is not a PEM certificate", dropFileCache),
+    readPem(files.key, createPrivateKey, "is not a PEM private key without a passphrase", dropFileCache),
+    readPem(files.clientCa, firstCertificate, "is not a PEM certificate", dropFileCache),
   ]);
   const faults: BootstrapFault[] = [];
   const report = (variable: BootstrapFault["variable"], problem: string | undefined): void => {
@@ -58,9 +59,10 @@ async function readPem<Value>(
   path: string | undefined,
   parse: (pem: Buffer) => Value,
   problem: string,
+  dropFileCache: DropFileCache | undefined,
 ): Promise<PemFile<Value>> {
   if (path === undefined) return {};
-  const file = await readCredentialFile(path);
+  const file = await readCredentialFile(path, dropFileCache);
   if ("problem" in file) return file;
   try {
     return { bytes: file.bytes, value: parse(file.bytes) };

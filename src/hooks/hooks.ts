@@ -82,9 +82,13 @@ export class Hooks {
     await running.ended;
   }
 
-  /** Refuses new hooks from now on and kills the one that runs. Resolves when its whole tree is dead. */
-  async close(reason: AgentError): Promise<void> {
+  /** Refuses new hooks from now on. */
+  close(reason: AgentError): void {
     this.#closed ??= reason;
+  }
+
+  /** Kills the hook that runs. Resolves when its whole tree is dead. */
+  async terminate(): Promise<void> {
     this.#running?.run.end();
     await this.#running?.ended;
   }

@@ -1,5 +1,7 @@
 export { fileAccounts } from "./accounts.ts";
+export { ignoreClientCertificateTimes } from "./certificate-times.ts";
 export { guestClock } from "./clock.ts";
+export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";
 export { jsonLog, type LineWriter, stderrWriter } from "./log.ts";
 export { NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";

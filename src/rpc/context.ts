@@ -18,7 +18,7 @@ export interface PeerCertificate {
   readonly fingerprint256: string;
   /** Start of its validity, milliseconds since 1970. */
   readonly notBeforeMs: number;
-  /** End of its validity, milliseconds since 1970. */
+  /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
   readonly notAfterMs: number;
 }
 

@@ -46,14 +46,23 @@ export class Router {
     };
   }
 
-  /** One request message, one response message. */
+  /**
+   * One request message, one response message. `arrived` runs as soon as the call is admitted, before its message is
+   * read, and what it returns runs when the call is over.
+   */
   unary<I extends DescMessage, O extends DescMessage>(
     method: Method<"unary", I, O>,
     handler: (request: MessageShape<I>, context: CallContext) => MessageShape<O> | Promise<MessageShape<O>>,
+    arrived?: () => () => void,
   ): void {
     this.#register(method, async (call) => {
-      const request = decodeMessage(method.input, await onlyMessage(call));
-      call.send(messageFrame(method.output, await handler(request, call)));
+      const over = arrived?.();
+      try {
+        const request = decodeMessage(method.input, await onlyMessage(call));
+        call.send(messageFrame(method.output, await handler(request, call)));
+      } finally {
+        over?.();
+      }
     });
   }
 

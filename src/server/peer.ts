@@ -1,4 +1,5 @@
 import type { ServerHttp2Session } from "node:http2";
+import type { X509Certificate } from "node:crypto";
 import { TLSSocket } from "node:tls";
 import type { PeerCertificate } from "../rpc/index.ts";
 
@@ -11,6 +12,13 @@ export function peerCertificate(socket: ServerHttp2Session["socket"]): PeerCerti
     subject: certificate.subject.replaceAll("\n", ", "),
     fingerprint256: certificate.fingerprint256,
     notBeforeMs: certificate.validFromDate.getTime(),
-    notAfterMs: certificate.validToDate.getTime(),
+    notAfterMs: endOfValidityMs(certificate),
   };
+}
+
+/** A chain is as good as its first link to expire. */
+function endOfValidityMs(certificate: X509Certificate): number {
+  const ownMs = certificate.validToDate.getTime();
+  const issuer = certificate.issuerCertificate;
+  return issuer === undefined ? ownMs : Math.min(ownMs, endOfValidityMs(issuer));
 }

@@ -7,12 +7,20 @@ export const TOKEN_METADATA_KEY = "svc-instance-token";
 /**
  * Lets calls with the instance token pass. A missing, empty, repeated and wrong one get the same answer after the same
  * work: `matchesToken` must compare in constant time, and compares for a missing one too.
+ *
+ * @param renewed asked before a refusal, to look whether there is a new token by now; then it is compared once more
  */
-export function tokenAuthenticator(matchesToken: (candidate: string | undefined) => boolean): Interceptor {
+export function tokenAuthenticator(
+  matchesToken: (candidate: string | undefined) => boolean,
+  renewed?: () => Promise<unknown>,
+): Interceptor {
   return (metadata) => {
     // Node joins repeated fields with ", ", and no token holds a space.
     const value = metadata[TOKEN_METADATA_KEY];
-    return matchesToken(typeof value === "string" ? value : undefined) ? undefined : unauthenticated();
+    const candidate = typeof value === "string" ? value : undefined;
+    const decide = (): AgentError | undefined => (matchesToken(candidate) ? undefined : unauthenticated());
+    const refused = decide();
+    return refused === undefined || renewed === undefined ? refused : renewed().then(decide);
   };
 }
 

@@ -1,9 +1,14 @@
 import type { Exec } from "../../exec/index.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Health } from "../../health/index.ts";
+import type { Hooks } from "../../hooks/index.ts";
+import type { Restore } from "../../restore/index.ts";
+import type { Session } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
 import { healthResponse } from "./health.ts";
+import { serveRunHook } from "./hooks.ts";
+import { serveRestoreDuties } from "./restore.ts";
 
 export { timestamp } from "./timestamp.ts";
 
@@ -11,11 +16,21 @@ export { timestamp } from "./timestamp.ts";
 export interface Capabilities {
   readonly health: Health;
   readonly exec: Exec;
+  readonly hooks: Hooks;
+  readonly restore: Restore<Session>;
 }
 
 /** Puts the GuestAgent service on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec } = capabilities;
+  const { health, exec, hooks, restore } = capabilities;
   router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call));
+  router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
+  // Counted from their arrival on: a POST_RESTORE hook whose call comes a moment later must not overtake them.
+  const arrived = (): (() => void) => restore.begin();
+  router.unary(
+    GuestAgent.method.runRestoreDuties,
+    (request, call) => serveRestoreDuties(restore, request, call),
+    arrived,
+  );
 }

@@ -1,0 +1,24 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  type RestoreDutiesRequest,
+  type RestoreDutiesResponse,
+  RestoreDutiesResponseSchema,
+} from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { Restore } from "../../restore/index.ts";
+import type { CallContext, Session } from "../context.ts";
+import { timestampNs } from "./timestamp.ts";
+
+/** Serves one RunRestoreDuties call. */
+export async function serveRestoreDuties(
+  restore: Restore<Session>,
+  request: RestoreDutiesRequest,
+  call: CallContext,
+): Promise<RestoreDutiesResponse> {
+  const hostTimeNs = request.hostTime && timestampNs("host_time", request.hostTime);
+  const { receivedAt, peer, session, signal } = call;
+  const report = await restore.run(
+    { entropy: request.entropy, hostTimeNs },
+    { arrival: receivedAt, validity: peer.certificate, session, signal },
+  );
+  return create(RestoreDutiesResponseSchema, { ...report, degraded: report.degraded.join(";") });
+}
