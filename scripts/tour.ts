@@ -1,0 +1,81 @@
+/**
+ * `npm start`: builds the agent, starts it around a workload, and dials it as a node agent would.
+ * `npm start -- --keep -- CMD...`: leaves a sandbox up around CMD and prints the lines to talk to it.
+ */
+import { join } from "node:path";
+import { execaNode } from "execa";
+import { Report } from "./tour/report.ts";
+import { GUESTCTL, Sandbox } from "./tour/sandbox.ts";
+import * as steps from "./tour/steps.ts";
+
+const USAGE = `usage: npm start                        the tour
+       npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends
+`;
+
+/** What the tour's sandbox is made of. */
+const SPEC = {
+  process: {
+    args: [process.execPath, join(import.meta.dirname, "tour", "workload.ts")],
+    env: { TOUR_PROCESS: "from-process-spec", TOUR_SHARED: "from-process-spec" },
+  },
+  env: { TOUR_INHERITED: "from-image", TOUR_SHARED: "from-image" },
+};
+
+async function main(args: readonly string[]): Promise<number> {
+  const [first, separator, ...command] = args;
+  if (first === undefined) return tour();
+  if (first === "--keep" && separator === "--" && command.length > 0) return keep(command);
+  process.stderr.write(USAGE);
+  return 64;
+}
+
+async function build(): Promise<void> {
+  await execaNode(join(import.meta.dirname, "build.ts"), { stdout: "inherit", stderr: "inherit" });
+}
+
+async function tour(): Promise<number> {
+  const report = new Report();
+  report.step("Build the agent and guestctl");
+  await build();
+  report.step("Issue credentials for one instance, and start the agent around a workload");
+  const sandbox = await Sandbox.start(SPEC);
+  report.asked("guestctl issue DIR, then the agent with its bootstrap variables");
+  report.came(`${Object.keys(sandbox.variables).join(" ")}\n${Sandbox.command()}`);
+  const client = await sandbox.dial();
+  const parts = { report, sandbox, client };
+  try {
+    await steps.health(parts);
+    await steps.execOnPipes(parts);
+    await steps.execInTerminal(parts);
+    await steps.environmentLayers(parts);
+    await steps.refusals(parts);
+    await steps.shutDown(parts);
+  } catch (error) {
+    console.error(sandbox.log.join("\n"));
+    throw error;
+  } finally {
+    client.close();
+    await sandbox.remove();
+  }
+  console.log("\nEverything came back as it should.");
+  return 0;
+}
+
+async function keep(command: readonly string[]): Promise<number> {
+  await build();
+  const sandbox = await Sandbox.start({ process: { args: command }, interactive: true });
+  const connection = `--address ${sandbox.address} --credentials ${sandbox.folder}`;
+  process.stderr.write(`
+A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C. In another terminal:
+  ${GUESTCTL} health ${connection}
+  ${GUESTCTL} exec ${connection} -- id
+  ${GUESTCTL} exec ${connection} -it -- sh
+
+`);
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => sandbox.kill("SIGTERM"));
+  const { code } = await sandbox.ended();
+  await sandbox.remove();
+  return code ?? 1;
+}
+
+process.exit(await main(process.argv.slice(2)));

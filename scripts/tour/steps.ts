@@ -1,0 +1,128 @@
+import { connect as connectTls } from "node:tls";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { GuestClient } from "../../src/client/index.ts";
+import type { Report } from "./report.ts";
+import type { Sandbox } from "./sandbox.ts";
+
+/** What every step works with. */
+export interface Tour {
+  readonly report: Report;
+  readonly sandbox: Sandbox;
+  readonly client: GuestClient;
+}
+
+/** Health, once the workload has declared itself idle. */
+export async function health({ report, client }: Tour): Promise<void> {
+  report.step("Health: is the workload ready, and what is it doing?");
+  report.asked("Health");
+  let answer = await client.health({ waitForReady: true, timeoutMs: 30_000 });
+  while (answer.idleDeclared === undefined) answer = await client.health();
+  report.came(`alive ${answer.alive}, ready ${answer.ready}, ready_cmd_exit ${answer.readyCmdExit}`);
+  report.came(`idle_declared ${timestampDate(answer.idleDeclared).toISOString()} (the workload's own DeclareIdle)`);
+  report.expect("ready", answer.ready, true);
+}
+
+/** A command on pipes: input, both outputs, exit code. */
+export async function execOnPipes({ report, client }: Tour): Promise<void> {
+  report.step("Exec on pipes: input goes in, output and errors come back apart, the exit comes last");
+  const script = "tr a-z A-Z; echo 'and this is an error' >&2; exit 3";
+  report.asked(`sh -c "${script}"   with "hello sandbox" on standard input`);
+  const result = await client.run({ args: ["sh", "-c", script] }, Buffer.from("hello sandbox\n"));
+  report.came(`stdout ${JSON.stringify(String(result.stdout))}`);
+  report.came(`stderr ${JSON.stringify(String(result.stderr))}`);
+  report.came(`exit code ${result.code}, signal ${result.signal}, output complete ${result.outputComplete}`);
+  report.expect("stdout", String(result.stdout), "HELLO SANDBOX\n");
+  report.expect("code", result.code, 3);
+
+  report.asked("sleep 60   with a timeout of 200 ms");
+  const late = await client.run({ args: ["sleep", "60"], timeoutMs: 200 });
+  report.came(`timed out ${late.timedOut}, code ${late.code}, signal ${late.signal}, after ${late.durationMs} ms`);
+  report.expect("timed out", late.timedOut, true);
+
+  report.asked("no-such-command");
+  const failure = await client.run({ args: ["no-such-command"] }).catch((error: unknown) => error as Error);
+  report.came("message" in failure ? `${failure.name}: ${failure.message}` : "it ran?");
+  report.expect("reason", "reason" in failure ? failure.reason : undefined, "EXEC_NOT_FOUND");
+}
+
+/** A command in a terminal, which is then resized. */
+export async function execInTerminal({ report, client }: Tour): Promise<void> {
+  report.step("Exec in a terminal: the size is there from the start, and follows");
+  const script = "tty; stty size; read line; stty size";
+  report.asked(`sh -c "${script}"   in a terminal of 100x30; then resize to 120x40 and type Enter`);
+  const command = client.exec({ args: ["sh", "-c", script], terminal: { cols: 100, rows: 30 } });
+  let seen = "";
+  for await (const chunk of command.stdout as AsyncIterable<Buffer>) {
+    seen += String(chunk);
+    if (seen.includes("30 100") && !command.stdin.writableEnded) {
+      command.resize(120, 40);
+      command.stdin.end("\r");
+    }
+  }
+  const result = await command.wait();
+  report.came(seen.replaceAll("\r", ""));
+  report.came(`exit code ${result.code}`);
+  report.expect("sizes", [seen.includes("30 100"), seen.includes("40 120")], [true, true]);
+}
+
+/** The three layers of a command's environment. */
+export async function environmentLayers({ report, client, sandbox }: Tour): Promise<void> {
+  report.step("The environment in three layers: inherited - bootstrap, Process.env, ExecStart.env");
+  report.asked("env | grep -E '^(TOUR|SVC)_'   with ExecStart.env TOUR_REQUEST=request and TOUR_SHARED=request");
+  const result = await client.run({
+    args: ["sh", "-c", "env | grep -E '^(TOUR|SVC)_' | sort"],
+    env: { TOUR_REQUEST: "from-request", TOUR_SHARED: "from-request" },
+  });
+  const lines = String(result.stdout).trim().split("\n");
+  report.came(lines.join("\n"));
+  report.came(`none of the agent's own: ${Object.keys(sandbox.variables).toSorted().join(", ")}`);
+  report.expect("environment", lines, [
+    "TOUR_INHERITED=from-image",
+    "TOUR_PROCESS=from-process-spec",
+    "TOUR_REQUEST=from-request",
+    "TOUR_SHARED=from-request",
+  ]);
+}
+
+/** A client without a certificate, and one with a wrong token. */
+export async function refusals({ report, sandbox }: Tour): Promise<void> {
+  report.step("Who is refused");
+  report.asked("TLS without a client certificate");
+  const alert = await dialWithoutCertificate(sandbox);
+  report.came(alert);
+  report.expect("refused", /certificate required/i.test(alert), true);
+
+  report.asked("Health with a right certificate and a wrong token");
+  const stranger = await sandbox.dial("not-the-token");
+  const failure = await stranger.health().catch((error: unknown) => error as Error);
+  stranger.close();
+  report.came("message" in failure ? `${failure.name}: ${failure.message}` : "it answered?");
+  report.expect("status", "status" in failure ? failure.status : undefined, "UNAUTHENTICATED");
+  const refused = sandbox.log.find((line) => line.includes("refused"));
+  if (refused !== undefined) report.came(`the agent's log: ${refused}`);
+}
+
+/** With TLS 1.3 the refusal comes after the client's own side of the handshake. */
+async function dialWithoutCertificate(sandbox: Sandbox): Promise<string> {
+  const [host = "", port] = sandbox.address.split(":");
+  const ca = await readFile(join(sandbox.folder, "ca.pem"));
+  const socket = connectTls({ host, port: Number(port), ca, servername: "guest-agent", ALPNProtocols: ["h2"] });
+  return new Promise((resolve) => {
+    socket.on("error", (error) => resolve(error.message));
+    socket.on("close", () => resolve("closed without a word"));
+    socket.resume();
+  });
+}
+
+/** SIGTERM reaches the workload, and its exit code becomes the agent's. */
+export async function shutDown({ report, sandbox, client }: Tour): Promise<void> {
+  report.step("The end: the signal goes to the workload, its status comes back as the agent's");
+  client.close();
+  report.asked("SIGTERM to the agent (the workload answers it with exit code 42)");
+  sandbox.kill("SIGTERM");
+  const { code, signal } = await sandbox.ended();
+  report.came(`the agent left with code ${code ?? "-"}${signal === undefined ? "" : `, signal ${signal}`}`);
+  report.expect("status", code, 42);
+}
