@@ -7,9 +7,9 @@ export const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
 const EQUALS = 0x3d;
 
 /** One character per byte: only to compare names, whatever their encoding. */
-function nameOf(entry: Uint8Array): string {
-  const end = entry.indexOf(EQUALS);
-  return Buffer.from(entry.buffer, entry.byteOffset, end < 0 ? entry.length : end).toString("latin1");
+function nameOf(bytes: Uint8Array): string {
+  const end = bytes.indexOf(EQUALS);
+  return Buffer.from(bytes.buffer, bytes.byteOffset, end < 0 ? bytes.length : end).toString("latin1");
 }
 
 function comparable(name: string): string {
@@ -18,7 +18,7 @@ function comparable(name: string): string {
 
 function without(environment: Environment, names: Iterable<string>): Uint8Array[] {
   const dropped = new Set(Array.from(names, comparable));
-  return environment.filter((entry) => !dropped.has(nameOf(entry)));
+  return environment.filter((present) => !dropped.has(nameOf(present)));
 }
 
 function entry(name: string, value: string): Uint8Array {

@@ -16,6 +16,14 @@ export {
 } from "./exec-frames.ts";
 export { exitCode } from "./exit-status.ts";
 export { AgentError, type ErrorMetadata, invalidField, type Reason, type StatusName } from "./errors.ts";
+export { type FileAction, fileFailure, notARegularFile } from "./file-failure.ts";
+export {
+  checkFilePath,
+  checkReadRequest,
+  checkWriteRequest,
+  type ReadRequest,
+  type WriteRequest,
+} from "./file-requests.ts";
 export * from "./limits.ts";
 export { Mutex, unlessAborted } from "./mutex.ts";
 export * from "./ports/index.ts";

@@ -106,9 +106,9 @@ describe("a client that does not read", () => {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
       await stream.next();
-      const before = await residentBytes(agent.pid);
+      const earlier = await residentBytes(agent.pid);
       await exec(agent, { args: ["sleep", "1"] });
-      const grownBytes = (await residentBytes(agent.pid)) - before;
+      const grownBytes = (await residentBytes(agent.pid)) - earlier;
       assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
       const { stdout, stderr } = await stream.outcome();
       assert.equal(stdout.length, 67_108_864);
@@ -128,11 +128,11 @@ describe("a command that does not read its input", () => {
   it("holds the client back and costs the agent no memory", { timeout: 120_000 }, async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "sleep 2; wc -c"], stdin: true });
-    const before = await residentBytes(agent.pid);
+    const earlier = await residentBytes(agent.pid);
     const chunk = Buffer.alloc(1 << 20);
     for (let i = 0; i < 64; i++) stream.stdin(chunk);
     await exec(agent, { args: ["sleep", "1"] });
-    const grownBytes = (await residentBytes(agent.pid)) - before;
+    const grownBytes = (await residentBytes(agent.pid)) - earlier;
     assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
     const { stdout } = await stream.end().outcome();
     assert.equal(Number(String(stdout)), 64 << 20);

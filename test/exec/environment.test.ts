@@ -113,7 +113,7 @@ describe("the rest of a command's environment", () => {
 
   it("holds nothing that nobody set", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
-    assert.deepEqual([...(await environmentOf()).keys()].sort(), expected.sort());
+    assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
   });
 });
 

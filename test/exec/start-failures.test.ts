@@ -74,7 +74,10 @@ describe("a command that cannot be started is a status, never an exit", () => {
   });
 
   it("looks at the working directory with the rights of the command's user", async (t) => {
-    if (!root) return t.skip("needs root");
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
     const failure = await failingExec(agent, { args: ["true"], user: "nobody", cwd: join(folder, "closed") });
     assert.deepEqual([failure.code, failure.reason], [status.PERMISSION_DENIED, "EXEC_BAD_CWD"]);
   });
@@ -88,7 +91,10 @@ describe("users and working directories", () => {
   });
 
   it("runs as user, uid, user:group and uid:gid", async (t) => {
-    if (!root) return t.skip("needs root");
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
     const idsOf = async (user: string): Promise<string> =>
       String((await exec(agent, { args: ["sh", "-c", "id -u; id -g; id -G"], user, cwd: "/" })).stdout)
         .replaceAll("\n", " ")
@@ -100,7 +106,10 @@ describe("users and working directories", () => {
   });
 
   it("falls back to / when the user's home is missing and no directory was asked for", async (t) => {
-    if (!root) return t.skip("needs root");
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
     assert.equal(String((await exec(agent, { args: ["pwd"], user: "nobody" })).stdout), "/\n");
   });
 

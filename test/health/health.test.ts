@@ -8,7 +8,7 @@ import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, type HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { exec, ExecStream } from "../fixtures/exec-stream.ts";
-import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
+import { CLIENTS, one, type RpcFailure } from "../fixtures/rpc-clients.ts";
 
 let agent: RunningAgent;
 before(async () => {
@@ -104,11 +104,11 @@ describe("contract: last_user_activity", () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["cat"], terminal: {} });
     await stream.next();
-    const before = ms((await health()).lastUserActivity);
-    assert.equal(ms((await health()).lastUserActivity), before);
+    const earlier = ms((await health()).lastUserActivity);
+    assert.equal(ms((await health()).lastUserActivity), earlier);
     stream.stdin("x\r");
     await stream.until("x\r\nx\r\n");
-    assert.ok(ms((await health()).lastUserActivity) > before);
+    assert.ok(ms((await health()).lastUserActivity) > earlier);
   });
 });
 

@@ -41,7 +41,10 @@ describe("the agent around a workload", () => {
   });
 
   it("runs the workload in the directory and as the user of its spec", async (t) => {
-    if (process.getuid?.() !== 0) return t.skip("needs root");
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
     await using agent = await startAgent({
       process: { args: ["sh", "-c", "id -u; pwd"], cwd: "/usr", user: "nobody" },
       awaitListening: false,
@@ -51,7 +54,10 @@ describe("the agent around a workload", () => {
   });
 
   it("makes the spec's user and directory the defaults of exec", async (t) => {
-    if (process.getuid?.() !== 0) return t.skip("needs root");
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
     await using agent = await startAgent({ process: { args: STAYS, cwd: "/usr", user: "nobody" } });
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), "65534\n/usr\n");
   });

@@ -1,6 +1,17 @@
 export type { Accounts } from "./accounts.ts";
 export type { Clock } from "./clock.ts";
 export type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "./kernel.ts";
+export {
+  type FileAttributes,
+  type FileOwner,
+  type FilePath,
+  type FileStep,
+  type FileSystem,
+  FileSystemError,
+  type FileType,
+  type NewFile,
+  type ReadableFile,
+} from "./files.ts";
 export type { Log, LogFields, LogLevel } from "./log.ts";
 export {
   type ChildProcess,
