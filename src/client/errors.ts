@@ -36,7 +36,7 @@ export function guestError(error: ServiceError, signal?: AbortSignal): GuestErro
   const details = detailsOf(error);
   return new GuestError({
     status: statusName(error.code),
-    message: details?.message ?? error.details,
+    message: details?.message ?? withoutNoise(error.details),
     reason: details?.reason,
     metadata: details?.metadata,
     cause: error,
@@ -56,4 +56,14 @@ function detailsOf(error: ServiceError): ErrorDetails | undefined {
 function statusName(code: number): GuestStatus {
   const name = status[code];
   return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
+}
+
+/** What grpc-js wraps around the one thing that matters of a failed connection. */
+function withoutNoise(details: string): string {
+  return details
+    .replace(/^No connection established\. Last error: /, "")
+    .replace(/\.?\s*Resolution note: $/, "")
+    .replace(/^Error(?: \[\w+\])?: /, "")
+    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
+    .trim();
 }

@@ -232,7 +232,10 @@ describe("the TLS files", () => {
 
   test("must belong together", async (t) => {
     const folder = await credentialFolder(t);
-    const other = await issueCertificates({ notBefore: new Date(0), notAfter: new Date(Date.now() + 60_000) });
+    const other = await issueCertificates("guest-agent", {
+      notBefore: new Date(0),
+      notAfter: new Date(Date.now() + 60_000),
+    });
     const key = await folder.write("other.key", other.server.key);
     assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_KEY_FILE: key })), [
       "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE",

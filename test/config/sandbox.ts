@@ -28,7 +28,10 @@ export async function credentialFolder(t: TestContext): Promise<CredentialFolder
     await writeFile(file, content);
     return file;
   };
-  const issued = await issueCertificates({ notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) });
+  const issued = await issueCertificates("guest-agent", {
+    notBefore: new Date(0),
+    notAfter: new Date(Date.now() + 3_600_000),
+  });
   return {
     path,
     token: `token-${MARKER}`,

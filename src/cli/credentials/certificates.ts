@@ -3,9 +3,6 @@ import "reflect-metadata";
 import { randomBytes, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 
-/** The DNS name in every server certificate; clients ask for it whatever the address (there is one CA per instance). */
-export const SERVER_NAME = "guest-agent";
-
 /** Certificates of one instance, as PEM. The authority's private key is not kept: nothing else can ever be issued. */
 export interface InstanceCertificates {
   readonly ca: string;
@@ -29,9 +26,9 @@ const KEY_ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 
 /**
  * Issues an authority for one instance and the two certificates that it vouches for: the server's (serverAuth; names
- * `guest-agent`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the other.
+ * `serverName`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the other.
  */
-export async function issueCertificates(validity: Validity): Promise<InstanceCertificates> {
+export async function issueCertificates(serverName: string, validity: Validity): Promise<InstanceCertificates> {
   const authority = await generateKeys();
   const issuer = `CN=guest-agent instance ${randomBytes(8).toString("hex")}`;
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
@@ -53,7 +50,7 @@ export async function issueCertificates(validity: Validity): Promise<InstanceCer
     server: await leaf("guest-agent server", [
       new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
       new x509.SubjectAlternativeNameExtension([
-        { type: "dns", value: SERVER_NAME },
+        { type: "dns", value: serverName },
         { type: "dns", value: "localhost" },
         { type: "ip", value: "127.0.0.1" },
         { type: "ip", value: "::1" },

@@ -1,7 +1,9 @@
+export { type InstanceCertificates, issueCertificates, type PemPair, type Validity } from "./certificates.ts";
 export {
-  type InstanceCertificates,
-  issueCertificates,
-  type PemPair,
-  SERVER_NAME,
-  type Validity,
-} from "./certificates.ts";
+  agentVariables,
+  type ClientCredentials,
+  generateToken,
+  prepareFolder,
+  readClientCredentials,
+  writeFolder,
+} from "./folder.ts";

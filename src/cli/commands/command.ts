@@ -1,0 +1,72 @@
+import { parseArgs, type ParseArgsConfig } from "node:util";
+import { UsageError } from "../errors.ts";
+import { reportFailure } from "../failure.ts";
+
+/** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
+export type Host = NodeJS.Process;
+
+/** Runs a subcommand with the arguments that follow its name. Resolves with the exit status and never rejects. */
+export type Command = (args: readonly string[], host: Host) => Promise<number>;
+
+type Options = NonNullable<ParseArgsConfig["options"]>;
+
+/** Options of every command. */
+export const COMMON_OPTIONS = {
+  json: { type: "boolean" },
+  help: { type: "boolean", short: "h" },
+} as const;
+
+/** What a command line says. */
+export type Parsed<Own extends Options> = ReturnType<
+  typeof parseArgs<{ options: Own & typeof COMMON_OPTIONS; allowPositionals: true }>
+>;
+
+/** What a subcommand is made of. */
+export interface CommandParts<Own extends Options> {
+  readonly help: string;
+  readonly options: Own;
+  /** Options end at the first positional argument: the rest belongs to the command that it names. */
+  readonly takesCommand?: boolean;
+  run(parsed: Parsed<Own>, host: Host): Promise<number>;
+}
+
+/** Makes a subcommand: parses its command line, answers --help, and reports what it fails with. */
+export function defineCommand<const Own extends Options>(parts: CommandParts<Own>): Command {
+  const options = { ...parts.options, ...COMMON_OPTIONS };
+  return async (args, host) => {
+    const own = parts.takesCommand === true ? args.slice(0, ownLength(args, options)) : args;
+    const isForPrograms = own.includes("--json");
+    try {
+      const parsed = parse(own, options);
+      if (parsed.values["help"] === true) {
+        host.stdout.write(parts.help);
+        return 0;
+      }
+      const positionals = [...parsed.positionals, ...args.slice(own.length)];
+      return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
+    } catch (error) {
+      return reportFailure(error, isForPrograms, host);
+    }
+  };
+}
+
+/** How many arguments come before the first positional one, or up to and with `--`. */
+function ownLength(args: readonly string[], options: Options): number {
+  const { tokens } = parseArgs({ args: [...args], options, allowPositionals: true, strict: false, tokens: true });
+  const end = tokens.find((token) => token.kind !== "option");
+  if (end === undefined) return args.length;
+  return end.kind === "option-terminator" ? end.index + 1 : end.index;
+}
+
+function parse(
+  args: readonly string[],
+  options: Options,
+): { values: Readonly<Record<string, unknown>>; positionals: readonly string[] } {
+  try {
+    return parseArgs({ args: [...args], options, allowPositionals: true });
+  } catch (error) {
+    // parseArgs throws TypeErrors that say what is wrong with a command line, and then how to get round it.
+    if (error instanceof TypeError) throw new UsageError(error.message.split(/\. |\n/)[0] ?? error.message);
+    throw error;
+  }
+}

@@ -1,0 +1,16 @@
+import type { Command } from "./command.ts";
+
+export type { Command, Host } from "./command.ts";
+
+/** A subcommand as the overview shows it. Its code is loaded when it is run: most of it is heavy and used by one alone. */
+export interface CommandEntry {
+  readonly summary: string;
+  load(): Promise<Command>;
+}
+
+/** All subcommands, by name. */
+export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
+  ["exec", { summary: "run a command in a sandbox", load: async () => (await import("./exec.ts")).exec }],
+  ["health", { summary: "ask an agent how it is", load: async () => (await import("./health.ts")).health }],
+  ["issue", { summary: "issue the credentials of a sandbox", load: async () => (await import("./issue.ts")).issue }],
+]);

@@ -1,0 +1,67 @@
+import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
+import { agentVariables, generateToken, issueCertificates, prepareFolder, writeFolder } from "../credentials/index.ts";
+import { UsageError } from "../errors.ts";
+import { parseCount } from "../values.ts";
+import { type Command, defineCommand } from "./command.ts";
+
+const DAY_MS = 86_400_000;
+const DEFAULT_DAYS = 365;
+
+const HELP = `Usage: guestctl issue [options] DIR
+
+Issues the credentials of one sandbox into DIR (mode 0700): an authority of its own (whose key is thrown away), a server
+and a client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.
+
+      --days N   validity from now on (default ${DEFAULT_DAYS})
+      --force    replace the credentials that DIR holds
+      --json     output for programs
+
+The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
+
+Examples:
+  guestctl issue ./creds
+  guestctl issue --days 7 --force ./creds
+`;
+
+export const issue: Command = defineCommand({
+  help: HELP,
+  options: { days: { type: "string" }, force: { type: "boolean" } },
+  async run({ values, positionals }, host) {
+    const [folder, ...more] = positionals;
+    if (folder === undefined || folder === "" || more.length > 0) throw new UsageError("issue wants one folder");
+    const days = values.days === undefined ? DEFAULT_DAYS : parseCount(values.days, "--days", 1);
+    const notAfter = lastDay(days);
+    await prepareFolder(folder, values.force === true);
+    const certificates = await issueCertificates(DEFAULT_SERVER_NAME, { notBefore: new Date(0), notAfter });
+    await writeFolder(folder, certificates, generateToken());
+    host.stdout.write(values.json === true ? asJson(folder, notAfter) : asText(folder, notAfter));
+    return 0;
+  },
+});
+
+/** X.509 cannot say what lies beyond the year 9999. */
+function lastDay(days: number): Date {
+  const date = new Date(Date.now() + days * DAY_MS);
+  if (!(date.getUTCFullYear() <= 9999)) throw new UsageError("--days leads beyond the year 9999");
+  return date;
+}
+
+function asJson(folder: string, notAfter: Date): string {
+  return `${JSON.stringify({ folder, not_after: notAfter.toISOString(), agent_variables: agentVariables(folder) })}\n`;
+}
+
+function asText(folder: string, notAfter: Date): string {
+  const variables = Object.entries({ ...agentVariables(folder), SVC_GUEST_PORT: "7071" });
+  return `Issued the credentials of one sandbox in ${folder}, valid until ${notAfter.toISOString().slice(0, 10)}.
+
+Start the agent with
+${variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("")}
+and talk to it with
+  guestctl health --address HOST:7071 --credentials ${quoted(folder)}
+`;
+}
+
+/** For a POSIX shell. */
+function quoted(text: string): string {
+  return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,57 @@
+import { GuestError } from "../client/index.ts";
+import { CliError, UsageError } from "./errors.ts";
+import { STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND } from "./exit-status.ts";
+
+const STATUS_BY_REASON: Readonly<Record<string, number>> = {
+  EXEC_NOT_FOUND: STATUS_NOT_FOUND,
+  EXEC_PERMISSION_DENIED: STATUS_CANNOT_RUN,
+  EXEC_BAD_FORMAT: STATUS_CANNOT_RUN,
+};
+
+/** Says on standard error what went wrong, for people or for programs. Gives the exit status. */
+export function reportFailure(error: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
+  const text = isForPrograms ? JSON.stringify(failureObject(error)) : `guestctl: ${failureLine(error)}`;
+  host.stderr.write(`${text}\n`);
+  return failureStatus(error);
+}
+
+function failureStatus(error: unknown): number {
+  const reason = error instanceof GuestError ? error.reason : undefined;
+  return (reason === undefined ? undefined : STATUS_BY_REASON[reason]) ?? STATUS_FAILED;
+}
+
+/** One line: what went wrong, its reason, and what to do about it. */
+function failureLine(error: unknown): string {
+  if (error instanceof GuestError) return guestFailureLine(error);
+  if (error instanceof UsageError) return `${error.message} (see --help)`;
+  if (error instanceof CliError) return error.message;
+  // A fault of guestctl: only the stack helps.
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+function failureObject(error: unknown): object {
+  if (error instanceof GuestError) {
+    const { status, reason, message, metadata } = error;
+    return { error: { status, reason, message, metadata } };
+  }
+  return { error: { message: failureLine(error) } };
+}
+
+function guestFailureLine({ status, reason, message }: GuestError): string {
+  const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
+  const hint = hintFor(status, reason, message);
+  return `${message} [${cause}]${hint === undefined ? "" : `; ${hint}`}`;
+}
+
+function hintFor(status: string, reason: string | undefined, message: string): string | undefined {
+  if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
+  if (reason !== undefined) return undefined;
+  if (status === "DEADLINE_EXCEEDED")
+    return "the agent did not answer in time; check --address and that the agent runs";
+  if (status !== "UNAVAILABLE") return undefined;
+  if (/certificate|altname/i.test(message)) return "the agent's certificate is not of the authority in --credentials";
+  if (/SSL|wrong version/i.test(message)) return "what listens at --address is no guest agent";
+  if (/closed before it was ready/.test(message))
+    return "the agent may not accept the client certificate in --credentials";
+  return "check that the agent runs and that --address is right";
+}

@@ -1,0 +1,37 @@
+import { AGENT_VERSION } from "../version.ts";
+import { COMMANDS, type Host } from "./commands/index.ts";
+import { UsageError } from "./errors.ts";
+import { reportFailure } from "./failure.ts";
+
+const HELP = `Usage: guestctl COMMAND [options]
+
+Talks to the guest agents of sandboxes.
+
+${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`).join("\n")}
+
+  --help      this text; "guestctl COMMAND --help" tells more
+  --version   version of guestctl
+
+Where the agent is and how to be let in: --address and --credentials, or GUESTCTL_ADDRESS and GUESTCTL_CREDENTIALS.
+Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
+`;
+
+/** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
+export async function guestctl(args: readonly string[], host: Host): Promise<number> {
+  const [name, ...rest] = args;
+  if (name === "--help" || name === "-h" || name === "help") {
+    host.stdout.write(HELP);
+    return 0;
+  }
+  if (name === "--version") {
+    host.stdout.write(`guestctl ${AGENT_VERSION}\n`);
+    return 0;
+  }
+  const entry = name === undefined ? undefined : COMMANDS.get(name);
+  if (entry === undefined) {
+    const problem = name === undefined ? "no command given" : `there is no command ${JSON.stringify(name)}`;
+    return reportFailure(new UsageError(problem), false, host);
+  }
+  const command = await entry.load();
+  return command(rest, host);
+}

@@ -1,0 +1,1 @@
+export { guestctl } from "./guestctl.ts";

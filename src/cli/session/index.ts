@@ -1,0 +1,3 @@
+export { attach, type Session } from "./attach.ts";
+export { attachAsEvents } from "./events.ts";
+export { terminalOf } from "./raw-terminal.ts";

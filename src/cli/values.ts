@@ -1,0 +1,35 @@
+import { UsageError } from "./errors.ts";
+
+const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
+
+/** Reads a duration such as `500`, `500ms`, `1.5s`, `2m` or `1h`, in milliseconds. */
+export function parseDurationMs(text: string, option: string): number {
+  const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
+  const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
+  if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
+    throw new UsageError(`${option} wants a duration above 0, such as 500ms, 5s or 2m`);
+  }
+  return durationMs;
+}
+
+/** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
+export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
+  const variables: Record<string, string> = {};
+  for (const entry of entries) {
+    const equals = entry.indexOf("=");
+    const name = equals < 0 ? entry : entry.slice(0, equals);
+    if (name === "") throw new UsageError("--env wants NAME=value or NAME");
+    const value = equals < 0 ? env[name] : entry.slice(equals + 1);
+    if (value !== undefined) variables[name] = value;
+  }
+  return variables;
+}
+
+/** Reads a whole number from `least` up. */
+export function parseCount(text: string, option: string, least: number): number {
+  const count = /^\d+$/.test(text) ? Number(text) : NaN;
+  if (!Number.isSafeInteger(count) || count < least) {
+    throw new UsageError(`${option} wants a whole number, at least ${least}`);
+  }
+  return count;
+}
