@@ -76,14 +76,14 @@ describe("an exec whose client goes", () => {
 
   it("leaves a daemon alive that left the session on purpose", async () => {
     using stream = new ExecStream(agent);
-    stream.start({ args: ["sh", "-c", "setsid sleep 424242.375 & echo $$; exec sleep 1000"] });
-    const pid = Number(await stream.until("\n"));
-    let daemons = await processesWith("424242.375");
-    while (daemons.length === 0) daemons = await processesWith("424242.375");
+    const daemon = "exec setsid sh -c 'echo up; exec sleep 424242.375'";
+    stream.start({ args: ["sh", "-c", `echo pid $$; (${daemon}) & wait`] });
+    const seen = await stream.until("up");
+    const pid = Number(/pid (\d+)/.exec(seen)?.[1]);
     stream.cancel();
     await processGone(pid);
-    daemons = await processesWith("424242.375");
-    for (const daemon of daemons) process.kill(daemon, "SIGKILL");
+    const daemons = await processesWith("424242.375");
+    for (const left of daemons) process.kill(left, "SIGKILL");
     assert.equal(daemons.length, 1);
   });
 
