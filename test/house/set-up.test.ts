@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+
+const projectScripts = join(import.meta.dirname, "../../scripts");
+
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const LOCK = JSON.stringify({ packages: { "": {}, "node_modules/one": { version: "1.0.0", integrity: "sha512-x" } } });
+const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
+
+/** Stands for npm: puts the packages of the lock file in place and notes what it was called with. */
+const NPM = `#!/bin/sh
+printf '%s|%s|%s\\n' "$*" "\${NODE_ENV-unset}" "$npm_config_cache" >>calls
+mkdir -p node_modules/one
+printf '{}' >node_modules/one/package.json
+cp package-lock.json node_modules/.package-lock.json
+`;
+
+/** A project with the real scripts/run, one package, an addon that only leaves a note, and a folder for fake programs. */
+function makeProject(t: TestContext): { readonly root: string; readonly fake: (name: string, text: string) => void } {
+  const root = mkdtempSync(join(tmpdir(), "set-up-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  const nodeFolder = join(root, `node_modules/node-linux-${process.arch}/bin`);
+  for (const folder of [nodeFolder, join(root, "scripts"), join(root, "fake"), join(root, "node_modules/one")]) {
+    mkdirSync(folder, { recursive: true });
+  }
+  const exec = `#!/bin/sh\nexec "${process.execPath}" "$@"\n`;
+  writeFileSync(join(nodeFolder, "node"), exec, { mode: 0o755 });
+  for (const script of ["run", "packages-match.ts"]) {
+    copyFileSync(join(projectScripts, script), join(root, "scripts", script));
+  }
+  writeFileSync(join(root, "scripts/build-native.ts"), 'process.stdout.write("a path");');
+  writeFileSync(join(root, "package-lock.json"), LOCK);
+  writeFileSync(join(root, "node_modules/.package-lock.json"), LOCK);
+  writeFileSync(join(root, "node_modules/one/package.json"), "{}");
+  mkdirSync(join(root, `dist/native/linux-${process.arch}`), { recursive: true });
+  writeFileSync(join(root, `dist/native/linux-${process.arch}/agent.node`), "");
+  const fake = (name: string, text: string): void => {
+    writeFileSync(join(root, "fake", name), text);
+    chmodSync(join(root, "fake", name), 0o755);
+  };
+  fake("npm", NPM);
+  fake("node", exec);
+  return { root, fake };
+}
+
+function runIn(root: string, env: Readonly<Record<string, string | undefined>> = {}): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const child = execFile(
+      "/bin/sh",
+      [join(root, "scripts/run"), "-p", "[process.env.NODE_OPTIONS, process.env.NODE_ENV, 'ran'].join()"],
+      { cwd: root, env: { PATH: `${join(root, "fake")}:/usr/bin:/bin`, HOME: root, ...env } },
+      (_error, stdout, stderr) => resolve({ code: child.exitCode ?? -1, stdout, stderr }),
+    );
+  });
+}
+
+describe("scripts/run", () => {
+  test("says nothing and calls no npm when everything is in place", async (t) => {
+    const { root } = makeProject(t);
+    assert.deepEqual(await runIn(root), { code: 0, stdout: ",,ran\n", stderr: "" });
+    assert.equal(existsSync(join(root, "calls")), false);
+  });
+
+  test("needs neither npm nor another node nor a home when everything is in place", async (t) => {
+    const { root } = makeProject(t);
+    rmSync(join(root, "fake"), { recursive: true });
+    assert.equal((await runIn(root, { PATH: "/usr/bin:/bin", HOME: undefined })).stdout, ",,ran\n");
+  });
+
+  test("keeps the caller's options for its own Node away from ours", async (t) => {
+    const { root } = makeProject(t);
+    const outcome = await runIn(root, { NODE_OPTIONS: "--no-such-option", NODE_ENV: "production" });
+    assert.deepEqual(outcome, { code: 0, stdout: ",,ran\n", stderr: "" });
+  });
+
+  test("installs once the lock file asks for something else, development packages always included", async (t) => {
+    const { root } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    const outcome = await runIn(root, { NODE_ENV: "production", npm_config_omit: "dev" });
+    assert.equal(outcome.stdout, ",,ran\n");
+    assert.match(outcome.stderr, /^setup: installing the packages/);
+    const [call = ""] = readFileSync(join(root, "calls"), "utf8").split("\n");
+    assert.match(call, /^install --no-save --include=dev --include=optional .*\|unset\|/);
+    assert.deepEqual(await runIn(root), { code: 0, stdout: ",,ran\n", stderr: "" });
+  });
+
+  test("installs what was deleted from node_modules", async (t) => {
+    const { root } = makeProject(t);
+    rmSync(join(root, "node_modules/one"), { recursive: true });
+    assert.equal((await runIn(root)).stdout, ",,ran\n");
+    assert.ok(existsSync(join(root, "node_modules/one/package.json")));
+  });
+
+  test("gives npm a cache of its own where there is no home to write into", async (t) => {
+    const { root } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    assert.equal((await runIn(root, { HOME: "/proc/nowhere" })).code, 0);
+    assert.match(readFileSync(join(root, "calls"), "utf8"), /\/dist\/\.npm-cache\n$/);
+  });
+
+  test("sets up once when it is started twice at the same time", async (t) => {
+    const { root } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    const outcomes = await Promise.all([runIn(root), runIn(root), runIn(root)]);
+    assert.deepEqual(
+      outcomes.map(({ stdout }) => stdout),
+      [",,ran\n", ",,ran\n", ",,ran\n"],
+    );
+    assert.equal(readFileSync(join(root, "calls"), "utf8").split("\n").length - 1, 1);
+  });
+
+  test("stops when npm did not install what the lock file says", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("npm", "#!/bin/sh\nexit 0\n");
+    const { code, stdout, stderr } = await runIn(root);
+    assert.deepEqual([code, stdout], [1, ""]);
+    assert.match(stderr, /node_modules does not match package-lock\.json/);
+  });
+
+  const UNFIT: readonly (readonly [title: string, program: string, text: string, message: RegExp])[] = [
+    ["another system", "uname", "case $1 in -s) echo Darwin ;; *) echo x86_64 ;; esac", /Linux only; this is Darwin/],
+    [
+      "another processor",
+      "uname",
+      "case $1 in -s) echo Linux ;; *) echo riscv64 ;; esac",
+      /aarch64 only; this is riscv64/,
+    ],
+  ];
+  for (const [title, program, text, message] of UNFIT) {
+    test(`names what does not fit on ${title}`, async (t) => {
+      const { root, fake } = makeProject(t);
+      fake(program, `#!/bin/sh\n${text}\n`);
+      const { code, stderr } = await runIn(root);
+      assert.equal(code, 1);
+      assert.match(stderr, message);
+    });
+  }
+
+  test("names what to install where Node is too old to begin with", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("node", "#!/bin/sh\necho 18.20.4\n");
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 1);
+    assert.match(stderr, /Node 18\.20\.4 is too old: install Node 20 or later with npm/);
+  });
+});
