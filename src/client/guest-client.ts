@@ -72,4 +72,8 @@ export class GuestClient {
   close(): void {
     this.#channel.close();
   }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
 }

@@ -18,7 +18,8 @@ Runs a command in the workload's session of a sandbox. No shell is involved unle
       --timeout DURATION  end the command after that time: 500ms, 5s, 2m; a bare number is milliseconds
 ${CONNECTION_HELP}
 
-Without -t, signals that guestctl gets are passed on to the command; the third SIGINT gives up.
+Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
+SIGTERM: the agent then hangs up on the command.
 With --json, one object a line: started, stdout, stderr (data in base64), exit.
 
 Exit status: the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent

@@ -16,7 +16,7 @@ export interface Session {
 /** Joins the local standard streams, terminal and signals to a command until it has ended and its output is written. */
 export async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal } = session;
-  using _signals = forwardSignals(process, host);
+  using _signals = forwardSignals(process, isTerminal, host);
   using _terminal = isTerminal ? openRawTerminal(process, isInteractive, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
   if (isInteractive) host.stdin.pipe(process.stdin);

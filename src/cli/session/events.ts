@@ -7,7 +7,7 @@ import { forwardSignals } from "./signals.ts";
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
 export async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive } = session;
-  using _signals = forwardSignals(process, host);
+  using _signals = forwardSignals(process, false, host);
   const emit = (event: object): Promise<void> => writeLine(host.stdout, event);
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
     for await (const chunk of stream as AsyncIterable<Buffer>) {

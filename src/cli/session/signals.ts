@@ -2,29 +2,32 @@ import { constants } from "node:os";
 import type { ExecProcess } from "../../client/index.ts";
 import { signalStatus } from "../exit-status.ts";
 
-/** Signals that mean the command rather than guestctl. */
-const FORWARDED = ["SIGINT", "SIGTERM", "SIGQUIT", "SIGUSR1", "SIGUSR2"] as const;
+/** Signals that concern the command. */
+const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
+type Signal = (typeof SIGNALS)[number];
 
 /** A command that ignores that many SIGINTs is left alone: the user wants out. */
 const PATIENCE = 3;
 
 /**
  * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent then
- * hangs up on the command as well.
+ * hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
  */
-export function forwardSignals(process: ExecProcess, host: NodeJS.Process): Disposable {
+export function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
   let interrupts = 0;
-  const forward = (signal: (typeof FORWARDED)[number]): void => {
-    if (signal === "SIGINT" && ++interrupts >= PATIENCE) host.exit(signalStatus(constants.signals.SIGINT));
+  const leave = (signal: Signal): void => host.exit(signalStatus(constants.signals[signal]));
+  const forward = (signal: Signal): void => {
+    if (signal === "SIGINT" && ++interrupts >= PATIENCE) leave(signal);
     process.signal(constants.signals[signal]);
   };
-  const hangUp = (): void => host.exit(signalStatus(constants.signals.SIGHUP));
-  for (const signal of FORWARDED) host.on(signal, forward);
-  host.on("SIGHUP", hangUp);
+  const handlers = SIGNALS.map((signal) => {
+    const means = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) ? leave : forward;
+    return [signal, () => means(signal)] as const;
+  });
+  for (const [signal, handler] of handlers) host.on(signal, handler);
   return {
     [Symbol.dispose]: () => {
-      for (const signal of FORWARDED) host.off(signal, forward);
-      host.off("SIGHUP", hangUp);
+      for (const [signal, handler] of handlers) host.off(signal, handler);
     },
   };
 }
