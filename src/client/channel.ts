@@ -21,6 +21,7 @@ import {
   type ServiceError,
 } from "@grpc/grpc-js";
 import { abortedError, guestError } from "./errors.ts";
+import { settlement } from "./settlement.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -128,7 +129,7 @@ interface Cancellable {
 function answered<O extends DescMessage>(
   signal: AbortSignal | undefined,
 ): { promise: Promise<MessageShape<O>>; answer: (error: ServiceError | null, value?: MessageShape<O>) => void } {
-  const { promise, resolve, reject } = Promise.withResolvers<MessageShape<O>>();
+  const { promise, resolve, reject } = settlement<MessageShape<O>>();
   return {
     promise,
     answer: (error, value) => {

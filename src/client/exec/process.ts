@@ -4,6 +4,7 @@ import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { cancelledBy } from "../channel.ts";
 import { GuestError, guestError } from "../errors.ts";
+import { settlement } from "../settlement.ts";
 import { type ExecCommand, type ExecResult, resultOf, startMessage } from "./command.ts";
 import { inputStream } from "./input-stream.ts";
 import { OutputStream } from "./output-stream.ts";
@@ -25,8 +26,8 @@ export class ExecProcess {
   readonly started: Promise<number>;
   readonly #call: ExecCall;
   readonly #outputs: { readonly stdout: OutputStream; readonly stderr: OutputStream };
-  readonly #start = Promise.withResolvers<number>();
-  readonly #end = Promise.withResolvers<ExecResult>();
+  readonly #start = settlement<number>();
+  readonly #end = settlement<ExecResult>();
   readonly #result: Promise<ExecResult>;
   #exit: ExecExit | undefined;
 

@@ -1,0 +1,16 @@
+/** A promise and what settles it. */
+export interface Settlement<Value> {
+  readonly promise: Promise<Value>;
+  resolve(value: Value): void;
+  reject(error: unknown): void;
+}
+
+/** Promise.withResolvers, which Node 20, where clients run too, does not have. */
+export function settlement<Value>(): Settlement<Value> {
+  let settle: Pick<Settlement<Value>, "resolve" | "reject"> | undefined;
+  const promise = new Promise<Value>((resolve, reject) => {
+    settle = { resolve, reject };
+  });
+  if (settle === undefined) throw new Error("a promise runs its executor at once");
+  return { promise, ...settle };
+}
