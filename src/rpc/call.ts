@@ -138,6 +138,7 @@ export class Call implements RawCall {
     if (stream.destroyed || stream.closed) return;
     if (stream.headersSent) stream.end();
     else stream.respond({ ...this.#setup.responseHeaders, ...this.#status }, { endStream: true });
+    if (this.#request.complete) return;
     this.#request.discard();
     resetWhenFlushed(stream);
   }
@@ -147,11 +148,11 @@ export class Call implements RawCall {
   }
 
   #respond(): void {
-    this.#stream.respond({ ...this.#setup.responseHeaders }, { waitForTrailers: true });
+    this.#stream.respond(this.#setup.responseHeaders, { waitForTrailers: true });
   }
 
   readonly #onWantTrailers = (): void => {
-    this.#stream.sendTrailers({ ...(this.#status ?? OK_FIELDS) });
+    this.#stream.sendTrailers(this.#status ?? OK_FIELDS);
   };
 
   readonly #onClose = (): void => {

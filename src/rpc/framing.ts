@@ -33,6 +33,11 @@ export class MessageReader {
     this.#limitBytes = limitBytes;
   }
 
+  /** Bytes held of a message that is not whole yet. */
+  get heldBytes(): number {
+    return this.#message === undefined ? 0 : this.#messageFilled;
+  }
+
   /**
    * Takes the next bytes and hands on the messages that they complete, in order. Throws AgentError at a prefix that is
    * refused, before anything of its message is stored; the reader is of no use afterwards.

@@ -2,7 +2,7 @@ import type { ServerHttp2Stream } from "node:http2";
 import { AgentError } from "../domain/index.ts";
 import { MessageReader } from "./framing.ts";
 
-/** Held messages at which reading pauses, in bytes. The stream's own buffer holds as much again. */
+/** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds as much again. */
 const PAUSE_AT_BYTES = 64 * 1024;
 /** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
@@ -26,6 +26,11 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   constructor(stream: ServerHttp2Stream, limitBytes: number) {
     this.#stream = stream;
     this.#reader = new MessageReader(limitBytes);
+  }
+
+  /** The client has half-closed and all that it sent has been read. */
+  get complete(): boolean {
+    return this.#ended && !this.#discarded;
   }
 
   [Symbol.asyncIterator](): this {
@@ -93,11 +98,13 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     } catch (error) {
       this.#refuse(error);
     }
-    if (this.#queuedBytes >= PAUSE_AT_BYTES || this.#failure !== undefined) {
+    if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
+    const asked = this.#wake !== undefined;
+    const heldBytes = this.#queuedBytes + this.#reader.heldBytes;
+    if (this.#failure !== undefined || (!asked && heldBytes >= PAUSE_AT_BYTES)) {
       this.#paused = true;
       this.#stream.pause();
     }
-    if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
   };
 
   readonly #deliver = (message: Uint8Array): void => {

@@ -1,6 +1,6 @@
 import { toBinary, create } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { AgentError, type StatusName } from "../domain/index.ts";
+import type { AgentError, StatusName } from "../domain/index.ts";
 import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
 
 /** ErrorInfo.domain of every error of the agent (DESIGN §4). */

@@ -1,10 +1,17 @@
-import type { Http2SecureServer, Http2Server, ServerHttp2Session, ServerOptions } from "node:http2";
+import type {
+  Http2SecureServer,
+  Http2Server,
+  IncomingHttpHeaders,
+  ServerHttp2Session,
+  ServerHttp2Stream,
+  ServerOptions,
+} from "node:http2";
 import type { Server, Socket } from "node:net";
 import { createServer } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Clock, Log } from "../domain/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { type Connection, connectionOf, Connections } from "./connections.ts";
+import { connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
 import { errnoOf } from "./listening.ts";
 import { peerCertificate } from "./peer.ts";
@@ -35,6 +42,8 @@ export interface ListenerOptions {
   readonly log: Log;
   readonly clock: Clock;
   readonly limits: ServerLimits;
+  /** Numbers the sessions of all listeners. */
+  readonly nextSessionId: () => number;
 }
 
 /** Options of every HTTP/2 server of the management side. nghttp2's own limits on PING, SETTINGS and reset floods stay. */
@@ -59,28 +68,23 @@ export class Http2Listener {
   readonly #http2: Http2Server | Http2SecureServer;
   readonly #options: ListenerOptions;
   readonly #connections: Connections;
-  /** A session that failed has no socket any more. */
-  readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
 
   constructor(http2: Http2Server | Http2SecureServer, options: ListenerOptions) {
     const { log, clock, limits, name } = options;
     this.#http2 = http2;
     this.#options = options;
     this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
-    this.sessions = new Sessions(log, clock, limits);
+    this.sessions = new Sessions(log, clock, limits, options.nextSessionId);
     this.acceptor = createServer({ noDelay: true }, (socket) => this.#accept(socket));
     // A failed accept(2) (no descriptor left) is not the end of the listener.
     this.acceptor.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
-    http2.on("session", (session) => this.#openSession(session));
-    http2.on("stream", (stream, headers) => {
+    http2.on("session", (session: ServerHttp2Session) => this.#openSession(session));
+    http2.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
       const session = this.sessions.of(stream.session as ServerHttp2Session | undefined);
       if (session === undefined) stream.destroy();
       else options.router.handle(stream, headers, session, options.interceptor);
     });
-    http2.on("sessionError", (error: Error, session: ServerHttp2Session) => {
-      this.#bySession.get(session)?.drop(`protocol error: ${errnoOf(error) ?? error.message}`);
-    });
-    http2.on("unknownProtocol", (socket) => connectionOf(socket)?.drop("does not speak HTTP/2 (ALPN)"));
+    http2.on("unknownProtocol", (socket: TLSSocket) => connectionOf(socket)?.drop("does not speak HTTP/2 (ALPN)"));
     http2.on("tlsClientError", (error: Error, socket: TLSSocket) => {
       const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
       connectionOf(socket)?.drop(`TLS handshake failed: ${String(reason)}`);
@@ -118,7 +122,6 @@ export class Http2Listener {
       return;
     }
     connection.established();
-    this.#bySession.set(http2, connection);
     this.sessions.add(http2, { address: connection.peer, certificate }, connection);
   }
 }

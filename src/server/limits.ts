@@ -28,6 +28,6 @@ export const DEFAULT_SERVER_LIMITS: ServerLimits = {
   pingIntervalMs: 30_000,
   pingTimeoutMs: 10_000,
   streamsPerConnection: EXEC_LIMIT + CALLS_BESIDE_EXECS,
-  streamWindowBytes: 512 * 1024,
+  streamWindowBytes: 256 * 1024,
   connectionWindowBytes: 4 * 1024 * 1024,
 };

@@ -31,6 +31,7 @@ export class ManagementServer {
   readonly #limits: ServerLimits;
   readonly #listeners: Http2Listener[] = [];
   #secure: Http2SecureServer | undefined;
+  #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
   constructor(options: ManagementServerOptions) {
@@ -108,6 +109,7 @@ export class ManagementServer {
       log,
       clock,
       limits: this.#limits,
+      nextSessionId: () => ++this.#sessions,
     });
     this.#listeners.push(listener);
     return listener;

@@ -4,6 +4,7 @@ import type { PeerInfo, Session } from "../rpc/index.ts";
 import type { Connection } from "./connections.ts";
 import { keepAlive } from "./keepalive.ts";
 import type { ServerLimits } from "./limits.ts";
+import { errnoOf } from "./listening.ts";
 
 /** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
 const LAST_STREAM_ID = 2 ** 31 - 1;
@@ -13,6 +14,8 @@ interface OpenSession {
   readonly http2: ServerHttp2Session;
   /** Calls that have not ended. */
   calls: number;
+  /** There has been a call. */
+  served: boolean;
   /** The end has been announced. */
   ending: boolean;
 }
@@ -23,29 +26,37 @@ export class Sessions {
   readonly #clock: Clock;
   readonly #limits: ServerLimits;
   readonly #open = new Map<ServerHttp2Session, OpenSession>();
-  #opened = 0;
-  #idle: (() => void)[] = [];
+  readonly #nextId: () => number;
+  readonly #idle: (() => void)[] = [];
 
-  constructor(log: Log, clock: Clock, limits: ServerLimits) {
+  constructor(log: Log, clock: Clock, limits: ServerLimits, nextId: () => number) {
     this.#log = log;
     this.#clock = clock;
     this.#limits = limits;
+    this.#nextId = nextId;
   }
 
   /** Takes in a session whose handshake is complete. */
   add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): void {
     const openedAt = { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() };
-    const info: Session = { id: ++this.#opened, openedAt, peer };
-    const session: OpenSession = { info, http2, calls: 0, ending: false };
+    const info: Session = { id: this.#nextId(), openedAt, peer };
+    const session: OpenSession = { info, http2, calls: 0, served: false, ending: false };
     this.#open.set(http2, session);
     http2.on("stream", (stream) => {
       session.calls++;
+      session.served = true;
       stream.once("close", () => {
         session.calls--;
         if (session.ending && session.calls === 0) http2.close();
       });
     });
     this.#log.debug("session_opened", { session: info.id, peer: peer.address });
+    http2.on("error", (error: Error) => {
+      const reason = errnoOf(error) ?? error.message;
+      // grpc-go says goodbye with a GOAWAY that nghttp2 takes for an error.
+      if (session.served) this.#log.debug("session_failed", { session: info.id, peer: peer.address, reason });
+      else connection.drop(`protocol error: ${reason}`);
+    });
     http2.once("close", () => {
       this.#open.delete(http2);
       this.#log.debug("session_closed", { session: info.id, peer: peer.address });

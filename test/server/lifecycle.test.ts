@@ -47,9 +47,11 @@ for (const { make, connect } of CLIENTS) {
       assert.ok(failure instanceof RpcFailure);
       assert.equal(failure.code, 14, failure.message);
       release.resolve();
-      const last = await running.next();
-      assert.ok(last.value?.frame.case === "stdout" && Buffer.from(last.value.frame.value).toString() === "done");
-      assert.equal((await running.next()).done, true);
+      const rest: string[] = [];
+      for await (const { frame } of running) {
+        rest.push(frame.case === "stdout" ? Buffer.from(frame.value).toString() : String(frame.case));
+      }
+      assert.deepEqual(rest, ["done"]);
       await shutdown;
       assert.deepEqual(server.server.sessions(), []);
       client.close();

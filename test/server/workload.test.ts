@@ -88,9 +88,9 @@ describe("the workload's socket", { timeout: 120_000 }, () => {
       t.skip("needs curl");
       return;
     }
-    assert.match(String(curl.stdout), /^HTTP\/1\.1 200 OK\r?\n/);
-    assert.match(String(curl.stdout), /svc-agent-version: 9\.9\.9/i);
-    assert.match(String(curl.stdout), new RegExp(`{"declaredAt":"${DECLARED_AT}"}$`));
+    assert.match(curl.stdout, /^HTTP\/1\.1 200 OK\r?\n/);
+    assert.match(curl.stdout, /svc-agent-version: 9\.9\.9/i);
+    assert.match(curl.stdout, new RegExp(`{"declaredAt":"${DECLARED_AT}"}$`));
     assert.equal(rig.calls(), 1);
   });
 

@@ -1,4 +1,5 @@
 import type { Exec } from "../../exec/index.ts";
+import type { Files } from "../../files/index.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
@@ -6,6 +7,8 @@ import type { Restore } from "../../restore/index.ts";
 import type { Session } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
+import { statResponse } from "./file-messages.ts";
+import { serveReadFile, serveWriteFile } from "./files.ts";
 import { healthResponse } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
 import { serveRestoreDuties } from "./restore.ts";
@@ -16,15 +19,21 @@ export { timestamp } from "./timestamp.ts";
 export interface Capabilities {
   readonly health: Health;
   readonly exec: Exec;
+  readonly files: Files;
   readonly hooks: Hooks;
   readonly restore: Restore<Session>;
 }
 
 /** Puts the GuestAgent service on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec, hooks, restore } = capabilities;
+  const { health, exec, files, hooks, restore } = capabilities;
   router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call));
+  router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
+  router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
+  router.unary(GuestAgent.method.statPath, async ({ path, noFollow }) =>
+    statResponse(await files.stat(path, noFollow)),
+  );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
   // Counted from their arrival on: a POST_RESTORE hook whose call comes a moment later must not overtake them.
   const arrived = (): (() => void) => restore.begin();

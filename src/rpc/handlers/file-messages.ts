@@ -1,0 +1,101 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  AgentError,
+  type FileAttributes,
+  type FileType,
+  type ReadRequest,
+  type WriteRequest,
+} from "../../domain/index.ts";
+import type { PathReport, WriteResult } from "../../files/index.ts";
+import {
+  FileChunkSchema,
+  FileType as FileTypeNumber,
+  type ReadFileRequest,
+  type StatPathResponse,
+  StatPathResponseSchema,
+  type WriteFileHeader,
+  WriteFileRequestSchema,
+  type WriteFileResponse,
+  WriteFileResponseSchema,
+} from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { timestamp } from "./timestamp.ts";
+
+const READ_DATA_FIELD = FileChunkSchema.field.data.number;
+const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
+
+const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
+  regular: FileTypeNumber.REGULAR,
+  directory: FileTypeNumber.DIRECTORY,
+  symlink: FileTypeNumber.SYMLINK,
+  fifo: FileTypeNumber.FIFO,
+  socket: FileTypeNumber.SOCKET,
+  character_device: FileTypeNumber.CHARACTER_DEVICE,
+  block_device: FileTypeNumber.BLOCK_DEVICE,
+  unknown: FileTypeNumber.UNSPECIFIED,
+};
+
+function frameOrder(message: string): AgentError {
+  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
+}
+
+/** A request of ReadFile in the terms of the domain. */
+export function readRequest({ path, offset, length }: ReadFileRequest): ReadRequest {
+  return { path, offsetBytes: offset, lengthBytes: length };
+}
+
+/** The first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or no header. */
+export function decodeHeader(message: Uint8Array | undefined): WriteRequest {
+  if (message === undefined) throw frameOrder("the request ended before its first message, which must be header");
+  const content = decodeMessage(WriteFileRequestSchema, message).message;
+  if (content.case !== "header") throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be header`);
+  return writeRequest(content.value);
+}
+
+function writeRequest(header: WriteFileHeader): WriteRequest {
+  const { path, mode, uid, gid, size, sha256, createParents, exclusive } = header;
+  return { path, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
+}
+
+/** The bytes of a message after the first; a view. Throws INVALID_ARGUMENT for one that is no data. */
+export function decodeData(message: Uint8Array): Uint8Array {
+  const bytes = tryBytesField(message, WRITE_DATA_FIELD);
+  if (bytes !== undefined) return bytes;
+  const content = decodeMessage(WriteFileRequestSchema, message).message;
+  if (content.case === "data") return content.value;
+  throw frameOrder(
+    content.case === "header"
+      ? "second header; a call writes one file"
+      : "message without content, or of a kind that this agent does not know",
+  );
+}
+
+/** A piece of a file: the first one with the file's attributes, the others without a copy. */
+export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undefined): Frame {
+  if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
+  const stat = statResponse({ attributes, linkTarget: undefined });
+  return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
+}
+
+/** What StatPath answers. */
+export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
+  const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
+  return create(StatPathResponseSchema, {
+    type: TYPE_NUMBERS[type],
+    size: sizeBytes,
+    mode,
+    uid,
+    gid,
+    mtime: timestamp(attributes.modifiedNs),
+    atime: timestamp(attributes.accessedNs),
+    ctime: timestamp(attributes.changedNs),
+    inode,
+    links,
+    ...(linkTarget && { linkTarget }),
+  });
+}
+
+/** What WriteFile answers. */
+export function writeResponse({ bytesWritten, sha256 }: WriteResult): WriteFileResponse {
+  return create(WriteFileResponseSchema, { bytesWritten, sha256 });
+}
