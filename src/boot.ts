@@ -13,6 +13,8 @@ import {
   type Clock,
   CommandStarter,
   type Environment,
+  type FileOwner,
+  type FileSystem,
   IdleDeclarations,
   type Kernel,
   type Log,
@@ -26,6 +28,7 @@ import {
   type Timers,
 } from "./domain/index.ts";
 import { Exec } from "./exec/index.ts";
+import { Files, sessionOwner } from "./files/index.ts";
 import { Health, ReadinessLoop } from "./health/index.ts";
 import { Hooks } from "./hooks/index.ts";
 import type { Addon } from "./native/index.ts";
@@ -34,6 +37,7 @@ import {
   fileAccounts,
   fileCacheDropper,
   guestClock,
+  guestFileSystem,
   guestKernel,
   ignoreClientCertificateTimes,
   jsonLog,
@@ -72,6 +76,9 @@ interface Platform {
   readonly inherited: Environment;
   readonly processes: Processes;
   readonly accounts: Accounts;
+  readonly fileSystem: FileSystem;
+  /** Who the agent itself is. */
+  readonly identity: FileOwner;
   readonly clock: Clock;
   readonly signals: Signals;
   readonly timers: Timers;
@@ -94,6 +101,8 @@ export async function boot(addon: Addon): Promise<number> {
     inherited,
     processes: new NativeProcesses(addon, new BufferPool(), openFilesLimitForChildren(addon, process.ppid)),
     accounts: fileAccounts(),
+    fileSystem: guestFileSystem(),
+    identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
     signals: processSignals(),
     timers: nodeTimers,
@@ -124,6 +133,7 @@ class Agent {
   readonly #idle: IdleDeclarations;
   readonly #workload: Workload;
   readonly #exec: Exec;
+  readonly #files: Files;
   readonly #readiness: ReadinessLoop | undefined;
   readonly #health: Health;
   readonly #rotation: CredentialRotation;
@@ -149,7 +159,7 @@ class Agent {
       accounts,
       environment,
       defaults: { user: spec.user, cwd: spec.cwd },
-      ownUid: process.getuid?.() ?? 0,
+      ownUid: platform.identity.uid,
     });
     this.#platform = platform;
     this.#configuration = configuration;
@@ -158,6 +168,11 @@ class Agent {
     this.#idle = new IdleDeclarations(clock);
     this.#workload = new Workload({ starter, spec, log });
     this.#exec = new Exec({ starter, activity: this.#activity, clock });
+    this.#files = new Files({
+      fileSystem: platform.fileSystem,
+      activity: this.#activity,
+      newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
+    });
     this.#readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
     this.#health = new Health({
       readiness: () =>
@@ -250,6 +265,7 @@ class Agent {
     serveGuestAgent(router, {
       health: this.#health,
       exec: this.#exec,
+      files: this.#files,
       hooks: this.#hooks,
       restore: this.#restore,
     });
@@ -317,6 +333,7 @@ class Agent {
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
     this.#workloadServer?.close();
     await this.#management?.shutdown(LAST_FRAMES_MS);
+    await within(this.#files.settled(), LAST_FRAMES_MS);
   }
 }
 

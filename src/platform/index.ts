@@ -3,6 +3,7 @@ export { ignoreClientCertificateTimes } from "./certificate-times.ts";
 export { guestClock } from "./clock.ts";
 export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";
+export { guestFileSystem } from "./files/index.ts";
 export { jsonLog, type LineWriter, stderrWriter } from "./log.ts";
 export { NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";
 export { processSignals } from "./signals.ts";

@@ -1,0 +1,111 @@
+/** Type of a file system object (st_mode & S_IFMT, inode(7)). */
+export type FileType =
+  | "regular"
+  | "directory"
+  | "symlink"
+  | "fifo"
+  | "socket"
+  | "character_device"
+  | "block_device"
+  | "unknown";
+
+/** Who a file belongs to. */
+export interface FileOwner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Attributes of a file system object (stat(2)). */
+export interface FileAttributes extends FileOwner {
+  readonly type: FileType;
+  readonly sizeBytes: bigint;
+  /** st_mode & 07777. */
+  readonly mode: number;
+  /** Times in nanoseconds since 1970; negative before. */
+  readonly modifiedNs: bigint;
+  readonly accessedNs: bigint;
+  readonly changedNs: bigint;
+  readonly inode: bigint;
+  readonly links: bigint;
+}
+
+/** The step of a file operation that failed. */
+export type FileStep =
+  | "stat"
+  | "readlink"
+  | "open"
+  | "read"
+  | "create"
+  | "write"
+  | "chown"
+  | "chmod"
+  | "sync"
+  | "place"
+  | "sync_folder"
+  | "mkdir";
+
+/** A file operation failed: at which step, with which errno. */
+export class FileSystemError extends Error {
+  override readonly name = "FileSystemError";
+  readonly step: FileStep;
+  /** Symbolic errno, such as "ENOENT". */
+  readonly errno: string;
+
+  constructor(step: FileStep, errno: string, cause?: unknown) {
+    super(`${step}: ${errno}`, cause === undefined ? undefined : { cause });
+    this.step = step;
+    this.errno = errno;
+  }
+}
+
+/** A path as the kernel takes it: absolute, without NUL, not necessarily UTF-8. */
+export type FilePath = Uint8Array;
+
+/** An open regular file. */
+export interface ReadableFile {
+  /** As of the opening. */
+  readonly attributes: FileAttributes;
+  /**
+   * Reads into the front of `target`: from `offsetBytes`, or where the last read ended. Resolves with the number of bytes
+   * read; 0 at the end of the file, and where a file that is no store of bytes (/proc/kmsg) has nothing to give now.
+   */
+  read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number>;
+  /** Never rejects. */
+  close(): Promise<void>;
+}
+
+/** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
+export interface NewFile {
+  /** Appends all of the bytes. */
+  write(bytes: Uint8Array): Promise<void>;
+  /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
+  setAttributes(owner: FileOwner, mode: number): Promise<void>;
+  /** Forces content and attributes to the disk. */
+  sync(): Promise<void>;
+  /**
+   * Gives the file its path, atomically and for good (the folder is forced to the disk too). What was at the path is
+   * replaced; with `exclusive` the step "place" fails with EEXIST instead.
+   */
+  place(path: FilePath, exclusive: boolean): Promise<void>;
+  /** Gives back what is held, and removes the file unless it was placed. Never rejects. */
+  dispose(): Promise<void>;
+}
+
+/** The file system of the guest. Everything rejects with FileSystemError and never blocks the event loop. */
+export interface FileSystem {
+  /** @param noFollow describe a symbolic link itself */
+  stat(path: FilePath, noFollow: boolean): Promise<FileAttributes>;
+  /** Target of a symbolic link, as stored; EINVAL for anything else. */
+  readLink(path: FilePath): Promise<Uint8Array>;
+  /**
+   * Opens a regular file without ever waiting for another process. Anything else is not opened, as that alone may have
+   * effects: `notRegular` says what it is.
+   */
+  openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
+  /** Creates a file of mode 0600 in a folder. */
+  create(folder: FilePath): Promise<NewFile>;
+  /** Creates a directory; mode exactly, whatever the umask. */
+  makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
+  /** Removes an empty directory. Never rejects: what cannot be removed stays. */
+  removeDirectory(path: FilePath): Promise<void>;
+}

@@ -1,0 +1,84 @@
+import { createHash, type Hash } from "node:crypto";
+import { AgentError, type NewFile, type WriteRequest } from "../domain/index.ts";
+
+/** Most bytes written or summed in one step, so that a large message does not hold up the event loop. */
+const STEP_BYTES = 256 * 1024;
+/** Smaller pieces are gathered up to this size before they are written. */
+const GATHER_BYTES = 64 * 1024;
+/** Pieces of at least this size are written as they are. */
+const DIRECT_BYTES = 16 * 1024;
+
+/** Size and SHA-256 of what was written. */
+export interface WriteResult {
+  readonly bytesWritten: bigint;
+  readonly sha256: Uint8Array;
+}
+
+type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
+
+/** Writes content as it comes, sums it up, and holds it against what was declared. */
+export class Content {
+  readonly #file: NewFile;
+  readonly #expected: Expected;
+  readonly #hash: Hash = createHash("sha256");
+  #sizeBytes = 0n;
+  #gathered: Buffer | undefined;
+  #gatheredBytes = 0;
+
+  constructor(file: NewFile, expected: Expected) {
+    this.#file = file;
+    this.#expected = expected;
+  }
+
+  /** Takes the next bytes; they may be changed once it resolves. Throws AgentError when they are more than declared. */
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#sizeBytes += BigInt(bytes.length);
+    const { sizeBytes } = this.#expected;
+    if (sizeBytes !== undefined && this.#sizeBytes > sizeBytes) throw this.#sizeMismatch("more");
+    if (bytes.length >= DIRECT_BYTES || this.#gatheredBytes + bytes.length > GATHER_BYTES) await this.#flush();
+    if (bytes.length >= DIRECT_BYTES) {
+      await this.#commit(bytes);
+    } else {
+      this.#gathered ??= Buffer.allocUnsafeSlow(GATHER_BYTES);
+      this.#gathered.set(bytes, this.#gatheredBytes);
+      this.#gatheredBytes += bytes.length;
+    }
+  }
+
+  /** To be called after the last bytes. Throws AgentError when the whole is not what was declared. */
+  async finish(): Promise<WriteResult> {
+    await this.#flush();
+    const { path, sizeBytes, sha256: declared } = this.#expected;
+    if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
+    const sha256 = this.#hash.digest();
+    if (declared !== undefined && !sha256.equals(declared)) {
+      const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
+      const metadata = { path, declared: Buffer.from(declared).toString("hex"), received: sha256.toString("hex") };
+      throw new AgentError("DATA_LOSS", "CHECKSUM_MISMATCH", message, metadata);
+    }
+    return { bytesWritten: this.#sizeBytes, sha256 };
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#gathered === undefined || this.#gatheredBytes === 0) return;
+    await this.#commit(this.#gathered.subarray(0, this.#gatheredBytes));
+    this.#gatheredBytes = 0;
+  }
+
+  async #commit(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += STEP_BYTES) {
+      const part = bytes.subarray(at, at + STEP_BYTES);
+      const written = this.#file.write(part);
+      // While another thread writes.
+      this.#hash.update(part);
+      await written;
+    }
+  }
+
+  #sizeMismatch(comparison: string): AgentError {
+    const { path, sizeBytes } = this.#expected;
+    const message = `cannot write ${JSON.stringify(path)}: ${comparison} bytes came than the declared ${sizeBytes}`;
+    const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
+    return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
+  }
+}

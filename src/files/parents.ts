@@ -1,0 +1,44 @@
+import { type FileOwner, type FilePath, type FileSystem, FileSystemError } from "../domain/index.ts";
+import { folderOf } from "./paths.ts";
+
+const MODE = 0o755;
+
+/** Missing folders that were made for a file, to be taken back if the file does not get there. */
+export class Parents {
+  readonly #fileSystem: FileSystem;
+  readonly #made: FilePath[] = [];
+
+  constructor(fileSystem: FileSystem) {
+    this.#fileSystem = fileSystem;
+  }
+
+  /** Makes a folder and what is missing above it. */
+  async make(folder: FilePath, owner: FileOwner): Promise<void> {
+    const missing: FilePath[] = [];
+    for (let path = folder; !(await this.#exists(path)); path = folderOf(path)) missing.push(path);
+    for (const path of missing.toReversed()) {
+      try {
+        await this.#fileSystem.makeDirectory(path, owner, MODE);
+        this.#made.push(path);
+      } catch (error) {
+        // Somebody else made it meanwhile, or the path says it twice ("a//b", "a/.").
+        if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
+      }
+    }
+  }
+
+  /** Removes those made that are still empty. */
+  async takeBack(): Promise<void> {
+    for (const path of this.#made.toReversed()) await this.#fileSystem.removeDirectory(path);
+  }
+
+  async #exists(path: FilePath): Promise<boolean> {
+    try {
+      await this.#fileSystem.stat(path, false);
+      return true;
+    } catch (error) {
+      if (error instanceof FileSystemError && error.errno === "ENOENT") return false;
+      throw error;
+    }
+  }
+}

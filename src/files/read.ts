@@ -1,0 +1,84 @@
+import type { FileAttributes, ReadableFile, ReadRequest } from "../domain/index.ts";
+import { CHUNK_BYTES, type ChunkBuffers } from "./chunk-buffers.ts";
+import { Outbox } from "./outbox.ts";
+
+/** Receives what a ReadFile call reads. */
+export interface ReadOutput {
+  /**
+   * The next bytes; with the first ones, which may be none, the attributes. They stay valid until `release` is called,
+   * exactly once per chunk; a reader whose chunks are not released stops reading.
+   */
+  chunk(bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void): void;
+}
+
+/** What one transfer needs. */
+export interface ReadParts {
+  readonly file: ReadableFile;
+  readonly request: ReadRequest;
+  readonly buffers: ChunkBuffers;
+  readonly output: ReadOutput;
+  /** Its reason is thrown once it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Where reading ends; undefined: where the file does. Never beyond the size at the opening, so that a file that grows
+ * is given as it was; only a file without a size (/proc) is read for as long as it has something to give.
+ */
+function endOf({ file, request }: ReadParts): bigint | undefined {
+  const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;
+  if (request.lengthBytes === 0n) return sizeBytes;
+  const wantedEnd = request.offsetBytes + request.lengthBytes;
+  return sizeBytes === undefined || wantedEnd < sizeBytes ? wantedEnd : sizeBytes;
+}
+
+/** Bytes to ask for next. */
+function wantedBytes(position: bigint, end: bigint | undefined): number {
+  if (end === undefined) return CHUNK_BYTES;
+  const left = end - position;
+  return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
+}
+
+/** Hands a file, or the part that is asked for, to the output in chunks that are full but for the last. */
+export async function readChunks(parts: ReadParts): Promise<void> {
+  const { file, request, output, signal } = parts;
+  const outbox = new Outbox(parts.buffers);
+  const end = endOf(parts);
+  let position = request.offsetBytes;
+  let attributes: FileAttributes | undefined = file.attributes;
+  for (;;) {
+    const wanted = wantedBytes(position, end);
+    const buffer = await outbox.take(wanted);
+    const target = buffer.bytes.subarray(0, Math.min(wanted, buffer.bytes.length));
+    const filled = await fill(file, target, position, request.offsetBytes === 0n, signal).catch((error: unknown) => {
+      buffer.giveBack();
+      throw error;
+    });
+    position += BigInt(filled);
+    if (filled > 0 || attributes !== undefined)
+      output.chunk(target.subarray(0, filled), attributes, () => buffer.giveBack());
+    else buffer.giveBack();
+    attributes = undefined;
+    if (filled < target.length || position === end || wanted === 0) return;
+  }
+}
+
+/** Fills the target as far as the file goes: files of /proc give a page at a time. */
+async function fill(
+  file: ReadableFile,
+  target: Uint8Array,
+  position: bigint,
+  sequential: boolean,
+  signal: AbortSignal,
+): Promise<number> {
+  let filled = 0;
+  while (filled < target.length) {
+    signal.throwIfAborted();
+    const offsetBytes = sequential ? undefined : position + BigInt(filled);
+    const count = await file.read(filled === 0 ? target : target.subarray(filled), offsetBytes);
+    if (count === 0) break;
+    filled += count;
+  }
+  signal.throwIfAborted();
+  return filled;
+}

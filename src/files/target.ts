@@ -1,0 +1,55 @@
+import {
+  AgentError,
+  type FileAttributes,
+  type FilePath,
+  type FileSystem,
+  FileSystemError,
+  invalidField,
+  notARegularFile,
+  type WriteRequest,
+} from "../domain/index.ts";
+import { endsInName, folderOf, resolveFrom } from "./paths.ts";
+
+/** As many as the kernel follows (path_resolution(7)). */
+const MAX_LINKS = 40;
+
+/** The file that a write goes to. */
+export interface Target {
+  readonly path: FilePath;
+  /** Of the file being replaced; undefined where there is none. */
+  readonly existing: FileAttributes | undefined;
+}
+
+/**
+ * Finds the file that a write replaces or creates: a symbolic link is followed, a dangling one to the file that it names
+ * (as open(2) does), except for an exclusive write, to which any entry is in the way. Throws AgentError or FileSystemError.
+ */
+export async function findTarget(fileSystem: FileSystem, request: WriteRequest): Promise<Target> {
+  let path: FilePath = Buffer.from(request.path);
+  for (let links = 0; links <= MAX_LINKS; links++) {
+    const existing = await attributesOf(fileSystem, path);
+    if (existing === undefined && !endsInName(path))
+      throw invalidField("path", "ends in a slash or dot: no file's path");
+    if (existing === undefined) return { path, existing };
+    if (request.exclusive) throw alreadyExists(request.path);
+    if (existing.type === "regular") return { path, existing };
+    if (existing.type !== "symlink") throw notARegularFile("write", request.path, existing.type);
+    path = resolveFrom(folderOf(path), await fileSystem.readLink(path));
+  }
+  throw new FileSystemError("stat", "ELOOP");
+}
+
+async function attributesOf(fileSystem: FileSystem, path: FilePath): Promise<FileAttributes | undefined> {
+  try {
+    return await fileSystem.stat(path, true);
+  } catch (error) {
+    if (error instanceof FileSystemError && error.errno === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** The refusal of an exclusive write. */
+export function alreadyExists(path: string): AgentError {
+  const message = `cannot write ${JSON.stringify(path)}: it exists already, and the write is exclusive`;
+  return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", message, { path });
+}

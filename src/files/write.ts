@@ -1,0 +1,80 @@
+import type { FileAttributes, FileOwner, FileSystem, NewFile, WriteRequest } from "../domain/index.ts";
+import { FileSystemError } from "../domain/index.ts";
+import { Content, type WriteResult } from "./content.ts";
+import { Parents } from "./parents.ts";
+import { folderOf } from "./paths.ts";
+import { alreadyExists, findTarget, type Target } from "./target.ts";
+
+const DEFAULT_MODE = 0o644;
+
+/** What one transfer needs. */
+export interface WriteParts {
+  readonly fileSystem: FileSystem;
+  readonly request: WriteRequest;
+  /** The content; ending it is the client's promise that it is complete. */
+  readonly data: AsyncIterable<Uint8Array>;
+  /** Who new files belong to. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+  /** Called with every piece. */
+  readonly onProgress: () => void;
+  /** Its reason is thrown once it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+/** Writes a file completely and puts it in place, or changes nothing. Throws AgentError or FileSystemError. */
+export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
+  const { fileSystem, request } = parts;
+  const target = await findTarget(fileSystem, request);
+  const owner = await ownerOf(parts, target.existing);
+  const parents = new Parents(fileSystem);
+  try {
+    if (request.createParents) await parents.make(folderOf(target.path), owner);
+    return await writeTo(parts, target, owner);
+  } catch (error) {
+    await parents.takeBack();
+    throw error;
+  }
+}
+
+async function writeTo(parts: WriteParts, { path, existing }: Target, owner: FileOwner): Promise<WriteResult> {
+  const { fileSystem, request, signal } = parts;
+  const file = await fileSystem.create(folderOf(path));
+  try {
+    const result = await receive(file, parts);
+    await file.setAttributes(owner, request.mode ?? existing?.mode ?? DEFAULT_MODE);
+    await file.sync();
+    signal.throwIfAborted();
+    await place(file, path, request);
+    return result;
+  } finally {
+    await file.dispose();
+  }
+}
+
+async function receive(file: NewFile, { request, data, onProgress }: WriteParts): Promise<WriteResult> {
+  const content = new Content(file, request);
+  for await (const bytes of data) {
+    await content.write(bytes);
+    onProgress();
+  }
+  return content.finish();
+}
+
+async function place(file: NewFile, path: Uint8Array, request: WriteRequest): Promise<void> {
+  try {
+    await file.place(path, request.exclusive);
+  } catch (error) {
+    const taken = error instanceof FileSystemError && error.errno === "EEXIST";
+    throw taken ? alreadyExists(request.path) : error;
+  }
+}
+
+async function ownerOf(
+  { request, newFileOwner }: WriteParts,
+  existing: FileAttributes | undefined,
+): Promise<FileOwner> {
+  const { uid, gid } = request;
+  if (uid !== undefined && gid !== undefined) return { uid, gid };
+  const fallback = existing ?? (await newFileOwner());
+  return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
+}

@@ -1,0 +1,1 @@
+export { guestFileSystem } from "./file-system.ts";
