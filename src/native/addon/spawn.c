@@ -195,8 +195,10 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   napi_create_threadsafe_function(env, args[1], NULL, name, 0, 1, NULL, NULL, NULL, deliver, &thread->deliver);
   napi_create_external(env, job, release_handle, NULL, &handle);
   napi_threadsafe_function result = thread->deliver;
-  job->error = start_thread(thread);
-  if (job->error != 0) {
+  /* Once the thread runs the job is its own: no write to it here unless there is no thread. */
+  int error = start_thread(thread);
+  if (error != 0) {
+    job->error = error;
     free(thread);
     napi_call_threadsafe_function(result, job, napi_tsfn_nonblocking);
     napi_release_threadsafe_function(result, napi_tsfn_release);

@@ -5,8 +5,9 @@ import type { Identity } from "../../domain/index.ts";
 
 /** Changing to it would change nothing. An agent without privileges may run commands as itself, but not call setgroups. */
 export function isOwnIdentity(identity: Identity): boolean {
+  /* Node adds the group id to the list of supplementary groups, so it counts as one on both sides. */
   const own = new Set(process.getgroups?.());
-  const wanted = new Set(identity.groups);
+  const wanted = new Set([...identity.groups, identity.gid]);
   return (
     identity.uid === process.getuid?.() &&
     identity.gid === process.getgid?.() &&

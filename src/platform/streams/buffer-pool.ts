@@ -1,5 +1,6 @@
 /** A buffer on loan: give it back once, by `giveBack`. */
 export interface LentBuffer {
+  /** No Buffer: the `slice` of those does not copy. */
   readonly bytes: Uint8Array;
   giveBack(): void;
 }
@@ -30,7 +31,7 @@ export class BufferPool {
 
   lend(): LentBuffer {
     const sizeBytes = this.tight ? TIGHT_BUFFER_BYTES : BUFFER_BYTES;
-    const bytes = (sizeBytes === BUFFER_BYTES ? this.#free.pop() : undefined) ?? Buffer.allocUnsafeSlow(sizeBytes);
+    const bytes = (sizeBytes === BUFFER_BYTES ? this.#free.pop() : undefined) ?? new Uint8Array(sizeBytes);
     this.#lentBytes += sizeBytes;
     let lent = true;
     return {

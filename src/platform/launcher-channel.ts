@@ -1,0 +1,63 @@
+import type { Signals } from "../domain/index.ts";
+import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
+
+const SIGTERM = 15;
+const EAGAIN = -11;
+
+/**
+ * The socket to the launcher. The launcher writes one byte for every signal that it received, the signal's number:
+ * real-time signals too, which Node cannot receive. The agent writes one byte before it leaves on purpose.
+ */
+export class LauncherChannel implements Signals {
+  readonly #addon: Pick<Addon, "FdWatch" | "read" | "write">;
+  readonly #fd: number;
+  readonly #bytes: Uint8Array = new Uint8Array(64);
+  #watch: FdWatch | undefined;
+
+  constructor(addon: Pick<Addon, "FdWatch" | "read" | "write">, fd: number) {
+    this.#addon = addon;
+    this.#fd = fd;
+  }
+
+  /** A launcher that is gone can no longer tell of a signal to leave, so its end counts as SIGTERM. */
+  listen(listener: (signal: number) => void): void {
+    this.#watch = new this.#addon.FdWatch(this.#fd, () => this.#receive(listener));
+    this.#watch.set(READABLE);
+  }
+
+  /**
+   * Says that the process now exits on purpose, with the status that the launcher is to take over. Without it the
+   * launcher takes the exit for a crash and ends all that the agent left running.
+   */
+  announceExit(): void {
+    this.#addon.write(this.#fd, new Uint8Array(1), 0, 1);
+  }
+
+  /** Stops listening. The descriptor stays open for `announceExit`. */
+  close(): void {
+    this.#watch?.set(0);
+  }
+
+  #receive(listener: (signal: number) => void): void {
+    const length = this.#addon.read(this.#fd, this.#bytes, 0, this.#bytes.length);
+    if (length === EAGAIN) return;
+    if (length <= 0) {
+      this.close();
+      listener(SIGTERM);
+      return;
+    }
+    for (const signal of this.#bytes.subarray(0, length)) listener(signal);
+  }
+}
+
+/** Signals from several sources, as one. */
+export function mergeSignals(sources: readonly Signals[]): Signals {
+  return {
+    listen(listener): void {
+      for (const source of sources) source.listen(listener);
+    },
+    close(): void {
+      for (const source of sources) source.close();
+    },
+  };
+}

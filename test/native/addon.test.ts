@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { closeSync, fstatSync } from "node:fs";
+import { constants } from "node:os";
+import { test } from "node:test";
+import { READABLE, WRITABLE } from "../../src/native/index.ts";
+import { addon, bytes, request, run } from "../fixtures/spawning.ts";
+import { script } from "../fixtures/programs/index.ts";
+
+const { EAGAIN, EBADF, EINVAL, ENOTTY, EPIPE } = constants.errno;
+
+function pair(result: readonly [number, number] | number): readonly [number, number] {
+  if (typeof result === "number") throw new Error(`errno ${-result}`);
+  return result;
+}
+
+test("signals to init, to every process and to one's own group are refused", () => {
+  for (const pid of [1, 0, -1, -process.pid]) {
+    assert.equal(addon.kill(pid, 0), -EINVAL);
+    assert.equal(addon.killGroup(pid, 0), -EINVAL);
+  }
+});
+
+test("the open files limit of process 0, which would mean this one, is refused", () => {
+  assert.equal(addon.openFilesLimitOf(0), -EINVAL);
+  assert.ok(addon.openFilesLimitOf(process.pid) > 0);
+});
+
+test("our end of a pipe does not block, tells what lies in it and when its writer has gone", () => {
+  const [ours, theirs] = pair(addon.pipe(true));
+  const buffer = Buffer.alloc(10);
+  assert.equal(addon.read(ours, buffer, 0, 10), -EAGAIN);
+  assert.equal(addon.write(theirs, bytes("xyz"), 1, 2), 2);
+  assert.equal(addon.bytesAvailable(ours), 2);
+  assert.equal(addon.hungUp(ours), false);
+  closeSync(theirs);
+  assert.equal(addon.hungUp(ours), true);
+  assert.equal(addon.read(ours, buffer, 3, 7), 2);
+  assert.equal(buffer.toString("latin1", 3, 5), "yz");
+  assert.equal(addon.read(ours, buffer, 0, 10), 0);
+  closeSync(ours);
+});
+
+test("a read or write outside the given bytes is refused", () => {
+  const buffer = Buffer.alloc(4);
+  assert.equal(addon.read(0, buffer, 2, 3), -EINVAL);
+  assert.equal(addon.read(0, buffer, -1, 2), -EINVAL);
+  assert.equal(addon.write(1, buffer, 5, 0), -EINVAL);
+});
+
+test("a full pipe is not writable", () => {
+  const [ours, theirs] = pair(addon.pipe(false));
+  assert.equal(addon.writable(ours), true);
+  while (addon.write(ours, Buffer.alloc(4096), 0, 4096) > 0) continue;
+  assert.equal(addon.writable(ours), false);
+  closeSync(theirs);
+  assert.equal(addon.write(ours, Buffer.alloc(1), 0, 1), -EPIPE);
+  closeSync(ours);
+});
+
+test("a watch tells of bytes, of the end and of a reader that left, and closes its descriptor once", async () => {
+  const [reader, writer] = pair(addon.pipe(true));
+  const event = Promise.withResolvers<number>();
+  const watch = new addon.FdWatch(reader, event.resolve);
+  assert.equal(watch.set(READABLE), 0);
+  closeSync(writer);
+  assert.equal(await event.promise, READABLE);
+  watch.close();
+  assert.throws(() => fstatSync(reader), { code: "EBADF" });
+  const [again, other] = pair(addon.pipe(true));
+  assert.equal(again, reader);
+  watch.close();
+  assert.ok(fstatSync(again).isFIFO());
+  assert.equal(watch.set(READABLE), -EBADF);
+  closeSync(again);
+  closeSync(other);
+
+  const [ours, theirs] = pair(addon.pipe(false));
+  const gone = Promise.withResolvers<number>();
+  while (addon.write(ours, Buffer.alloc(4096), 0, 4096) > 0) continue;
+  const writing = new addon.FdWatch(ours, gone.resolve);
+  writing.set(WRITABLE);
+  closeSync(theirs);
+  assert.ok((await gone.promise) & WRITABLE);
+  writing.close();
+});
+
+test("a descriptor that cannot be watched is an error", () => {
+  assert.throws(() => new addon.FdWatch(9999, () => {}), { code: "EBADF" });
+});
+
+test("a terminal has its size, and its end-of-file character only while it edits lines", async () => {
+  const [master, slave] = pair(addon.openTerminal(100, 30));
+  assert.equal(addon.terminalEofByte(master), 4);
+  const size = await run(request(["/bin/stty", "size", "-F", `/proc/${process.pid}/fd/${slave}`]));
+  assert.equal(size.stdout.toString(), "30 100\n", size.stderr.toString());
+  assert.equal((await run(request(["/bin/stty", "raw", "-F", `/proc/${process.pid}/fd/${slave}`]))).end.kind, "exited");
+  assert.equal(addon.terminalEofByte(master), -1);
+  closeSync(slave);
+  closeSync(master);
+  const [reader, writer] = pair(addon.pipe(true));
+  assert.equal(addon.resizeTerminal(reader, 1, 1), -ENOTTY);
+  closeSync(reader);
+  closeSync(writer);
+});
+
+test("the process table holds this process with its parent", () => {
+  const table = addon.processTable();
+  assert.ok(typeof table === "object");
+  const at = table.findIndex((value, index) => index % 5 === 0 && value === process.pid);
+  assert.equal(table[at + 1], process.ppid);
+});
+
+test("the environment is given byte for byte, what is not UTF-8, duplicates and odd entries included", async () => {
+  const odd = ["41ff3dfe", "4455503d31", "4455503d32", bytes("noequals").toString("hex"), bytes("=x").toString("hex")];
+  const { stdout } = await run(request(script("environ"), { env: odd.map((hex) => Buffer.from(hex, "hex")) }));
+  assert.deepEqual(stdout.toString().trim().split("\n"), odd);
+});
+
+test("the wall clock is that of the system", () => {
+  assert.ok(Math.abs(Number(addon.realtimeNs() / 1_000_000n) - Date.now()) < 1000);
+});

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { fileAccounts } from "../../src/platform/index.ts";
+
+let folder = "";
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "guest-agent-accounts-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const REFUSED = { name: "AgentError", reason: "EXEC_BAD_USER" };
+
+test("the bytes of the files are given as they are, also through a link, and afresh every time", async () => {
+  const bytes = Buffer.from([0xff, 0x3a, 0x0a]);
+  await writeFile(join(folder, "elsewhere"), bytes);
+  await symlink("elsewhere", join(folder, "passwd"));
+  const accounts = fileAccounts(folder);
+  assert.deepEqual(Buffer.from(await accounts.passwd()), bytes);
+  await writeFile(join(folder, "elsewhere"), "new");
+  assert.equal(Buffer.from(await accounts.passwd()).toString(), "new");
+});
+
+test("missing files are empty", async () => {
+  assert.equal((await fileAccounts(folder).passwd()).length, 0);
+  assert.equal((await fileAccounts(join(folder, "none")).group()).length, 0);
+});
+
+test("a FIFO, a folder and an endless file are refused with what to do, and hang nobody", async () => {
+  execFileSync("mkfifo", [join(folder, "passwd")]);
+  await symlink("/", join(folder, "group"));
+  await assert.rejects(fileAccounts(folder).passwd(), REFUSED);
+  await assert.rejects(fileAccounts(folder).group(), REFUSED);
+  await rm(join(folder, "group"));
+  await writeFile(join(folder, "group"), "");
+  await truncate(join(folder, "group"), 5 * 1024 * 1024);
+  await assert.rejects(fileAccounts(folder).group(), /larger than 4194304 bytes; give the user as a number/);
+});
+
+test("by default the files are those of the system", async () => {
+  assert.deepEqual(Buffer.from(await fileAccounts().passwd()), await readFile("/etc/passwd"));
+});

@@ -1,0 +1,106 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { membersOf } from "../../../src/platform/processes/members.ts";
+import { livingNamed } from "../../fixtures/proc.ts";
+import { program } from "../../fixtures/programs/index.ts";
+import { addon, launch, request, shell } from "../../fixtures/spawning.ts";
+
+const RUNNING = 0x52;
+const ZOMBIE = 0x5a;
+const AGENT = 50;
+
+/** Rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
+function members(leader: number, ...rows: number[][]): number[] | undefined {
+  return membersOf(
+    Int32Array.from([[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flat()),
+    leader,
+    AGENT,
+  );
+}
+
+test("descendants belong to the tree, in other sessions too, in whatever order they are listed", () => {
+  const rows = [
+    [60, 61, 60, 60, RUNNING],
+    [61, 100, 100, 100, RUNNING],
+    [100, AGENT, 100, 100, RUNNING],
+    [70, AGENT, 70, 70, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows)?.toSorted(), [100, 60, 61]);
+});
+
+test("a process whose parent has died belongs by its session or its group", () => {
+  const rows = [
+    [100, AGENT, 100, 100, ZOMBIE],
+    [101, 1, 101, 100, RUNNING],
+    [102, 1, 100, 50, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [101, 102]);
+});
+
+test("a process in a session that a member began belongs, even if its own parents are gone", () => {
+  const rows = [
+    [100, AGENT, 100, 100, RUNNING],
+    [101, 100, 90, 90, RUNNING],
+    [102, 1, 95, 90, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [100, 101, 102]);
+});
+
+test("the agent's own session and group make nobody a member", () => {
+  const rows = [
+    [100, AGENT, 100, 50, RUNNING],
+    [101, 100, 50, 50, RUNNING],
+    [102, AGENT, 50, 50, RUNNING],
+    [103, 1, 103, 50, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [100, 101]);
+});
+
+test("a table that does not show the agent is no table", () => {
+  assert.equal(membersOf(new Int32Array(), 100, AGENT), undefined);
+});
+
+test("a tree that forks faster than it is killed is killed to the last process", async () => {
+  const path = program("fork_loop");
+  await using running = await launch(request([path]));
+  await running.stdout.until(/ready/);
+  assert.ok(livingNamed("fork_loop").length > 300);
+  await running.child.killTree();
+  assert.deepEqual(livingNamed("fork_loop"), []);
+});
+
+test("descendants that left the session and the group are killed", async () => {
+  const line = "setsid sh -c 'echo $$; (sleep 1001 & echo $!); sleep 1002' & setsid setsid sleep 1003 & echo $!; wait";
+  await using running = await launch(shell(line));
+  await running.stdout.until(/(\d+\n){3}/);
+  await running.child.killTree();
+  const pids = running.stdout.text.trim().split("\n").map(Number);
+  assert.equal(pids.length, 3);
+  const left = livingNamed("sleep").filter((found) => pids.includes(found.pid));
+  assert.deepEqual(left, []);
+});
+
+test("a signal to the tree reaches everyone in it, a signal to the group only the group", async () => {
+  const line = `setsid sh -c 'trap "echo inner; exit" USR1; echo up; while :; do sleep 0.01; done' &
+    trap "echo outer" USR1; echo up; while :; do sleep 0.01; done`;
+  await using running = await launch(shell(line));
+  await running.stdout.until(/up\nup\n/);
+  running.child.signalGroup(10);
+  await running.stdout.until(/outer/);
+  assert.doesNotMatch(running.stdout.text, /inner/);
+  running.child.signalTree(10);
+  await running.stdout.until(/inner/);
+});
+
+test("a signal to the leader alone leaves its children alone", async () => {
+  await using running = await launch(shell("sleep 1004 & echo $!; wait"));
+  const [, pid = ""] = await running.stdout.until(/(\d+)\n/);
+  running.child.signal(15);
+  assert.deepEqual(await running.child.ended, { kind: "signaled", signal: 15, coreDumped: false });
+  assert.equal(addon.kill(Number(pid), 0), 0);
+  await running.child.killTree();
+  assert.deepEqual(
+    livingNamed("sleep").filter((found) => found.pid === Number(pid)),
+    [],
+  );
+});

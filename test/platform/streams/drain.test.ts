@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate as immediate } from "node:timers/promises";
+import type { ByteReceiver, StdioPlan } from "../../../src/domain/index.ts";
+import { addon, launch, processes, run, shell } from "../../fixtures/spawning.ts";
+
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
+const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
+const PLANS: readonly (readonly [string, StdioPlan])[] = [
+  ["pipes", PIPES],
+  ["a terminal", TERMINAL],
+];
+const BYTES = 300_000;
+/** Less than a pipe or a terminal takes without a reader; the terminal's 64 KiB include its own bookkeeping. */
+const IN_FLIGHT_BYTES = 30_000;
+
+/** Holds every chunk until `releaseAll`, and from then on none. */
+class LateReceiver implements ByteReceiver {
+  readonly #held: (() => void)[] = [];
+  #holding = true;
+  /** Resolves when it holds as much as it may. */
+  readonly full: PromiseWithResolvers<void> = Promise.withResolvers();
+  sizeBytes = 0;
+  heldChunks = 0;
+
+  chunk(bytes: Uint8Array, release: () => void): void {
+    this.sizeBytes += bytes.length;
+    if (!this.#holding) {
+      release();
+      return;
+    }
+    this.heldChunks++;
+    if (this.heldChunks === 2) this.full.resolve();
+    this.#held.push(release);
+  }
+
+  end(): void {}
+
+  releaseAll(): void {
+    this.#holding = false;
+    for (const release of this.#held.splice(0)) release();
+  }
+}
+
+for (const [name, stdio] of PLANS) {
+  test(`on ${name}, a background process that holds the output does not delay the end`, async () => {
+    const { stdout, complete } = await run(shell("trap '' HUP; sleep 1010 & echo hi", { stdio }));
+    assert.equal(stdout.toString().trim(), "hi");
+    assert.equal(complete, false);
+  });
+
+  test(`on ${name}, a background process that writes without pause does not delay the end`, async () => {
+    const { stdout, complete } = await run(shell("trap '' HUP; yes & echo hi; sleep 0.1", { stdio }));
+    assert.ok(stdout.includes("hi"));
+    assert.equal(complete, false);
+  });
+
+  test(`on ${name}, all that lies in the stream at the exit is delivered, to the end`, async () => {
+    for (let i = 0; i < 20; i++) {
+      const { stdout, complete } = await run(shell(`head -c ${BYTES} /dev/zero`, { stdio }));
+      assert.equal(stdout.length, BYTES);
+      assert.equal(complete, true);
+    }
+  });
+
+  test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
+    const child = await processes.spawn(
+      shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
+    );
+    const late = new LateReceiver();
+    child.stdout?.start(late);
+    await child.ended;
+    let drained = false;
+    const drain = child.stdout?.drain().then((complete) => {
+      drained = true;
+      return complete;
+    });
+    for (let turn = 0; turn < 20; turn++) await immediate();
+    assert.ok(late.heldChunks <= 2);
+    assert.equal(drained, late.sizeBytes === IN_FLIGHT_BYTES);
+    late.releaseAll();
+    assert.equal(await drain, false);
+    assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
+    await child.killTree();
+    child.release();
+  });
+
+  test(`on ${name}, a receiver that releases nothing stops the writer`, async () => {
+    const child = await processes.spawn(shell(`head -c ${BYTES * 10} /dev/zero`, { stdio }));
+    const late = new LateReceiver();
+    child.stdout?.start(late);
+    await late.full.promise;
+    for (let turn = 0; turn < 20; turn++) await immediate();
+    assert.equal(late.heldChunks, 2);
+    assert.ok(late.sizeBytes <= 128 * 1024);
+    assert.equal(addon.peekEnd(child.pid), 0);
+    late.releaseAll();
+    await child.ended;
+    assert.equal(await child.stdout?.drain(), true);
+    assert.equal(late.sizeBytes, BYTES * 10);
+    child.release();
+  });
+}
+
+test("what a background process wrote before it left too is delivered to the end", async () => {
+  for (let i = 0; i < 20; i++) {
+    const { stdout, complete } = await run(shell("(echo background) & echo hi; wait; head -c 200000 /dev/zero"));
+    assert.equal(stdout.length, "background\nhi\n".length + 200_000);
+    assert.equal(complete, true);
+  }
+});
+
+test("a drain without a start, or after a close, is incomplete; after the end it is complete", async () => {
+  const child = await processes.spawn(shell("true"));
+  await child.ended;
+  assert.equal(await child.stdout?.drain(), false);
+  child.stdout?.close();
+  assert.equal(await child.stdout?.drain(), false);
+  child.release();
+
+  await using running = await launch(shell("true"));
+  await running.child.ended;
+  assert.equal(await running.child.stdout?.drain(), true);
+  assert.equal(await running.child.stdout?.drain(), true);
+});
+
+test("a close during a drain answers it", async () => {
+  const child = await processes.spawn(shell("head -c 60000 /dev/zero; sleep 1012 >/dev/null &"));
+  child.stdout?.start({ chunk: () => {}, end: () => {} });
+  await child.ended;
+  const drain = child.stdout?.drain();
+  child.stdout?.close();
+  assert.equal(typeof (await drain), "boolean");
+  await child.killTree();
+  child.release();
+});
