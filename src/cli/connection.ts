@@ -1,3 +1,4 @@
+import { isIPv6 } from "node:net";
 import { connect, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
 import { readClientCredentials } from "./credentials/index.ts";
 import { UsageError } from "./errors.ts";
@@ -45,6 +46,6 @@ export async function openClient(values: ConnectionValues, env: NodeJS.ProcessEn
 export function withPort(address: string): string {
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) return address;
   if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
-  if (/^[0-9a-fA-F:.]+$/.test(address)) return `[${address}]:${DEFAULT_PORT}`;
+  if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;
   throw new UsageError(`${address} is no address; write HOST:PORT, and an IPv6 address in brackets`);
 }

@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { AGENT_VERSION } from "../../src/version.ts";
+import { runGuestctl } from "./guestctl.ts";
+
+const ENV = { PATH: "/usr/bin:/bin" };
+
+describe("guestctl", { timeout: 120_000 }, () => {
+  test("shows an overview, and help with examples for every command in it", async () => {
+    const { stdout, exitCode } = await runGuestctl(["--help"], ENV);
+    assert.equal(exitCode, 0);
+    const names = Array.from(stdout.matchAll(/^ {2}([a-z]+) {2,}/gm), (match) => match[1] ?? "");
+    assert.deepEqual(names, ["exec", "health", "issue"]);
+    for (const name of names) {
+      const help = await runGuestctl([name, "--help"], ENV);
+      assert.equal(help.exitCode, 0);
+      assert.match(help.stdout, new RegExp(`^Usage: guestctl ${name} [^]*\nExamples:\n  guestctl ${name}`));
+    }
+  });
+
+  test("tells its version", async () => {
+    assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
+  });
+
+  test("says in one line what is wrong with a command line", async () => {
+    for (const [args, problem] of [
+      [[], "no command given"],
+      [["bogus"], 'there is no command "bogus"'],
+      [["exec"], "exec wants a command"],
+      [["exec", "--bogus", "ls"], "Unknown option '--bogus'"],
+      [["exec", "--timeout", "soon", "ls"], "--timeout wants a duration above 0, such as 500ms, 5s or 2m"],
+      [["exec", "-e", "=x", "ls"], "--env wants NAME=value or NAME"],
+      [["health", "extra"], "health takes no arguments"],
+      [["health"], "no address; give --address HOST:PORT or set GUESTCTL_ADDRESS"],
+      [["health", "-a", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
+    ] as const) {
+      const { stdout, stderr, exitCode } = await runGuestctl(args, ENV);
+      assert.deepEqual([stdout, exitCode], ["", 125]);
+      assert.equal(stderr, `guestctl: ${problem} (see --help)\n`);
+    }
+  });
+
+  test("says it in JSON to those who ask for JSON", async () => {
+    const { stdout, stderr, exitCode } = await runGuestctl(["exec", "-t", "--json", "ls"], ENV);
+    assert.deepEqual([stdout, exitCode], ["", 125]);
+    assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json do not go together (see --help)" } });
+  });
+
+  test("names the credential file that it cannot read", async () => {
+    const { stderr, exitCode } = await runGuestctl(["health", "-a", "x", "-c", "/no/such/folder"], ENV);
+    assert.equal(exitCode, 125);
+    assert.match(
+      stderr,
+      /^guestctl: cannot read \/no\/such\/folder\/\S+ \(ENOENT\); name a folder that "guestctl issue" made/,
+    );
+  });
+});

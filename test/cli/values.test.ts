@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { withPort } from "../../src/cli/connection.ts";
+import { UsageError } from "../../src/cli/errors.ts";
+import { parseCount, parseDurationMs, parseVariables } from "../../src/cli/values.ts";
+
+describe("parseDurationMs", () => {
+  test("reads units and bare milliseconds", () => {
+    for (const [text, durationMs] of [
+      ["500", 500],
+      ["500ms", 500],
+      ["1.5s", 1500],
+      ["2m", 120_000],
+      ["1h", 3_600_000],
+    ] as const) {
+      assert.equal(parseDurationMs(text, "--timeout"), durationMs);
+    }
+  });
+
+  test("refuses everything else, 0 included: it would mean no limit", () => {
+    for (const text of ["", "0", "0s", "0.1ms", "-1", "5 s", "5d", "s", "1e3", "9".repeat(20)]) {
+      assert.throws(() => parseDurationMs(text, "--timeout"), UsageError, text);
+    }
+  });
+});
+
+describe("parseVariables", () => {
+  test("splits at the first equals sign and takes bare names from the environment", () => {
+    assert.deepEqual(parseVariables(["A=b=c", "EMPTY=", "OWN", "ABSENT", "A=last"], { OWN: "x" }), {
+      A: "last",
+      EMPTY: "",
+      OWN: "x",
+    });
+  });
+});
+
+describe("parseCount", () => {
+  test("takes whole numbers from the least up", () => {
+    assert.equal(parseCount("7", "--days", 1), 7);
+    for (const text of ["0", "-1", "1.5", "x", ""])
+      assert.throws(() => parseCount(text, "--days", 1), UsageError, text);
+  });
+});
+
+describe("withPort", () => {
+  test("adds the contract's port where there is none", () => {
+    for (const [address, complete] of [
+      ["host", "host:7071"],
+      ["host:1", "host:1"],
+      ["127.0.0.1", "127.0.0.1:7071"],
+      ["::1", "[::1]:7071"],
+      ["[::1]", "[::1]:7071"],
+      ["[::1]:5", "[::1]:5"],
+    ] as const) {
+      assert.equal(withPort(address), complete);
+    }
+    for (const address of ["host:", "a:b:c", "host:port"]) assert.throws(() => withPort(address), UsageError, address);
+  });
+});
