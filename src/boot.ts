@@ -101,7 +101,7 @@ export async function boot(addon: Addon): Promise<number> {
     inherited,
     processes: new NativeProcesses(addon, new BufferPool(), openFilesLimitForChildren(addon, process.ppid)),
     accounts: fileAccounts(),
-    fileSystem: guestFileSystem(),
+    fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
     signals: processSignals(),

@@ -106,6 +106,8 @@ export interface Addon {
   dropFileCache(fd: number): number;
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
+  /** Gives an open file a path, where there is nothing (linkat(2)). Resolves with 0 or a negated errno. */
+  linkDescriptor(fd: number, path: Uint8Array): Promise<number>;
   readonly FdWatch: FdWatchClass;
 }
 
@@ -138,5 +140,6 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "ignoreCertificateTimes",
   "dropFileCache",
   "openFilesLimitOf",
+  "linkDescriptor",
   "FdWatch",
 ];

@@ -31,6 +31,7 @@ static const struct {
     {"ignoreCertificateTimes", agent_ignore_certificate_times},
     {"dropFileCache", agent_drop_file_cache},
     {"openFilesLimitOf", agent_open_files_limit_of},
+    {"linkDescriptor", agent_link_descriptor},
 };
 
 static const struct {

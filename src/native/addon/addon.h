@@ -62,6 +62,9 @@ napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info)
 /* page_cache.c */
 napi_value agent_drop_file_cache(napi_env env, napi_callback_info info);
 
+/* link.c */
+napi_value agent_link_descriptor(napi_env env, napi_callback_info info);
+
 /* fd_watch.c: the class FdWatch. */
 napi_value agent_fd_watch_class(napi_env env);
 

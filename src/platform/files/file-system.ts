@@ -6,9 +6,10 @@ import { makeDirectory } from "./folder.ts";
 import { createNamed } from "./named-file.ts";
 import { PlacedFile } from "./new-file.ts";
 import { openRegular } from "./regular-file.ts";
+import { createUnnamed, type Linker } from "./unnamed-file.ts";
 
 /** The file system that this process sees. All of its work is done by libuv's threads. */
-export function guestFileSystem(): FileSystem {
+export function guestFileSystem(linker: Linker): FileSystem {
   return {
     stat: async (path, noFollow): Promise<FileAttributes> => {
       const bytes = Buffer.from(path);
@@ -17,7 +18,10 @@ export function guestFileSystem(): FileSystem {
     },
     readLink: async (path) => step("readlink", readlink(Buffer.from(path), { encoding: "buffer" })),
     openRegular: async (path) => openRegular(Buffer.from(path)),
-    create: async (folder) => new PlacedFile(await createNamed(Buffer.from(folder))),
+    create: async (folder) => {
+      const bytes = Buffer.from(folder);
+      return new PlacedFile((await createUnnamed(bytes, linker)) ?? (await createNamed(bytes)));
+    },
     makeDirectory: async (path, owner, mode) => makeDirectory(Buffer.from(path), owner, mode),
     removeDirectory: async (path) => ignoreFailure(rmdir(Buffer.from(path))),
   };
