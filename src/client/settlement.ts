@@ -1,8 +1,8 @@
 /** A promise and what settles it. */
 export interface Settlement<Value> {
   readonly promise: Promise<Value>;
-  resolve(value: Value): void;
-  reject(error: unknown): void;
+  readonly resolve: (value: Value) => void;
+  readonly reject: (error: unknown) => void;
 }
 
 /** Promise.withResolvers, which Node 20, where clients run too, does not have. */
