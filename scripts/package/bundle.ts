@@ -18,7 +18,11 @@ export async function bundle(entry: string, output: string): Promise<void> {
     lineLimit: 200,
     legalComments: "linked",
     // CommonJS knows where it is by other names.
-    define: { "import.meta.dirname": "__dirname", "import.meta.filename": "__filename", "import.meta.url": "bundleUrl" },
+    define: {
+      "import.meta.dirname": "__dirname",
+      "import.meta.filename": "__filename",
+      "import.meta.url": "bundleUrl",
+    },
     banner: { js: 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;' },
     logLevel: "warning",
   });

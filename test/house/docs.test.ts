@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { existsSync, globSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, test } from "node:test";
+import { BOOTSTRAP_VARIABLES } from "../../src/config/index.ts";
+
+const root = join(import.meta.dirname, "../..");
+const read = (path: string): string => readFileSync(join(root, path), "utf8");
+
+const documents = globSync(["*.md", "docs/**/*.md", "schema/*.md"], { cwd: root }).toSorted();
+
+/** Names in the first column of the table under a heading. */
+function namesUnder(path: string, heading: string): string[] {
+  const section = read(path).split(`\n## ${heading}\n`)[1]?.split("\n## ")[0] ?? "";
+  return Array.from(section.matchAll(/^\| (`[^|]+) \|/gm), ([, cell = ""]) => cell)
+    .flatMap((cell) => Array.from(cell.matchAll(/`([^`]+)`/g), ([, name = ""]) => name))
+    .toSorted();
+}
+
+/** The anchors that a document's headings have on a page. */
+function anchorsOf(path: string): string[] {
+  return Array.from(read(path).matchAll(/^#+ (.+)$/gm), ([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+      .replaceAll(" ", "-"),
+  );
+}
+
+function brokenLinks(path: string): string[] {
+  const links = Array.from(read(path).matchAll(/\]\((?!https?:)([^)\s]+)\)/g), ([, link = ""]) => link);
+  return links.filter((link) => {
+    const [file = "", anchor] = link.split("#");
+    const target = file === "" ? path : join(dirname(path), file);
+    if (!existsSync(join(root, target))) return true;
+    return anchor !== undefined && !anchorsOf(target).includes(anchor);
+  });
+}
+
+/** Events that the sources write to the log. */
+function loggedEvents(): string[] {
+  const sources = globSync("src/**/*.ts", { cwd: root, exclude: ["src/gen/**", "src/cli/**"] }).map(read);
+  const calls = sources.flatMap((text) =>
+    Array.from(
+      text.matchAll(/(?:\.(?:debug|info|warn|error)|log\[[^\]]+\])\(\s*"([a-z_]+)"/g),
+      ([, event = ""]) => event,
+    ),
+  );
+  const refusals = Array.from(
+    read("src/server/refusals.ts").matchAll(/"(connection_[a-z]+)"/g),
+    ([, event = ""]) => event,
+  );
+  return [...new Set([...calls, ...refusals])].toSorted();
+}
+
+describe("the documents", () => {
+  test("are found", () => assert.ok(documents.length > 10, documents.join()));
+
+  for (const path of documents) {
+    test(`have no broken link in ${path}`, () => assert.deepEqual(brokenLinks(path), []));
+  }
+
+  test("name only scripts that package.json has", () => {
+    const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
+    const own = new Set(["start", "test", "run", "install", "ci"]);
+    for (const path of documents.filter((name) => name !== "THIRD_PARTY_LICENSES.md")) {
+      for (const [, script = ""] of read(path).matchAll(/\bnpm run ([a-z:]+)/g)) {
+        assert.ok(script in scripts, `${path} names npm run ${script}`);
+      }
+      for (const [, command = ""] of read(path).matchAll(/\bnpm (?!run\b)(start|test)\b/g)) {
+        assert.ok(own.has(command) && command in scripts, `${path} names npm ${command}`);
+      }
+    }
+  });
+
+  test("list every decision", () => {
+    const listed = Array.from(
+      read("docs/decisions/README.md").matchAll(/\]\((\d{4}-[^)]+)\)/g),
+      ([, name = ""]) => name,
+    );
+    const written = globSync("docs/decisions/[0-9]*.md", { cwd: root }).map((path) => path.split("/").at(-1) ?? "");
+    assert.deepEqual(listed.toSorted(), written.toSorted());
+  });
+
+  test("list the variables of the bootstrap channel", () => {
+    assert.deepEqual(namesUnder("README.md", "Put it into a sandbox"), [...BOOTSTRAP_VARIABLES].toSorted());
+  });
+
+  test("list the reasons of errors", () => {
+    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/domain/errors.ts")) ?? [];
+    const reasons = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, reason = ""]) => reason);
+    assert.ok(reasons.length > 20);
+    assert.deepEqual(namesUnder("docs/operations.md", "Error reasons"), reasons.toSorted());
+  });
+
+  test("list the events of the log", () => {
+    assert.deepEqual(namesUnder("docs/operations.md", "Log"), loggedEvents());
+  });
+
+  test("show the steps that the tour has", () => {
+    const tour = ["scripts/tour.ts", ...globSync("scripts/tour/*.ts", { cwd: root })].map(read).join();
+    const shown = Array.from(read("README.md").matchAll(/^\d+\. (.+)$/gm), ([, title = ""]) => title);
+    const steps = Array.from(tour.matchAll(/\.step\(\s*"([^"]+)"/g), ([, title = ""]) => title);
+    assert.ok(steps.length > 5);
+    assert.deepEqual(shown.toSorted(), steps.toSorted());
+  });
+});
