@@ -5,7 +5,7 @@ import { complaintsOf, repositoryFiles } from "./tool.ts";
 
 /** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
 const FLAGS = [
-  ..."-O2 -c -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fanalyzer".split(" "),
+  ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),
   ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
   // Node's own headers are not ours to mend.
   "-isystem",
