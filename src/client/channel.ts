@@ -20,7 +20,7 @@ import {
   Metadata,
   type ServiceError,
 } from "@grpc/grpc-js";
-import { abortedError, guestError } from "./errors.ts";
+import { abortedError, GuestError, guestError } from "./errors.ts";
 import { settlement } from "./settlement.ts";
 
 /** Options of every call. */
@@ -37,6 +37,7 @@ export interface CallOptions {
 export class Channel {
   readonly #client: Client;
   readonly #token: string;
+  #closed = false;
 
   constructor(client: Client, token: string) {
     this.#client = client;
@@ -44,7 +45,7 @@ export class Channel {
   }
 
   /** Calls a unary method. Rejects with GuestError. */
-  unary<I extends DescMessage, O extends DescMessage>(
+  async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
@@ -62,7 +63,7 @@ export class Channel {
     return cancelledBy(options.signal, call, promise);
   }
 
-  /** Calls a method that answers with a stream. The stream fails with grpc-js's ServiceError. */
+  /** Calls a method that answers with a stream. The stream fails with grpc-js's ServiceError; throws GuestError once closed. */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
@@ -78,7 +79,7 @@ export class Channel {
     );
   }
 
-  /** Calls a method that takes a stream. The answer rejects with GuestError. */
+  /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed. */
   clientStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodClientStreaming<I, O>,
     options: CallOptions = {},
@@ -95,7 +96,7 @@ export class Channel {
     return { requests, response: cancelledBy(options.signal, requests, promise) };
   }
 
-  /** Calls a method with streams both ways. The stream fails with grpc-js's ServiceError. */
+  /** Calls a method with streams both ways. The stream fails with grpc-js's ServiceError; throws GuestError once closed. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
@@ -109,12 +110,14 @@ export class Channel {
     );
   }
 
-  /** Closes the connection once the calls in progress have ended. */
+  /** Closes the connection once the calls in progress have ended. Later calls fail. */
   close(): void {
+    this.#closed = true;
     this.#client.close();
   }
 
   #metadata(options: CallOptions): Metadata {
+    if (this.#closed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;

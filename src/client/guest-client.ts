@@ -8,7 +8,7 @@ import type { CallOptions, Channel } from "./channel.ts";
 import { type ExecCommand, ExecProcess, type RunResult, runToEnd } from "./exec/index.ts";
 import { readFile, type WriteFileOptions, type WriteFileResult, writeFile } from "./files.ts";
 
-/** A client of one sandbox's agent. Every method rejects with GuestError. */
+/** A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client. */
 export class GuestClient {
   readonly #channel: Channel;
 
@@ -27,7 +27,7 @@ export class GuestClient {
   }
 
   /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
-  run(command: ExecCommand, input?: Uint8Array, options?: CallOptions): Promise<RunResult> {
+  async run(command: ExecCommand, input?: Uint8Array, options?: CallOptions): Promise<RunResult> {
     return runToEnd(this.exec({ ...command, stdin: input !== undefined }, options), input);
   }
 

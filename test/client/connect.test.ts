@@ -106,4 +106,22 @@ describe("connect", { timeout: 60_000 }, () => {
     assert.equal((await answer).alive, true);
     assert.notEqual(late.pid, agent.pid);
   });
+
+  test("fails calls on a closed client", async () => {
+    const client = clientOf(agent);
+    client.close();
+    await assert.rejects(client.health(), /the client has been closed/);
+    await assert.rejects(client.run({ args: ["true"] }), GuestError);
+    assert.throws(() => client.exec({ args: ["true"] }), GuestError);
+  });
+
+  test("lets calls in progress finish when the client is closed", async () => {
+    const client = clientOf(agent);
+    const process = client.exec({ args: ["cat"], stdin: true });
+    await process.started;
+    client.close();
+    process.stdin.end("still there");
+    process.stdout.resume();
+    assert.equal((await process.wait()).code, 0);
+  });
 });
