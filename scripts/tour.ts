@@ -18,6 +18,7 @@ const SPEC = {
     args: [process.execPath, join(import.meta.dirname, "tour", "workload.ts")],
     env: { TOUR_PROCESS: "from-process-spec", TOUR_SHARED: "from-process-spec" },
   },
+  hooks: { preSnapshot: { args: ["sh", "-c", "echo at rest"] } },
   env: { TOUR_INHERITED: "from-image", TOUR_SHARED: "from-image" },
 };
 
@@ -48,6 +49,8 @@ async function tour(): Promise<number> {
     await steps.execOnPipes(parts);
     await steps.execInTerminal(parts);
     await steps.environmentLayers(parts);
+    await steps.files(parts);
+    await steps.snapshotAndRestore(parts);
     await steps.refusals(parts);
     await steps.shutDown(parts);
   } catch (error) {
