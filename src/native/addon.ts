@@ -64,7 +64,7 @@ export interface Addon {
   /** Any signal up to 64; 0 only checks. Ids up to 1 are refused. */
   kill(pid: number, signal: number): number;
   killGroup(processGroup: number, signal: number): number;
-  /** Rows of pid, parent, process group, session and state character of every process in /proc. */
+  /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
   processTable(): Int32Array | number;
   /** Our end, which does not block, and the child's, which does. */
   pipe(weRead: boolean): readonly [number, number] | number;

@@ -8,13 +8,14 @@
 
 #include "values.h"
 
-/* Columns of a row: pid, parent, process group, session, state character. */
-enum { COLUMNS = 5 };
+/* Columns of a row: pid, parent, process group, session, state character, start time (ticks, modulo 2^31). */
+enum { COLUMNS = 6 };
 
 /* The name in parentheses may itself hold blanks and parentheses: what follows the last one counts (proc(5)). */
 static int read_row(int proc, const char *name, int32_t *row) {
   char path[300], text[1024];
   char state;
+  unsigned long long start;
   snprintf(path, sizeof path, "%s/stat", name);
   int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
@@ -23,9 +24,12 @@ static int read_row(int proc, const char *name, int32_t *row) {
   if (length <= 0) return 0;
   text[length] = '\0';
   const char *rest = strrchr(text, ')');
-  if (rest == NULL || sscanf(rest + 1, " %c %d %d %d", &state, &row[1], &row[2], &row[3]) != 4) return 0;
+  /* Fields 3 to 6, and 22. */
+  const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
+  if (rest == NULL || sscanf(rest + 1, format, &state, &row[1], &row[2], &row[3], &start) != 5) return 0;
   row[0] = atoi(name);
   row[4] = state;
+  row[5] = (int32_t)(start & INT32_MAX);
   return 1;
 }
 

@@ -3,12 +3,17 @@ import { setTimeout as delay } from "node:timers/promises";
 
 import type { Addon } from "../../native/index.ts";
 import { membersOf } from "./members.ts";
+import { type ProcessRow, rowsOf } from "./process-table.ts";
 import type { ProcessTree } from "./process-tree.ts";
 
 const { SIGKILL, SIGSTOP } = constants.signals;
 /** Rounds of stopping newcomers before what was found so far is killed; each takes about a millisecond. */
 const FREEZE_ROUNDS = 32;
 const LONGEST_WAIT_MS = 50;
+
+function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
+  return one.pid === other?.pid && one.start === other.start;
+}
 
 /**
  * A tree found by walking /proc; without one, only the process group is reached. It cannot reach a daemon that left the
@@ -26,49 +31,62 @@ export class WalkedTree implements ProcessTree {
   }
 
   signal(signal: number): void {
-    const members = this.#members();
+    const members = this.#members(this.#processes());
     if (members === undefined) this.#addon.killGroup(this.#leader, signal);
-    else for (const pid of members) this.#send(pid, signal);
+    else for (const { pid } of members) this.#send(pid, signal);
   }
 
   async kill(): Promise<void> {
-    for (let waitMs = 1; this.#killOnce(); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
+    const condemned = new Map<number, ProcessRow>();
+    for (let waitMs = 1; this.#killOnce(condemned); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
   }
 
-  /** False when nobody was left alive. */
-  #killOnce(): boolean {
+  /**
+   * False when nobody was left alive. Those that were killed are waited for by name: while they die, what linked them to
+   * the tree may be gone before they are.
+   */
+  #killOnce(condemned: Map<number, ProcessRow>): boolean {
     const members = this.#freeze();
     if (members === undefined) {
       this.#addon.killGroup(this.#leader, SIGKILL);
       return this.#addon.peekEnd(this.#leader) === 0;
     }
-    for (const pid of members) this.#send(pid, SIGKILL);
-    return members.length > 0;
+    for (const member of members) {
+      condemned.set(member.pid, member);
+      this.#send(member.pid, SIGKILL);
+    }
+    if (members.length > 0) return true;
+    return this.#processes().some(
+      (row) => row.alive && isSame(row, condemned.get(row.pid)) && !this.#immune.has(row.pid),
+    );
   }
 
   /**
    * Stops members until a look at all processes finds no running one. A stopped process neither forks nor loses its
    * children by exiting, so a tree that forks faster than it is killed is caught nevertheless.
    */
-  #freeze(): number[] | undefined {
-    const frozen = new Set<number>();
+  #freeze(): readonly ProcessRow[] | undefined {
+    const frozen = new Map<number, ProcessRow>();
     for (let round = 0; round < FREEZE_ROUNDS; round++) {
-      const members = this.#members();
+      const members = this.#members(this.#processes());
       if (members === undefined) return undefined;
-      const newcomers = members.filter((pid) => !frozen.has(pid));
+      const newcomers = members.filter((member) => !isSame(member, frozen.get(member.pid)));
       if (newcomers.length === 0) return members;
-      for (const pid of newcomers) {
-        frozen.add(pid);
-        this.#send(pid, SIGSTOP);
+      for (const member of newcomers) {
+        frozen.set(member.pid, member);
+        this.#send(member.pid, SIGSTOP);
       }
     }
-    return [...frozen];
+    return [...frozen.values()];
   }
 
-  #members(): number[] | undefined {
+  #processes(): ProcessRow[] {
     const table = this.#addon.processTable();
-    if (typeof table === "number") return undefined;
-    return membersOf(table, this.#leader, process.pid)?.filter((pid) => !this.#immune.has(pid));
+    return typeof table === "number" ? [] : rowsOf(table);
+  }
+
+  #members(rows: readonly ProcessRow[]): ProcessRow[] | undefined {
+    return membersOf(rows, this.#leader, process.pid)?.filter((row) => !this.#immune.has(row.pid));
   }
 
   #send(pid: number, signal: number): void {

@@ -37,7 +37,7 @@ export function endOfPipe(addon: Addon, fd: number): EndOfOutput {
   };
 }
 
-/** A terminal's buffers (the kernel's limit is 64 KiB and a page of the line discipline) never hold more than this. */
+/** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
 /**

@@ -19,16 +19,13 @@ test("it leads a group of its own in the agent's session", async () => {
 });
 
 test("in a terminal it gets the foreground, so that it can read and is interrupted by Ctrl-C", async () => {
-  const command = script(
-    "inherit",
-    "/bin/sh",
-    "-c",
-    "stty -echo; echo ready; read line; echo got $line; exec sleep 1040",
-  );
+  const command = script("inherit", "/bin/sh", "-c", "stty -echo; echo ready; read line; echo got $line; exec cat");
   await using running = await launch(request(command, { stdio: { kind: "terminal", cols: 80, rows: 24 } }));
   await running.stdout.until(/ready/);
   await running.child.stdin?.write(bytes("typed\n"));
   await running.stdout.until(/got typed/);
+  await running.child.stdin?.write(bytes("to cat\n"));
+  await running.stdout.until(/to cat/);
   await running.child.stdin?.write(Uint8Array.of(3));
   assert.deepEqual(await running.child.ended, { kind: "exited", code: 130 });
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { membersOf } from "../../../src/platform/processes/members.ts";
+import { rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { addon, launch, request, shell } from "../../fixtures/spawning.ts";
@@ -9,13 +10,10 @@ const RUNNING = 0x52;
 const ZOMBIE = 0x5a;
 const AGENT = 50;
 
-/** Rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
+/** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
 function members(leader: number, ...rows: number[][]): number[] | undefined {
-  return membersOf(
-    Int32Array.from([[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flat()),
-    leader,
-    AGENT,
-  );
+  const table = [[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flatMap((row) => [...row, 0]);
+  return membersOf(rowsOf(Int32Array.from(table)), leader, AGENT)?.map((row) => row.pid);
 }
 
 test("descendants belong to the tree, in other sessions too, in whatever order they are listed", () => {
@@ -57,7 +55,7 @@ test("the agent's own session and group make nobody a member", () => {
 });
 
 test("a table that does not show the agent is no table", () => {
-  assert.equal(membersOf(new Int32Array(), 100, AGENT), undefined);
+  assert.equal(membersOf([], 100, AGENT), undefined);
 });
 
 test("a tree that forks faster than it is killed is killed to the last process", async () => {
@@ -70,7 +68,7 @@ test("a tree that forks faster than it is killed is killed to the last process",
 });
 
 test("descendants that left the session and the group are killed", async () => {
-  const line = "setsid sh -c 'echo $$; (sleep 1001 & echo $!); sleep 1002' & setsid setsid sleep 1003 & echo $!; wait";
+  const line = "setsid sh -c 'echo $$; (sleep 1001 & echo $!); sleep 1002' & setsid sleep 1003 & echo $!; wait";
   await using running = await launch(shell(line));
   await running.stdout.until(/(\d+\n){3}/);
   await running.child.killTree();

@@ -11,8 +11,8 @@ const PLANS: readonly (readonly [string, StdioPlan])[] = [
   ["a terminal", TERMINAL],
 ];
 const BYTES = 300_000;
-/** Less than a pipe or a terminal takes without a reader; the terminal's 64 KiB include its own bookkeeping. */
-const IN_FLIGHT_BYTES = 30_000;
+/** What a terminal takes without a reader, too: 8 KiB, and 4 KiB in its line discipline. */
+const IN_FLIGHT_BYTES = 9_000;
 
 /** Holds every chunk until `releaseAll`, and from then on none. */
 class LateReceiver implements ByteReceiver {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { launch, run, shell } from "../../fixtures/spawning.ts";
+import { bytes, launch, request, run, shell } from "../../fixtures/spawning.ts";
 
 test("a child sees a terminal of the size asked for on all three streams, as its controlling terminal", async () => {
   const line = "stty size; test -t 0 && test -t 1 && test -t 2 && echo three > /dev/tty";
@@ -21,8 +21,9 @@ test("a resize is seen and announced by SIGWINCH", async () => {
 });
 
 test("the interrupt character interrupts the foreground", async () => {
-  await using running = await launch(shell("echo ready; cat", { stdio: { kind: "terminal", cols: 80, rows: 24 } }));
-  await running.stdout.until(/ready/);
+  await using running = await launch(request(["/bin/cat"], { stdio: { kind: "terminal", cols: 80, rows: 24 } }));
+  await running.child.stdin?.write(bytes("typed\n"));
+  await running.stdout.until(/typed\r\ntyped\r\n/);
   await running.child.stdin?.write(Uint8Array.of(3));
   assert.deepEqual(await running.child.ended, { kind: "signaled", signal: 2, coreDumped: false });
 });
