@@ -50,28 +50,37 @@ export async function writeFile(
   options: CallOptions = {},
 ): Promise<WriteFileResult> {
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
-  // An early answer (a refused header) must stop the sending, and a failed source the call.
-  const sent = send(requests, header, content).catch((error: unknown) => {
+  const sent = send(requests, response, header, content).catch((error: unknown) => {
+    // A part of the content must not become the file.
     requests.cancel();
     throw error;
   });
-  const [answer] = await Promise.all([response, Promise.race([sent, response])]);
+  const [answer] = await Promise.all([response, sent]);
   return { bytesWritten: answer.bytesWritten, sha256: answer.sha256 };
 }
 
+/** Sends header and content, as far as the agent wants them: an early answer (a refused header) closes the source. */
 async function send(
   requests: ClientWritableStream<WriteFileRequest>,
+  response: Promise<unknown>,
   header: MessageInitShape<typeof WriteFileHeaderSchema>,
   content: Uint8Array | AsyncIterable<Uint8Array>,
 ): Promise<void> {
-  const write = (message: NonNullable<MessageInitShape<typeof WriteFileRequestSchema>["message"]>): Promise<void> =>
-    new Promise((resolve) => {
-      requests.write(create(WriteFileRequestSchema, { message }), () => resolve());
+  const answered = response.then(
+    () => "answered" as const,
+    () => "answered" as const,
+  );
+  const write = (message: NonNullable<MessageInitShape<typeof WriteFileRequestSchema>["message"]>) => {
+    const written = new Promise<"written">((resolve) => {
+      requests.write(create(WriteFileRequestSchema, { message }), () => resolve("written"));
     });
+    return Promise.race([answered, written]);
+  };
   await write({ case: "header", value: header });
   for await (const part of content instanceof Uint8Array ? [content] : content) {
     for (let start = 0; start < part.length; start += CHUNK_BYTES) {
-      await write({ case: "data", value: part.subarray(start, start + CHUNK_BYTES) });
+      const data = part.subarray(start, start + CHUNK_BYTES);
+      if ((await write({ case: "data", value: data })) === "answered") return;
     }
   }
   requests.end();
