@@ -6,8 +6,8 @@ export const TIGHT_CHUNK_BYTES: number = 64 * 1024;
 export const TIGHT_ABOVE_BYTES: number = 8 * 1024 * 1024;
 /** Smallest buffer; a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Full-size buffers kept for the next chunk while any is on loan. */
-const KEPT_BUFFERS = 4;
+/** Free buffers kept for the next chunks while any is on loan. */
+const KEPT_BYTES: number = 4 * 1024 * 1024;
 
 /** A buffer on loan: give it back once. */
 export interface ChunkBuffer {
@@ -17,7 +17,12 @@ export interface ChunkBuffer {
 
 /** Read buffers shared by all transfers: reused while files are read, gone when none is. */
 export class ChunkBuffers {
-  #free: Uint8Array[] = [];
+  /** By size: only the two usual sizes are kept. */
+  readonly #free: ReadonlyMap<number, Uint8Array[]> = new Map([
+    [CHUNK_BYTES, []],
+    [TIGHT_CHUNK_BYTES, []],
+  ]);
+  #freeBytes = 0;
   #lentBytes = 0;
 
   /** Bytes on loan. */
@@ -25,11 +30,16 @@ export class ChunkBuffers {
     return this.#lentBytes;
   }
 
+  /** Bytes kept for the next loans. */
+  get freeBytes(): number {
+    return this.#freeBytes;
+  }
+
   /** Lends a buffer for up to `wantedBytes`; it may be smaller. */
   lend(wantedBytes: number): ChunkBuffer {
     const most = this.#lentBytes > TIGHT_ABOVE_BYTES ? TIGHT_CHUNK_BYTES : CHUNK_BYTES;
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, most));
-    const bytes = (sizeBytes === CHUNK_BYTES ? this.#free.pop() : undefined) ?? new Uint8Array(sizeBytes);
+    const bytes = this.#takeFree(sizeBytes) ?? new Uint8Array(sizeBytes);
     this.#lentBytes += sizeBytes;
     let lent = true;
     return {
@@ -38,9 +48,26 @@ export class ChunkBuffers {
         if (!lent) return;
         lent = false;
         this.#lentBytes -= sizeBytes;
-        if (this.#lentBytes === 0) this.#free = [];
-        else if (sizeBytes === CHUNK_BYTES && this.#free.length < KEPT_BUFFERS) this.#free.push(bytes);
+        this.#keep(bytes);
       },
     };
+  }
+
+  #takeFree(sizeBytes: number): Uint8Array | undefined {
+    const bytes = this.#free.get(sizeBytes)?.pop();
+    if (bytes !== undefined) this.#freeBytes -= sizeBytes;
+    return bytes;
+  }
+
+  #keep(bytes: Uint8Array): void {
+    if (this.#lentBytes === 0) {
+      for (const buffers of this.#free.values()) buffers.length = 0;
+      this.#freeBytes = 0;
+      return;
+    }
+    const buffers = this.#free.get(bytes.length);
+    if (buffers === undefined || this.#freeBytes + bytes.length > KEPT_BYTES) return;
+    buffers.push(bytes);
+    this.#freeBytes += bytes.length;
   }
 }

@@ -17,6 +17,8 @@ export function folderOf(path: Buffer): Buffer {
 
 /** Forces the entries of a folder to the disk; opened beforehand, while a failure has no consequences yet. */
 export interface FolderSync extends AsyncDisposable {
+  /** Another path of the folder, short whatever its own; its own where there is no other. */
+  readonly shortPath: Buffer;
   sync(): Promise<void>;
 }
 
@@ -28,6 +30,7 @@ export async function openFolderSync(folder: Buffer): Promise<FolderSync> {
     if (!(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
   }
   return {
+    shortPath: handle === undefined ? folder : Buffer.from(`/proc/self/fd/${handle.fd}`),
     sync: async () => {
       try {
         if (handle !== undefined) await step("sync_folder", handle.sync());

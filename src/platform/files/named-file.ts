@@ -16,8 +16,12 @@ export function temporaryPath(folder: Buffer): Buffer {
 /** Content on its way to a path: how it is held, and how it gets there. */
 export interface Placement {
   readonly handle: FileHandle;
-  /** Gives the content its path in one step; with `exclusive` only where there is nothing. */
-  place(path: Buffer, exclusive: boolean): Promise<void>;
+  /**
+   * Gives the content its path in one step; with `exclusive` only where there is nothing.
+   *
+   * @param shortFolder a second path of the folder, for when a temporary name in it would be too long
+   */
+  place(path: Buffer, exclusive: boolean, shortFolder: Buffer): Promise<void>;
   /** Removes what was not placed. Never rejects. */
   remove(): Promise<void>;
 }

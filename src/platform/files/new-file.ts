@@ -39,7 +39,7 @@ export class PlacedFile implements NewFile {
   async place(path: Uint8Array, exclusive: boolean): Promise<void> {
     const target = Buffer.from(path);
     await using folder = await openFolderSync(folderOf(target));
-    await this.#placement.place(target, exclusive);
+    await this.#placement.place(target, exclusive, folder.shortPath);
     await folder.sync();
   }
 

@@ -11,6 +11,8 @@ export type Linker = Pick<Addon, "linkDescriptor">;
 
 /** O_TMPFILE of open(2), which Node has no constant for. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
+/** Longest path: PATH_MAX without its terminator. */
+const PATH_BYTES = 4095;
 const ROOT = Buffer.from("/");
 
 /**
@@ -32,19 +34,20 @@ export async function createUnnamed(folder: Buffer, linker: Linker): Promise<Pla
   }
   return {
     handle,
-    place: async (path, exclusive) => {
+    place: async (path, exclusive, shortFolder) => {
       const errno = await link(linker, handle, path);
       if (errno === undefined) return;
       if (exclusive || errno !== "EEXIST") throw new FileSystemError("place", errno);
-      await replace(linker, handle, path);
+      const own = temporaryPath(folderOf(path));
+      const temporary = own.length <= PATH_BYTES ? own : temporaryPath(shortFolder);
+      await replace(linker, handle, path, temporary);
     },
     remove: () => Promise.resolve(),
   };
 }
 
 /** A link cannot replace anything, a rename can: for a moment the file has a temporary name. */
-async function replace(linker: Linker, handle: FileHandle, path: Buffer): Promise<void> {
-  const temporary = temporaryPath(folderOf(path));
+async function replace(linker: Linker, handle: FileHandle, path: Buffer, temporary: Buffer): Promise<void> {
   const errno = await link(linker, handle, temporary);
   if (errno !== undefined) throw new FileSystemError("place", errno);
   try {

@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import { readFile, truncate, writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import type { WriteFileRequest } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { dataMessage, FileCalls, headerMessage, type TestFolder, testFolder } from "../fixtures/files.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+
+const MIB = 1024 ** 2;
+const TRANSFERS = 64;
+const CLIENTS = 8;
+/** Beyond what the agent has at rest; docs/files.md. */
+const BOUND_MIB = 160;
+
+let agent: RunningAgent;
+let clients: FileCalls[];
+let folder: TestFolder;
+before(async () => {
+  agent = await startAgent();
+  clients = Array.from({ length: CLIENTS }, () => new FileCalls(agent));
+  folder = await testFolder();
+});
+after(async () => {
+  for (const client of clients) client[Symbol.dispose]();
+  await agent[Symbol.asyncDispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+async function anonymousMiB(): Promise<number> {
+  const text = await readFile(`/proc/${agent.pid}/status`, "utf8");
+  return Number(/RssAnon:\s+(\d+)/.exec(text)?.[1]) / 1024;
+}
+
+/** Runs 64 transfers at once, spread over the connections; returns the most memory seen, and the slowest Health. */
+async function measured(transfer: (files: FileCalls, index: number) => Promise<void>): Promise<number> {
+  const restMiB = await anonymousMiB();
+  let mostMiB = 0;
+  const over = new AbortController();
+  using health = clientOf(agent);
+  const transfers = Promise.all(
+    Array.from({ length: TRANSFERS }, (_, i) => transfer(clients[i % CLIENTS] as FileCalls, i)),
+  ).finally(() => over.abort());
+  while (!over.signal.aborted) {
+    assert.ok((await health.health()).alive);
+    mostMiB = Math.max(mostMiB, await anonymousMiB());
+  }
+  await transfers;
+  return mostMiB - restMiB;
+}
+
+describe("64 transfers at once", { timeout: 300_000 }, () => {
+  it("read within the bound, to slow clients too, while Health is answered", async (t) => {
+    const path = folder.at("read");
+    await writeFile(path, "");
+    await truncate(path, 8 * MIB);
+    const extraMiB = await measured(async (files) => {
+      let received = 0;
+      for await (const chunk of files.chunks({ path })) {
+        received += chunk.data.length;
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      assert.equal(received, 8 * MIB);
+    });
+    t.diagnostic(`${extraMiB.toFixed(0)} MiB`);
+    assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
+  });
+
+  it("write within the bound, from stalling clients too, while Health is answered", async (t) => {
+    const extraMiB = await measured(async (files, index) => {
+      async function* messages(): AsyncGenerator<WriteFileRequest> {
+        yield headerMessage({ path: folder.at(`written-${index}`), size: BigInt(8 * MIB) });
+        for (let i = 0; i < 32; i++) yield dataMessage(Buffer.alloc(MIB / 4, index));
+      }
+      await files.writeMessages(messages());
+      assert.ok((await readFile(folder.at(`written-${index}`))).equals(Buffer.alloc(8 * MIB, index)));
+    });
+    t.diagnostic(`${extraMiB.toFixed(0)} MiB`);
+    assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
+  });
+});

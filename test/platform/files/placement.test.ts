@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { FileSystemError, type FileSystem } from "../../../src/domain/index.ts";
+import { guestFileSystem } from "../../../src/platform/index.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { addon } from "../../fixtures/spawning.ts";
+
+const ENOENT = -2;
+const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
+
+/** How a file is held until it is placed, and what the folder shows meanwhile. */
+const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) => boolean])[] = [
+  ["a file without a name", guestFileSystem(addon), (names) => names.length === 0],
+  [
+    "a file with a temporary name",
+    guestFileSystem({ linkDescriptor: () => Promise.resolve(ENOENT) }),
+    (names) => names.length === 1 && TEMPORARY.test(names[0] ?? ""),
+  ],
+];
+
+const isErrno =
+  (errno: string) =>
+  (error: unknown): boolean =>
+    error instanceof FileSystemError && error.errno === errno;
+
+for (const [name, files, meanwhile] of WAYS) {
+  describe(`${name} on its way to a path`, () => {
+    it("is private until it is placed, and then exactly as asked for", async () => {
+      await using folder = await testFolder();
+      const file = await files.create(Buffer.from(folder.path));
+      await file.write(Buffer.from("some "));
+      await file.write(Buffer.from("content"));
+      const names = await folder.names();
+      assert.ok(meanwhile(names), String(names));
+      if (names[0] !== undefined) assert.equal((await stat(folder.at(names[0]))).mode & 0o7777, 0o600);
+      await file.setAttributes({ uid: 11, gid: 12 }, 0o6711);
+      await file.sync();
+      await file.place(Buffer.from(folder.at("placed")), false);
+      await file.dispose();
+      const { mode, uid, gid } = await stat(folder.at("placed"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o6711, 11, 12]);
+      assert.equal(await readFile(folder.at("placed"), "utf8"), "some content");
+      assert.deepEqual(await folder.names(), ["placed"]);
+    });
+
+    it("replaces what is there, unless exclusively", async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("file"), "old");
+      const exclusive = await files.create(Buffer.from(folder.path));
+      await assert.rejects(exclusive.place(Buffer.from(folder.at("file")), true), isErrno("EEXIST"));
+      await exclusive.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+      const file = await files.create(Buffer.from(folder.path));
+      await file.write(Buffer.from("new"));
+      await file.place(Buffer.from(folder.at("file")), false);
+      await file.dispose();
+      assert.equal(await readFile(folder.at("file"), "utf8"), "new");
+      assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("is exclusive where there is nothing", async () => {
+      await using folder = await testFolder();
+      const file = await files.create(Buffer.from(folder.path));
+      await file.place(Buffer.from(folder.at("file")), true);
+      await file.dispose();
+      assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("leaves nothing when it is given up, or cannot be placed", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("directory"));
+      const given = await files.create(Buffer.from(folder.path));
+      await given.dispose();
+      const stuck = await files.create(Buffer.from(folder.path));
+      await assert.rejects(stuck.place(Buffer.from(folder.at("directory")), false), FileSystemError);
+      await stuck.dispose();
+      assert.deepEqual(await folder.names(), ["directory"]);
+    });
+
+    it("has its mode whatever the umask", async () => {
+      await using folder = await testFolder();
+      const umask = process.umask(0o777);
+      try {
+        const file = await files.create(Buffer.from(folder.path));
+        await file.setAttributes({ uid: 0, gid: 0 }, 0o666);
+        await file.place(Buffer.from(folder.at("file")), false);
+        await file.dispose();
+        await files.makeDirectory(Buffer.from(folder.at("made")), { uid: 3, gid: 4 }, 0o755);
+      } finally {
+        process.umask(umask);
+      }
+      assert.equal((await stat(folder.at("file"))).mode & 0o7777, 0o666);
+      const { mode, uid, gid } = await stat(folder.at("made"));
+      assert.deepEqual([mode & 0o7777, uid, gid], [0o755, 3, 4]);
+    });
+  });
+}
+
+describe("a folder", () => {
+  it("is not made where something is already, and removed only when it is empty", async () => {
+    await using folder = await testFolder();
+    const [, files] = WAYS[0] ?? [];
+    assert.ok(files);
+    const made = Buffer.from(folder.at("made"));
+    await files.makeDirectory(made, { uid: 0, gid: 0 }, 0o755);
+    await assert.rejects(files.makeDirectory(made, { uid: 0, gid: 0 }, 0o755), isErrno("EEXIST"));
+    await writeFile(folder.at("made/file"), "");
+    await files.removeDirectory(made);
+    assert.deepEqual(await folder.names(), ["made"]);
+    await chmod(folder.at("made"), 0o700);
+  });
+});
