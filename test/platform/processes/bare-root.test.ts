@@ -1,0 +1,22 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { livingNamed } from "../../fixtures/proc.ts";
+import { script } from "../../fixtures/programs/index.ts";
+import { request, run } from "../../fixtures/spawning.ts";
+
+const EMPTIED = 'mount -t tmpfs none /proc && mount -t tmpfs none /dev && exec "$@"';
+
+test("without /proc and /dev commands run on pipes, a terminal is refused, and the process group is killed", async (t) => {
+  const namespace = ["/usr/bin/unshare", "-m", "/bin/sh", "-c", EMPTIED, "sh"];
+  const probe = await run(request([...namespace, "/bin/true"])).catch(() => undefined);
+  if (probe === undefined || probe.stderr.length > 0) {
+    t.skip(`needs root and unshare: ${probe?.stderr.toString() ?? "no unshare"}`);
+    return;
+  }
+  const { stdout, stderr } = await run(request([...namespace, ...script("bare-root")]));
+  assert.equal(stderr.toString(), "");
+  const { killed, ...others } = JSON.parse(stdout.toString()) as { readonly killed: number };
+  assert.deepEqual(others, { input: { kind: "exited", code: 0 }, terminal: "terminal: ENOENT" });
+  while (["sh", "sleep"].some((name) => livingNamed(name).some((found) => found.pid === killed))) await delay(5);
+});
