@@ -34,6 +34,7 @@ import { Hooks } from "./hooks/index.ts";
 import type { Addon } from "./native/index.ts";
 import {
   BufferPool,
+  Cgroups,
   fileAccounts,
   fileCacheDropper,
   guestClock,
@@ -46,6 +47,7 @@ import {
   openFilesLimitForChildren,
   processRandomness,
   processSignals,
+  protectSelf,
   stderrWriter,
 } from "./platform/index.ts";
 import { CredentialRotation, Restore } from "./restore/index.ts";
@@ -97,9 +99,14 @@ export async function boot(addon: Addon): Promise<number> {
   const configuration = await readConfiguration(inherited);
   if (configuration === undefined) return STATUS_CONFIG;
   const clock = guestClock(addon);
+  const cgroups = Cgroups.open(addon);
   const platform: Platform = {
     inherited,
-    processes: new NativeProcesses(addon, new BufferPool(), openFilesLimitForChildren(addon, process.ppid)),
+    processes: new NativeProcesses(addon, new BufferPool(), {
+      openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
+      standing: protectSelf(addon),
+      cgroups,
+    }),
     accounts: fileAccounts(),
     fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
@@ -111,7 +118,13 @@ export async function boot(addon: Addon): Promise<number> {
     dropFileCache: fileCacheDropper(addon),
     ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
   };
-  return new Agent(platform, configuration, jsonLog(configuration.logLevel, clock, stderrWriter(addon))).run();
+  const log = jsonLog(configuration.logLevel, clock, stderrWriter(addon));
+  if (cgroups === undefined) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
+  try {
+    return await new Agent(platform, configuration, log).run();
+  } finally {
+    cgroups?.close();
+  }
 }
 
 async function readConfiguration(inherited: Environment): Promise<Configuration | undefined> {

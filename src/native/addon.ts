@@ -36,8 +36,12 @@ export interface NativeSpawnOptions {
   /** Descriptors that become 0, 1 and 2; -1: closed. */
   readonly stdio: readonly [number, number, number];
   readonly session: typeof LEADS_GROUP | typeof LEADS_SESSION | typeof LEADS_TERMINAL_SESSION;
-  /** An open cgroup.procs to join by, or -1. */
+  /** Directory of a cgroup to be born in, or -1. */
   readonly cgroupFd: number;
+  /** Written to oom_score_adj; empty: the agent's own stays. Best effort. */
+  readonly oomScoreAdj: string;
+  /** setpriority(2); undefined: the agent's own stays. Best effort. */
+  readonly priority: number | undefined;
   /** Soft RLIMIT_NOFILE; the hard limit bounds it. */
   readonly openFilesLimit: number;
   /** -1: the agent's own identity, and then `gid` and `groups` mean nothing. */
@@ -108,6 +112,14 @@ export interface Addon {
   openFilesLimitOf(pid: number): number;
   /** Gives an open file a path, where there is nothing (linkat(2)). Resolves with 0 or a negated errno. */
   linkDescriptor(fd: number, path: Uint8Array): Promise<number>;
+  /** Root folder of a cgroup2 file system that is mounted nowhere. */
+  mountCgroups(): number;
+  /** Descriptor of a file below a folder that is open. */
+  openAt(folder: number, name: string, flags: number): number;
+  makeFolderAt(folder: number, name: string): number;
+  removeFolderAt(folder: number, name: string): number;
+  /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
+  forbidDumps(): number;
   readonly FdWatch: FdWatchClass;
 }
 
@@ -141,5 +153,10 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "dropFileCache",
   "openFilesLimitOf",
   "linkDescriptor",
+  "mountCgroups",
+  "openAt",
+  "makeFolderAt",
+  "removeFolderAt",
+  "forbidDumps",
   "FdWatch",
 ];

@@ -31,6 +31,11 @@ static const struct {
     {"ignoreCertificateTimes", agent_ignore_certificate_times},
     {"dropFileCache", agent_drop_file_cache},
     {"openFilesLimitOf", agent_open_files_limit_of},
+    {"mountCgroups", agent_mount_cgroups},
+    {"openAt", agent_open_at},
+    {"makeFolderAt", agent_make_folder_at},
+    {"removeFolderAt", agent_remove_folder_at},
+    {"forbidDumps", agent_forbid_dumps},
     {"linkDescriptor", agent_link_descriptor},
 };
 

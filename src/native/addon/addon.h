@@ -62,6 +62,15 @@ napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info)
 /* page_cache.c */
 napi_value agent_drop_file_cache(napi_env env, napi_callback_info info);
 
+/* cgroup.c */
+napi_value agent_mount_cgroups(napi_env env, napi_callback_info info);
+napi_value agent_open_at(napi_env env, napi_callback_info info);
+napi_value agent_make_folder_at(napi_env env, napi_callback_info info);
+napi_value agent_remove_folder_at(napi_env env, napi_callback_info info);
+
+/* dumpable.c */
+napi_value agent_forbid_dumps(napi_env env, napi_callback_info info);
+
 /* link.c */
 napi_value agent_link_descriptor(napi_env env, napi_callback_info info);
 

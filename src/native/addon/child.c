@@ -49,7 +49,22 @@ static int take_terminal(struct spawn_job *job) {
 
 /* "0" means the writer itself (cgroups(7)). */
 static int join_cgroup(struct spawn_job *job) {
-  return job->cgroup_fd < 0 || syscall(SYS_write, job->cgroup_fd, "0", 1) == 1 ? 0 : -1;
+  if (!job->joins_cgroup) return 0;
+  int fd = (int)syscall(SYS_openat, job->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  return fd >= 0 && syscall(SYS_write, fd, "0", 1) == 1 ? 0 : -1;
+}
+
+/*
+ * The agent's own standing, which the kernel hands down. Best effort: whatever stands in the place of /proc must not stop
+ * the command. A vforked child's score is its own although it shares our memory (fs/proc/base.c, __set_oom_adj).
+ */
+static int reset_standing(struct spawn_job *job) {
+  if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
+  if (job->oom_score[0] == '\0') return 0;
+  int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", flags);
+  if (fd >= 0) syscall(SYS_write, fd, job->oom_score, strlen(job->oom_score));
+  return 0;
 }
 
 static int set_limits(struct spawn_job *job) {
@@ -114,7 +129,7 @@ static const struct {
   int (*run)(struct spawn_job *job);
 } STEPS[] = {
     {"killed", reset_signals},    {"setsid", lead_session},    {"setpgid", lead_group},   {"ctty", take_terminal},
-    {"cgroup", join_cgroup},      {"rlimit", set_limits},      {"setgroups", set_groups}, {"setgid", set_gid},
+    {"cgroup", join_cgroup},  {"rlimit", reset_standing}, {"rlimit", set_limits},      {"setgroups", set_groups}, {"setgid", set_gid},
     {"setuid", set_uid},          {"chdir", change_directory}, {"stdio", place_stdio},    {"stdio", hide_descriptors},
     {"execve", become_command},
 };

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "clone.h"
 #include "spawn.h"
 #include "values.h"
 
@@ -69,6 +70,13 @@ static void read_limit(napi_env env, napi_value options, struct spawn_job *job) 
   job->open_files.rlim_cur = (rlim_t)wanted < job->open_files.rlim_max ? (rlim_t)wanted : job->open_files.rlim_max;
 }
 
+/* Absent: the child keeps the agent's. */
+static void read_standing(napi_env env, napi_value options, struct spawn_job *job) {
+  napi_value score = property(env, options, "oomScoreAdj"), priority = property(env, options, "priority");
+  job->resets_priority = napi_get_value_int32(env, priority, &job->priority) == napi_ok;
+  napi_get_value_string_utf8(env, score, job->oom_score, sizeof job->oom_score, NULL);
+}
+
 static bool read_request(napi_env env, napi_value options, struct spawn_job *job) {
   napi_value stdio = property(env, options, "stdio"), fd;
   for (uint32_t i = 0; i < 3; i++) {
@@ -78,6 +86,7 @@ static bool read_request(napi_env env, napi_value options, struct spawn_job *job
   job->session = (enum spawn_session)to_int(env, property(env, options, "session"));
   job->cgroup_fd = to_int(env, property(env, options, "cgroupFd"));
   read_limit(env, options, job);
+  read_standing(env, options, job);
   job->candidates = strings_of(env, property(env, options, "candidates"));
   job->args = strings_of(env, property(env, options, "args"));
   job->env = strings_of(env, property(env, options, "env"));
@@ -107,11 +116,24 @@ static void settle(struct spawn_job *job, int pid) {
   reap(pid);
 }
 
+/*
+ * Straight into the cgroup: moving there afterwards waits for an RCU grace period, milliseconds. Where the kernel will
+ * not do that, the child moves itself.
+ */
+static int start_child(struct spawn_job *job, char *stack) {
+  int flags = CLONE_VM | CLONE_VFORK;
+  if (job->cgroup_fd >= 0) {
+    int pid = clone_into_cgroup(spawn_child, stack, CHILD_STACK_BYTES, flags, job, &job->pid, job->cgroup_fd);
+    if (pid >= 0 || errno == EAGAIN || errno == ENOMEM) return pid;
+    job->joins_cgroup = true;
+  }
+  return clone(spawn_child, stack + CHILD_STACK_BYTES, flags | CLONE_PARENT_SETTID | SIGCHLD, job, &job->pid);
+}
+
 /* Returns when the child has become the command or failed: CLONE_VFORK suspends this thread alone. */
 static void run_job(struct spawn_job *job) {
   _Alignas(16) char stack[CHILD_STACK_BYTES];
-  int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD;
-  int pid = clone(spawn_child, stack + sizeof stack, flags, job, &job->pid);
+  int pid = start_child(job, stack);
   if (pid < 0) {
     job->step = "clone";
     job->error = errno;

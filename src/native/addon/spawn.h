@@ -23,7 +23,11 @@ struct spawn_job {
   char **cwd; /* one element */
   int stdio[3]; /* -1: closed in the child */
   enum spawn_session session;
-  int cgroup_fd; /* an open cgroup.procs, or -1 */
+  int cgroup_fd; /* the directory of a cgroup, or -1 */
+  bool joins_cgroup; /* the child has to move there itself */
+  bool resets_priority;
+  int priority;
+  char oom_score[8]; /* what the child writes to oom_score_adj; empty: nothing */
   struct rlimit open_files;
   bool has_identity;
   uid_t uid;

@@ -62,7 +62,7 @@ export class Child implements ChildProcess {
   }
 
   oomKilled(): boolean {
-    return false;
+    return !this.#released && this.#tree.oomKilled();
   }
 
   release(): void {
@@ -70,5 +70,6 @@ export class Child implements ChildProcess {
     this.#released = true;
     closeStreams(this.#streams);
     this.#addon.reap(this.pid);
+    this.#tree.release();
   }
 }

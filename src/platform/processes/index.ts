@@ -1,2 +1,3 @@
+export { Cgroups } from "./cgroups.ts";
 export { openFilesLimitForChildren } from "./open-files-limit.ts";
 export { NativeProcesses } from "./processes.ts";

@@ -4,4 +4,8 @@ export interface ProcessTree {
   signal(signal: number): void;
   /** SIGKILL for every member, also those that appear meanwhile; resolves when none is left alive. */
   kill(): Promise<void>;
+  /** The out-of-memory killer struck a member. False where nobody counts. */
+  oomKilled(): boolean;
+  /** The leader has been reaped: whatever is left of the tree is on its own now. */
+  release(): void;
 }

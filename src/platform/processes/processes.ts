@@ -1,15 +1,33 @@
-import type { ChildProcess, Processes, SpawnRequest } from "../../domain/index.ts";
+import { type ChildProcess, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
 import type { Addon, NativeSpawnOptions } from "../../native/index.ts";
 import type { BufferPool } from "../streams/index.ts";
+import type { Standing } from "../self-protection.ts";
 import { block } from "./block.ts";
+import type { Cgroup } from "./cgroup.ts";
+import type { Cgroups } from "./cgroups.ts";
 import { Child } from "./child.ts";
 import { ChildEnds } from "./child-ends.ts";
+import { ContainedTree } from "./contained-tree.ts";
 import { giveStreamsTo, isOwnIdentity } from "./identity.ts";
 import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { start, startAborted } from "./start.ts";
 import { WalkedTree } from "./walked-tree.ts";
 
-function optionsFor(request: SpawnRequest, stdio: Stdio, openFilesLimit: number): NativeSpawnOptions {
+/** How children differ from the agent beyond what is asked for them. */
+export interface Surroundings {
+  /** Soft RLIMIT_NOFILE. */
+  readonly openFilesLimit: number;
+  /** What the agent changed for itself alone. */
+  readonly standing?: Standing;
+  /** Where the commands get a cgroup each; undefined: nowhere. */
+  readonly cgroups?: Cgroups | undefined;
+}
+
+function optionsFor(
+  request: SpawnRequest,
+  stdio: Stdio,
+  { openFilesLimit, standing }: Surroundings,
+): Omit<NativeSpawnOptions, "cgroupFd"> {
   const wanted = request.identity;
   const identity = wanted !== undefined && isOwnIdentity(wanted) ? undefined : wanted;
   return {
@@ -19,8 +37,9 @@ function optionsFor(request: SpawnRequest, stdio: Stdio, openFilesLimit: number)
     cwd: block([request.cwd]),
     stdio: stdio.fds,
     session: stdio.session,
-    cgroupFd: -1,
     openFilesLimit,
+    oomScoreAdj: standing?.oomScoreAdj ?? "",
+    priority: standing?.priority,
     uid: identity?.uid ?? -1,
     gid: identity?.gid ?? -1,
     groups: Uint32Array.from(identity?.groups ?? []),
@@ -36,14 +55,13 @@ function isAborted(abort: AbortSignal | undefined): boolean {
 export class NativeProcesses implements Processes {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
-  readonly #openFilesLimit: number;
+  readonly #surroundings: Surroundings;
   readonly #ends: ChildEnds;
 
-  /** `openFilesLimit`: soft RLIMIT_NOFILE of the children. */
-  constructor(addon: Addon, pool: BufferPool, openFilesLimit: number) {
+  constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
     this.#pool = pool;
-    this.#openFilesLimit = openFilesLimit;
+    this.#surroundings = surroundings;
     this.#ends = new ChildEnds(addon);
   }
 
@@ -51,11 +69,11 @@ export class NativeProcesses implements Processes {
     if (isAborted(abort)) throw startAborted();
     const stdio = openStdio(this.#addon, this.#pool, request.stdio);
     try {
-      const options = optionsFor(request, stdio, this.#openFilesLimit);
+      const options = optionsFor(request, stdio, this.#surroundings);
       if (request.identity !== undefined) giveStreamsTo(request.identity.uid, stdio.fds);
-      const pid = await start(this.#addon, options, abort);
+      const { pid, cgroup } = await this.#start(options, request, abort);
       stdio.closeChildEnds();
-      const child = this.#childOf(pid, request, stdio);
+      const child = this.#childOf(pid, cgroup, request, stdio);
       if (isAborted(abort)) await this.#undo(child);
       return child;
     } catch (error) {
@@ -65,8 +83,27 @@ export class NativeProcesses implements Processes {
     }
   }
 
-  #childOf(pid: number, request: SpawnRequest, stdio: Stdio): Child {
-    const tree = new WalkedTree(this.#addon, pid);
+  /** The workload stays in the agent's own cgroup: it may want to make others itself. */
+  async #start(
+    options: Omit<NativeSpawnOptions, "cgroupFd">,
+    { stdio }: SpawnRequest,
+    abort: AbortSignal | undefined,
+  ): Promise<{ readonly pid: number; readonly cgroup: Cgroup | undefined }> {
+    const cgroup = stdio.kind === "inherit" ? undefined : this.#surroundings.cgroups?.create();
+    if (cgroup !== undefined) {
+      try {
+        return { pid: await start(this.#addon, { ...options, cgroupFd: cgroup.folder }, abort), cgroup };
+      } catch (error) {
+        cgroup.release();
+        if (!(error instanceof SpawnError) || error.step !== "cgroup") throw error;
+      }
+    }
+    return { pid: await start(this.#addon, { ...options, cgroupFd: -1 }, abort), cgroup: undefined };
+  }
+
+  #childOf(pid: number, cgroup: Cgroup | undefined, request: SpawnRequest, stdio: Stdio): Child {
+    const walked = new WalkedTree(this.#addon, pid);
+    const tree = cgroup === undefined ? walked : new ContainedTree(this.#addon, cgroup, walked);
     return new Child(this.#addon, pid, this.#ends.of(pid), tree, stdio, request.stdio.kind === "terminal");
   }
 

@@ -30,15 +30,27 @@ export class WalkedTree implements ProcessTree {
     this.#leader = leader;
   }
 
-  signal(signal: number): void {
+  /** `others`: members that get the signal from someone else. */
+  signal(signal: number, others: ReadonlySet<number> = new Set()): void {
     const members = this.#members(this.#processes());
-    if (members === undefined) this.#addon.killGroup(this.#leader, signal);
-    else for (const { pid } of members) this.#send(pid, signal);
+    if (members !== undefined) {
+      for (const { pid } of members) if (!others.has(pid)) this.#send(pid, signal);
+    } else if (others.size === 0) {
+      this.#addon.killGroup(this.#leader, signal);
+    }
   }
 
   async kill(): Promise<void> {
     const condemned = new Map<number, ProcessRow>();
     for (let waitMs = 1; this.#killOnce(condemned); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
+  }
+
+  oomKilled(): boolean {
+    return false;
+  }
+
+  release(): void {
+    this.#immune.clear();
   }
 
   /**

@@ -1,0 +1,67 @@
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "values.h"
+
+/* System calls by number: the C library of Debian 11 has no wrappers for them. */
+static int new_mount(const char *type) {
+  int context = (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+  if (context < 0) return -1;
+  int mount = -1;
+  if (syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+    mount = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
+                         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  int error = errno;
+  close(context);
+  errno = error;
+  return mount;
+}
+
+/*
+ * mountCgroups(): a descriptor of the root of a cgroup2 file system that is mounted nowhere, so that only its holder
+ * sees it. Goes with the descriptor. Needs CAP_SYS_ADMIN and Linux 5.2.
+ */
+napi_value agent_mount_cgroups(napi_env env, napi_callback_info info) {
+  (void)info;
+  return from_result(env, new_mount("cgroup2"));
+}
+
+enum { NAME_BYTES = 4096 };
+
+struct place {
+  int folder;
+  char name[NAME_BYTES];
+};
+
+static struct place place_of(napi_env env, napi_value *args) {
+  struct place place = {.folder = to_int(env, args[0])};
+  napi_get_value_string_utf8(env, args[1], place.name, sizeof place.name, NULL);
+  return place;
+}
+
+/* openAt(folder, name, flags): openat(2), with O_CLOEXEC. */
+napi_value agent_open_at(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  get_arguments(env, info, 3, args);
+  struct place place = place_of(env, args);
+  return from_result(env, openat(place.folder, place.name, to_int(env, args[2]) | O_CLOEXEC));
+}
+
+/* makeFolderAt(folder, name): mkdirat(2). */
+napi_value agent_make_folder_at(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  get_arguments(env, info, 2, args);
+  struct place place = place_of(env, args);
+  return from_result(env, mkdirat(place.folder, place.name, 0755));
+}
+
+/* removeFolderAt(folder, name): unlinkat(2) of a folder. A cgroup with living processes is busy. */
+napi_value agent_remove_folder_at(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  get_arguments(env, info, 2, args);
+  struct place place = place_of(env, args);
+  return from_result(env, unlinkat(place.folder, place.name, AT_REMOVEDIR));
+}

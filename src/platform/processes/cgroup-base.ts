@@ -1,0 +1,92 @@
+import { closeSync, constants, openSync, readFileSync } from "node:fs";
+
+import type { Addon } from "../../native/index.ts";
+
+/** What finding a place for cgroups takes of the addon. */
+export type CgroupCalls = Pick<Addon, "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt">;
+
+const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
+/** Line of the unified hierarchy in /proc/self/cgroup (cgroups(7)). */
+const OWN_CGROUP = /^0::(\/.*)$/m;
+
+/** Fields of a line of /proc/self/mountinfo (proc(5)): the root within the file system, and the mount point. */
+function mountedAt(line: string): { readonly root: string; readonly path: string } | undefined {
+  const [left = "", right = ""] = line.split(" - ");
+  const [, , , root = "", path = ""] = left.split(" ");
+  return right.startsWith("cgroup2 ") ? { root: unescape(root), path: unescape(path) } : undefined;
+}
+
+/** Blanks and backslashes stand there in octal. */
+function unescape(field: string): string {
+  return field.replaceAll(/\\([0-7]{3})/g, (_match, octal: string) => String.fromCodePoint(Number.parseInt(octal, 8)));
+}
+
+/**
+ * Where the cgroup can be reached through the mounts of a mountinfo: folders, best first. A mount whose root is not above
+ * the cgroup does not show it.
+ */
+export function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
+  const paths: string[] = [];
+  for (const line of mountinfo.split("\n")) {
+    const mounted = mountedAt(line);
+    if (mounted === undefined) continue;
+    const root = mounted.root === "/" ? "" : mounted.root;
+    if (cgroup === root || `${cgroup}/`.startsWith(`${root}/`))
+      paths.push(`${mounted.path}${cgroup.slice(root.length)}`);
+  }
+  return paths;
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function openFolder(path: string): number {
+  try {
+    return openSync(path, FOLDER);
+  } catch {
+    return -1;
+  }
+}
+
+/** A cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
+function isUsable(calls: CgroupCalls, folder: number): boolean {
+  const name = `svc-guest-${process.pid}-probe`;
+  if (calls.makeFolderAt(folder, name) < 0) return false;
+  const kill = calls.openAt(folder, `${name}/cgroup.kill`, constants.O_WRONLY);
+  if (kill >= 0) closeSync(kill);
+  calls.removeFolderAt(folder, name);
+  return kill >= 0;
+}
+
+/** Without any mount: the file system itself, seen by nobody else. */
+function openPrivately(calls: CgroupCalls, cgroup: string): number {
+  const root = calls.mountCgroups();
+  if (root < 0) return -1;
+  const folder = calls.openAt(root, `.${cgroup}`, FOLDER);
+  closeSync(root);
+  return folder;
+}
+
+/**
+ * The agent's own cgroup, opened, where it may make others below it; undefined where there is no such place. A mount that
+ * exists comes first: a new one, made in the first cgroup namespace, would take over the options of all (nsdelegate).
+ */
+export function openOwnCgroup(calls: CgroupCalls): number | undefined {
+  const own = OWN_CGROUP.exec(read("/proc/self/cgroup"))?.[1] ?? "/";
+  const ways = [
+    ...pathsOfCgroup(read("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
+    () => openPrivately(calls, own),
+  ];
+  for (const open of ways) {
+    const folder = open();
+    if (folder < 0) continue;
+    if (isUsable(calls, folder)) return folder;
+    closeSync(folder);
+  }
+  return undefined;
+}

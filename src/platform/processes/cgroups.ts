@@ -1,0 +1,85 @@
+import { closeSync, constants, writeSync } from "node:fs";
+import { constants as system } from "node:os";
+
+import { Cgroup } from "./cgroup.ts";
+import { type CgroupCalls, openOwnCgroup } from "./cgroup-base.ts";
+
+/** Another agent, in another process namespace, may have the same process id and the same base. */
+const NAME_ATTEMPTS = 16;
+/** Left cgroups that are looked at whenever one is made or given back; each look takes some 10 us. */
+const SWEEP_AT_ONCE = 4;
+const { EBUSY, EEXIST } = system.errno;
+const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
+
+/** Makes a cgroup for each command, below the agent's own. */
+export class Cgroups {
+  readonly #calls: CgroupCalls;
+  readonly #base: number;
+  #count = 0;
+  /** Names of those in which something lived on after its command's end. */
+  readonly #left: string[] = [];
+
+  private constructor(calls: CgroupCalls, base: number) {
+    this.#calls = calls;
+    this.#base = base;
+  }
+
+  /** Undefined where the agent may have no cgroups: not delegated, no privileges, or Linux before 5.14. */
+  static open(calls: CgroupCalls): Cgroups | undefined {
+    const base = openOwnCgroup(calls);
+    if (base === undefined) return undefined;
+    countMemory(calls, base);
+    return new Cgroups(calls, base);
+  }
+
+  /** A new, empty cgroup; undefined when the kernel gives none now. */
+  create(): Cgroup | undefined {
+    this.#sweep(SWEEP_AT_ONCE);
+    for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
+      const name = `svc-guest-${process.pid}-${++this.#count}`;
+      const made = this.#calls.makeFolderAt(this.#base, name);
+      if (made === -EEXIST) continue;
+      if (made < 0) return undefined;
+      const folder = this.#calls.openAt(this.#base, name, FOLDER);
+      if (folder >= 0) return new Cgroup(this.#calls, folder, () => this.#giveBack(name));
+      this.#calls.removeFolderAt(this.#base, name);
+      return undefined;
+    }
+    return undefined;
+  }
+
+  /** Removes all that are empty by now, and lets go of the rest. Afterwards nothing can be made any more. */
+  close(): void {
+    this.#sweep(this.#left.length);
+    closeSync(this.#base);
+  }
+
+  #giveBack(name: string): void {
+    this.#left.unshift(name);
+    this.#sweep(SWEEP_AT_ONCE);
+  }
+
+  /** Looks at those at the front; the ones still in use go to the back. */
+  #sweep(limit: number): void {
+    for (const name of this.#left.splice(0, limit)) {
+      const busy = this.#calls.removeFolderAt(this.#base, name) === -EBUSY;
+      if (busy) this.#left.push(name);
+    }
+  }
+}
+
+/**
+ * Lets the cgroups count their out-of-memory kills, where the memory controller is the agent's to hand down. That is so in
+ * a root cgroup; in another one the agent's own presence forbids it (cgroups(7), "no internal processes").
+ */
+function countMemory(calls: CgroupCalls, base: number): void {
+  const control = calls.openAt(base, "cgroup.subtree_control", constants.O_WRONLY);
+  if (control < 0) return;
+  try {
+    writeSync(control, "+memory");
+  } catch {
+    /* Without it nothing but the count is missing. */
+  } finally {
+    closeSync(control);
+  }
+}
