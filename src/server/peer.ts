@@ -1,6 +1,5 @@
 import type { ServerHttp2Session } from "node:http2";
-import type { X509Certificate } from "node:crypto";
-import { TLSSocket } from "node:tls";
+import { type DetailedPeerCertificate, TLSSocket } from "node:tls";
 import type { PeerCertificate } from "../rpc/index.ts";
 
 /** The client's verified certificate; undefined on a connection without TLS. */
@@ -12,13 +11,14 @@ export function peerCertificate(socket: ServerHttp2Session["socket"]): PeerCerti
     subject: certificate.subject.replaceAll("\n", ", "),
     fingerprint256: certificate.fingerprint256,
     notBeforeMs: certificate.validFromDate.getTime(),
-    notAfterMs: endOfValidityMs(certificate),
+    notAfterMs: endOfValidityMs(socket.getPeerCertificate(true)),
   };
 }
 
-/** A chain is as good as its first link to expire. */
-function endOfValidityMs(certificate: X509Certificate): number {
-  const ownMs = certificate.validToDate.getTime();
-  const issuer = certificate.issuerCertificate;
-  return issuer === undefined ? ownMs : Math.min(ownMs, endOfValidityMs(issuer));
+/** A chain is as good as its first link to expire. Its last link is its own issuer, or one that is not known. */
+function endOfValidityMs(certificate: DetailedPeerCertificate): number {
+  const ownMs = Date.parse(certificate.valid_to);
+  // Not typed so, but an unknown issuer is left out.
+  const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
+  return issuer === undefined || issuer === certificate ? ownMs : Math.min(ownMs, endOfValidityMs(issuer));
 }

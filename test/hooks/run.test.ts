@@ -47,7 +47,8 @@ async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0
 async function appeared(name: string): Promise<void> {
   for (;;) {
     try {
-      return await access(path(name));
+      await access(path(name));
+      return;
     } catch {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }

@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { type GuestClient, GuestError } from "../../src/client/index.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { type Certificates, issueCertificates } from "../fixtures/certificates.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+
+const ENTROPY = new Uint8Array(64).fill(7);
+
+async function put(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.new`, text, { mode: 0o600 });
+  await rename(`${path}.new`, path);
+}
+
+async function putTls(folder: string, { ca, server }: Certificates): Promise<void> {
+  await put(join(folder, "ca.pem"), ca);
+  await put(join(folder, "server.pem"), server.cert);
+  await put(join(folder, "server.key"), server.key);
+}
+
+async function tokenFolder(): Promise<{ file: string } & AsyncDisposable> {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-token-"));
+  return { file: join(folder, "token"), [Symbol.asyncDispose]: () => rm(folder, { recursive: true }) };
+}
+
+function answers(client: GuestClient): Promise<boolean> {
+  return client.health().then(
+    () => true,
+    () => false,
+  );
+}
+
+async function renewals(agent: RunningAgent, count: number): Promise<void> {
+  while (agent.log.filter((line) => line.event === "credentials_renewed").length < count) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+describe("a token from a file", () => {
+  it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
+    await using token = await tokenFolder();
+    await put(token.file, "token-one-0123456789");
+    await using agent = await startAgent({
+      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
+    });
+    using first = clientOf(agent, { token: "token-one-0123456789" });
+    assert.equal(await answers(first), true);
+    await put(token.file, "token-two-0123456789\n");
+    using second = clientOf(agent, { token: "token-two-0123456789" });
+    const calls = Array.from({ length: 20 }, () => answers(second));
+    assert.ok((await Promise.all(calls)).every(Boolean), "also for many calls at once");
+    await assert.rejects(first.health(), (error: unknown) => {
+      assert.ok(error instanceof GuestError);
+      return error.status === "UNAUTHENTICATED" && error.reason === "UNAUTHENTICATED";
+    });
+  });
+
+  it("stays as it was while the file holds none", async () => {
+    await using token = await tokenFolder();
+    await put(token.file, "token-one-0123456789");
+    await using agent = await startAgent({
+      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
+    });
+    await put(token.file, "");
+    using wrong = clientOf(agent, { token: "another-0123456789" });
+    assert.equal(await answers(wrong), false);
+    const line = await agent.logged("credentials_refused");
+    assert.equal(line["problem"], "SVC_INSTANCE_TOKEN_FILE: names an empty file");
+    using right = clientOf(agent, { token: "token-one-0123456789" });
+    assert.equal(await answers(right), true);
+  });
+});
+
+describe("the TLS files", () => {
+  it("can be replaced without a restart: by SIGHUP", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    agent.kill("SIGHUP");
+    await renewals(agent, 1);
+    using before = clientOf(agent);
+    using after = clientOf(agent, { ...pems(renewed) });
+    assert.equal(await answers(after), true);
+    assert.equal(await answers(before), false);
+  });
+
+  it("can be replaced at the duties, whose caller still has its answer", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    using before = clientOf(agent);
+    assert.equal((await before.runRestoreDuties({ entropy: ENTROPY })).degraded, "");
+    using after = clientOf(agent, { ...pems(renewed) });
+    assert.equal(await answers(after), true);
+    assert.equal(await answers(before), false, "its connection is closed, and its certificate is of the old authority");
+  });
+
+  it("stay as they were when the new ones do not fit together, and the duties say so", async () => {
+    await using agent = await startAgent();
+    await put(join(agent.credentialsDir, "server.key"), (await issueCertificates()).server.key);
+    using client = clientOf(agent);
+    const report = await client.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal(report.degraded, "credentials_reload:refused");
+    const line = await agent.logged("credentials_refused");
+    assert.equal(line["cause"], "restore");
+    assert.equal(await answers(client), true);
+  });
+});
+
+function pems({ ca, client }: Certificates) {
+  return { caPem: ca, certPem: client.cert, keyPem: client.key };
+}
