@@ -2,6 +2,10 @@
 
 /** The agent answered, and the answer is no: not ready. */
 export const STATUS_NOT_READY = 1;
+/** A restore went through, but not all of it as intended. */
+export const STATUS_NOT_AS_INTENDED = 1;
+/** A copy is complete but for what was named. */
+export const STATUS_SKIPPED = 1;
 /** The command ran into `--timeout`, as timeout(1) has it. */
 export const STATUS_TIMED_OUT = 124;
 /** guestctl failed: wrong command line, no connection, an error of the agent. */

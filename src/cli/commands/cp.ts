@@ -1,0 +1,48 @@
+import { ANSWER_TIMEOUT_MS, CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { copy, CopyReport, parseOrder } from "../copy/index.ts";
+import { STATUS_SKIPPED } from "../exit-status.ts";
+import { type Command, defineCommand } from "./command.ts";
+
+const HELP = `Usage: guestctl cp [options] SOURCE... :DESTINATION
+       guestctl cp [options] :SOURCE... DESTINATION
+
+Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
+is replaced as a whole, or not at all; modes are kept; new files belong to the workload's user. Directories go through
+the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
+directories, and gives none. Out of the sandbox, owners and setuid bits are left behind.
+
+  -p, --parents               make missing folders of the destination in the sandbox
+${CONNECTION_HELP}
+
+On a terminal, progress is shown for what lasts.
+
+Exit status: 0 everything was copied, 1 something was left out (and named), 125 failed.
+
+Examples:
+  guestctl cp app.py :/srv/app.py
+  guestctl cp -p site/ :/srv/www
+  guestctl cp :/var/log/app.log :/etc/hosts .
+`;
+
+const OPTIONS = { parents: { type: "boolean", short: "p" }, ...CONNECTION_OPTIONS } as const;
+
+export const cp: Command = defineCommand({
+  help: HELP,
+  options: OPTIONS,
+  async run({ values, positionals }, host) {
+    const order = parseOrder(positionals);
+    const client = await openClient(values, host.env);
+    const report = new CopyReport();
+    try {
+      // A transfer may take any time: an agent that does not answer has to be noticed otherwise.
+      await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+      await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true });
+    } finally {
+      client.close();
+    }
+    const { files, bytes, skipped } = report;
+    if (values.json === true) host.stdout.write(`${JSON.stringify({ files, bytes, skipped })}\n`);
+    else for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
+    return skipped.length === 0 ? 0 : STATUS_SKIPPED;
+  },
+});

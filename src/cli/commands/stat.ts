@@ -1,0 +1,74 @@
+import { toJson } from "@bufbuild/protobuf";
+import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { type Command, defineCommand } from "./command.ts";
+
+const HELP = `Usage: guestctl stat [options] PATH...
+
+Describes files of a sandbox.
+
+  -L, --dereference           describe what a symbolic link names, not the link
+${CONNECTION_HELP}
+
+With --json, one object a line; type, times and sizes as in the schema (StatPathResponse), the link's target in base64.
+
+Examples:
+  guestctl stat /etc/hostname
+  guestctl stat --json / | jq .mode
+`;
+
+const OPTIONS = { dereference: { type: "boolean", short: "L" }, ...CONNECTION_OPTIONS } as const;
+
+export const stat: Command = defineCommand({
+  help: HELP,
+  options: OPTIONS,
+  async run({ values, positionals }, host) {
+    if (positionals.length === 0) throw new UsageError("stat wants a path");
+    const client = await openClient(values, host.env);
+    try {
+      for (const path of positionals) {
+        const response = await client.statPath(path, values.dereference !== true, { timeoutMs: ANSWER_TIMEOUT_MS });
+        host.stdout.write(values.json === true ? asJson(path, response) : asText(path, response));
+      }
+      return 0;
+    } finally {
+      client.close();
+    }
+  },
+});
+
+function asJson(path: string, response: StatPathResponse): string {
+  const json = toJson(StatPathResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
+  return `${JSON.stringify({ path, ...(json as object) })}\n`;
+}
+
+function asText(path: string, { type, size, mode, uid, gid, links, inode, ...rest }: StatPathResponse): string {
+  const target = rest.linkTarget.length === 0 ? "" : ` -> ${Buffer.from(rest.linkTarget).toString()}`;
+  const lines = [
+    ["path", `${path}${target}`],
+    ["type", typeName(type)],
+    ["size", String(size)],
+    ["mode", mode.toString(8).padStart(4, "0")],
+    ["owner", `${uid}:${gid}`],
+    ["modified", timeOf(rest.mtime)],
+    ["accessed", timeOf(rest.atime)],
+    ["changed", timeOf(rest.ctime)],
+    ["inode", `${inode}, ${links} link${links === 1n ? "" : "s"}`],
+  ];
+  return lines.map(([name = "", value = ""]) => `${`${name}:`.padEnd(10)}${value}\n`).join("");
+}
+
+function typeName(type: FileType): string {
+  const [name = "unknown"] = Object.entries(FileType).find(([, number]) => number === type) ?? [];
+  return name.toLowerCase().replaceAll("_", " ");
+}
+
+/** With all nine digits, which a Date does not have. */
+function timeOf(time: Timestamp | undefined): string {
+  if (time === undefined) return "unknown";
+  const seconds = timestampDate({ ...time, nanos: 0 });
+  if (Number.isNaN(seconds.getTime())) return `${time.seconds} s since 1970`;
+  return seconds.toISOString().replace(".000Z", `.${String(time.nanos).padStart(9, "0")}Z`);
+}

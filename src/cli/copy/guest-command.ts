@@ -1,0 +1,74 @@
+import { pipeline } from "node:stream/promises";
+import { Readable } from "node:stream";
+import { type ExecProcess, type GuestClient, GuestError } from "../../client/index.ts";
+import { CliError } from "../errors.ts";
+
+const TAIL_CHARACTERS = 2_000;
+
+/** A command of the image does the work: how it is started there, or undefined where the image has no such command. */
+export async function startIfThere(
+  client: GuestClient,
+  args: readonly string[],
+  options: { readonly cwd?: string; readonly stdin?: boolean } = {},
+): Promise<GuestCommand | undefined> {
+  const process = client.exec({ args: [...args], ...options });
+  const command = new GuestCommand(args, process);
+  try {
+    await process.started;
+    return command;
+  } catch (error) {
+    if (error instanceof GuestError && error.reason === "EXEC_NOT_FOUND") return undefined;
+    throw error;
+  }
+}
+
+/** A command that runs in the sandbox on guestctl's behalf. */
+export class GuestCommand {
+  readonly stdout: Readable;
+  readonly #args: readonly string[];
+  readonly #process: ExecProcess;
+  #complaint = "";
+
+  constructor(args: readonly string[], process: ExecProcess) {
+    this.#args = args;
+    this.#process = process;
+    this.stdout = process.stdout;
+    process.stderr.setEncoding("utf8").on("data", (text: string) => {
+      this.#complaint = (this.#complaint + text).slice(-TAIL_CHARACTERS);
+    });
+    process.stderr.on("error", () => undefined);
+    process.stdout.on("error", () => undefined);
+  }
+
+  /** Gives it its whole input, then waits for its end. Throws CliError when it fails, with what it said. */
+  async feed(input: AsyncIterable<Buffer>): Promise<void> {
+    this.stdout.resume();
+    let inputFailure: unknown;
+    const fed = pipeline(Readable.from(input, { objectMode: false }), this.#process.stdin).catch((error: unknown) => {
+      inputFailure = error;
+      // An input that cannot be read to its end must not look like a whole one.
+      this.#process.cancel();
+    });
+    try {
+      await this.wait();
+    } catch (error) {
+      if (error instanceof CliError) throw error;
+      throw inputFailure ?? error;
+    } finally {
+      await fed;
+    }
+  }
+
+  /** Waits for its end, with its output read by somebody else or not at all. */
+  async wait(): Promise<void> {
+    const { code } = await this.#process.wait();
+    if (code === 0) return;
+    const said = this.#complaint.trim();
+    const command = this.#args.join(" ");
+    throw new CliError(`"${command}" failed in the sandbox with status ${code}${said === "" ? "" : `: ${said}`}`);
+  }
+
+  cancel(): void {
+    this.#process.cancel();
+  }
+}

@@ -1,0 +1,93 @@
+/** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
+export const BLOCK_BYTES = 512;
+
+/** What an entry is: a regular file, hard link, symbolic link or directory; other types by their letter. */
+export type TarType = "file" | "hard-link" | "symlink" | "directory" | "pax" | "gnu-name" | "gnu-link" | "other";
+
+const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
+  "0": "file",
+  "\0": "file",
+  "7": "file",
+  "1": "hard-link",
+  "2": "symlink",
+  "5": "directory",
+  x: "pax",
+  L: "gnu-name",
+  K: "gnu-link",
+};
+
+/** The fields of a header that matter here. Names are bytes: they need not be UTF-8. */
+export interface TarHeader {
+  readonly type: TarType;
+  readonly name: Buffer;
+  readonly linkName: Buffer;
+  readonly mode: number;
+  readonly sizeBytes: number;
+  readonly modifiedSeconds: number;
+}
+
+/** Bytes that follow content of a size up to the next block. */
+export function paddingBytes(sizeBytes: number): number {
+  return (BLOCK_BYTES - (sizeBytes % BLOCK_BYTES)) % BLOCK_BYTES;
+}
+
+/** Reads a header block; undefined for the zeros that end an archive. Throws Error for what is no header. */
+export function readHeader(block: Buffer): TarHeader | undefined {
+  if (block.every((byte) => byte === 0)) return undefined;
+  if (readNumber(block, 148, 8) !== checksum(block)) throw new Error("the tar stream is damaged");
+  const name = readText(block, 0, 100);
+  const isUstar = block.toString("latin1", 257, 263) === "ustar\0";
+  const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
+  return {
+    type: TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other",
+    name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
+    linkName: readText(block, 157, 100),
+    mode: readNumber(block, 100, 8) & 0o7777,
+    sizeBytes: readNumber(block, 124, 12),
+    modifiedSeconds: readNumber(block, 136, 12),
+  };
+}
+
+/** Writes a header block. A name longer than 100 bytes is cut: a pax header before it tells the whole. */
+export function writeHeader(header: TarHeader): Buffer {
+  const flag = Object.entries(TYPE_BY_FLAG).find(([, type]) => type === header.type)?.[0];
+  if (flag === undefined) throw new Error(`no tar type for ${header.type}`);
+  const block = Buffer.alloc(BLOCK_BYTES);
+  header.name.copy(block, 0, 0, 100);
+  writeNumber(block, 100, 8, header.mode);
+  writeNumber(block, 108, 8, 0);
+  writeNumber(block, 116, 8, 0);
+  writeNumber(block, 124, 12, header.sizeBytes);
+  writeNumber(block, 136, 12, header.modifiedSeconds);
+  block.write(flag, 156, "latin1");
+  header.linkName.copy(block, 157, 0, 100);
+  block.write("ustar\x0000", 257, "latin1");
+  block.write(`${checksum(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
+
+/** Sum of all bytes, those of the checksum itself counted as spaces. */
+function checksum(block: Buffer): number {
+  let sum = 0;
+  for (const [i, byte] of block.entries()) sum += i >= 148 && i < 156 ? 0x20 : byte;
+  return sum;
+}
+
+function readText(block: Buffer, at: number, length: number): Buffer {
+  const field = block.subarray(at, at + length);
+  const end = field.indexOf(0);
+  return end < 0 ? field : field.subarray(0, end);
+}
+
+/** Octal digits, or GNU's base 256 where the first bit is set. */
+function readNumber(block: Buffer, at: number, length: number): number {
+  if (((block[at] ?? 0) & 0x80) !== 0)
+    return block.subarray(at + 4, at + length).reduce((number, byte) => number * 256 + byte, 0);
+  return Number.parseInt(block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "") || "0", 8);
+}
+
+/** Numbers that do not fit are told by a pax header as well; here they are 0. */
+function writeNumber(block: Buffer, at: number, length: number, value: number): void {
+  const digits = Math.max(0, Math.floor(value)).toString(8);
+  block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");
+}

@@ -1,0 +1,93 @@
+import { readPax } from "./pax.ts";
+import { BLOCK_BYTES, paddingBytes, readHeader, type TarHeader } from "./tar-header.ts";
+
+/** An entry of an archive and its content, to be read before the next entry is asked for. */
+export interface TarEntry extends TarHeader {
+  readonly content: AsyncIterable<Buffer>;
+}
+
+/** Longest name or pax header that is believed. */
+const META_LIMIT_BYTES = 1024 * 1024;
+
+type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes">>;
+
+/** Takes a tar stream apart. Throws Error where it is none or ends early. */
+export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
+  const bytes = new ByteStream(stream);
+  let overrides: Overrides = {};
+  for (;;) {
+    const header = readHeader(await bytes.exactly(BLOCK_BYTES));
+    if (header === undefined) break;
+    const entry = { ...header, ...overrides };
+    if (header.type === "pax" || header.type === "gnu-name" || header.type === "gnu-link") {
+      if (header.sizeBytes > META_LIMIT_BYTES) throw new Error("the tar stream is damaged");
+      const content = await bytes.exactly(header.sizeBytes);
+      await bytes.exactly(paddingBytes(header.sizeBytes));
+      Object.assign(overrides, overridesOf(header, content));
+      continue;
+    }
+    overrides = {};
+    const part = bytes.part(entry.sizeBytes);
+    yield { ...entry, content: part };
+    for await (const rest of part) void rest;
+    await bytes.exactly(paddingBytes(entry.sizeBytes));
+  }
+  // What comes after the end must be taken too, or its sender waits for ever.
+  await bytes.skipToEnd();
+}
+
+function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
+  const text = content.at(-1) === 0 ? content.subarray(0, -1) : content;
+  if (type === "gnu-name") return { name: text };
+  if (type === "gnu-link") return { linkName: text };
+  const values = readPax(content);
+  const [name, linkName, size] = [values.get("path"), values.get("linkpath"), values.get("size")];
+  return {
+    ...(name && { name }),
+    ...(linkName && { linkName }),
+    ...(size && { sizeBytes: Number(size.toString()) }),
+  };
+}
+
+/** Bytes in portions of one's own choice. */
+class ByteStream {
+  readonly #source: AsyncIterator<Uint8Array>;
+  #held: Buffer = Buffer.alloc(0);
+
+  constructor(stream: AsyncIterable<Uint8Array>) {
+    this.#source = stream[Symbol.asyncIterator]();
+  }
+
+  async exactly(length: number): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for await (const part of this.part(length)) parts.push(part);
+    return Buffer.concat(parts);
+  }
+
+  /** The next bytes as they come. Iterating it again goes on where it was left. */
+  part(length: number): AsyncIterable<Buffer> {
+    let left = length;
+    const next = async (): Promise<IteratorResult<Buffer>> => {
+      if (left === 0) return { done: true, value: undefined };
+      const bytes = await this.#take(left);
+      left -= bytes.length;
+      return { done: false, value: bytes };
+    };
+    return { [Symbol.asyncIterator]: () => ({ next }) };
+  }
+
+  async skipToEnd(): Promise<void> {
+    while ((await this.#source.next()).done !== true);
+  }
+
+  async #take(most: number): Promise<Buffer> {
+    while (this.#held.length === 0) {
+      const next = await this.#source.next();
+      if (next.done === true) throw new Error("the tar stream ended early");
+      this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
+    }
+    const taken = this.#held.subarray(0, most);
+    this.#held = this.#held.subarray(taken.length);
+    return taken;
+  }
+}

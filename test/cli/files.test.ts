@@ -1,0 +1,204 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { after, before, beforeEach, afterEach, describe, it } from "node:test";
+import { execa } from "execa";
+import type { RunningAgent } from "../fixtures/agent.ts";
+import { type TestFolder, testFolder } from "../fixtures/files.ts";
+import { GUESTCTL, type GuestctlResult, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+let agent: RunningAgent;
+let folder: TestFolder;
+before(async () => {
+  agent = await startIssuedAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+beforeEach(async () => {
+  folder = await testFolder();
+});
+afterEach(() => folder[Symbol.asyncDispose]());
+
+const guestctl = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(agent));
+
+async function copies(...args: readonly string[]): Promise<void> {
+  assert.deepEqual(await guestctl("cp", ...args), { stdout: "", stderr: "", exitCode: 0 });
+}
+
+/** Everything below a folder: type, mode, and what is in it. */
+async function described(root: string): Promise<Record<string, string>> {
+  const found: Record<string, string> = {};
+  for (const name of (await readdir(root, { recursive: true })).toSorted()) {
+    const path = `${root}/${name}`;
+    const stats = await lstat(path);
+    const mode = (stats.mode & 0o7777).toString(8);
+    if (stats.isDirectory()) found[name] = `directory ${mode}`;
+    else if (stats.isSymbolicLink()) found[name] = `link ${await readlink(path)}`;
+    else
+      found[name] = `file ${mode} ${createHash("sha256")
+        .update(await readFile(path))
+        .digest("hex")}`;
+  }
+  return found;
+}
+
+/** A tree with everything that can be copied. */
+async function tree(root: string): Promise<void> {
+  await mkdir(`${root}/sub/deep`, { recursive: true });
+  await mkdir(`${root}/empty`, { mode: 0o700 });
+  await writeFile(`${root}/a file`, "a");
+  await writeFile(`${root}/sub/program`, "#!/bin/sh\n", { mode: 0o755 });
+  await writeFile(`${root}/sub/deep/large`, randomBytes(3_000_001));
+  await writeFile(`${root}/sub/${"long".repeat(50)}`, "long");
+  await writeFile(`${root}/sub/deep/日本語`, "");
+  await symlink("../a file", `${root}/sub/link`);
+  await chmod(`${root}/sub/deep`, 0o750);
+}
+
+describe("guestctl cat", { timeout: 120_000 }, () => {
+  it("writes files byte for byte, in order", async () => {
+    const content = randomBytes(2_000_000);
+    await writeFile(folder.at("one"), content);
+    await writeFile(folder.at("two"), "second");
+    const [file, ...args] = GUESTCTL;
+    const { stdout } = await execa(file, [...args, "cat", folder.at("one"), folder.at("two")], {
+      env: guestctlVariables(agent),
+      encoding: "buffer",
+      stripFinalNewline: false,
+    });
+    assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
+  });
+
+  it("writes a part", async () => {
+    await writeFile(folder.at("file"), "0123456789");
+    assert.equal((await guestctl("cat", "--offset", "3", "--length", "4", folder.at("file"))).stdout, "3456");
+  });
+
+  it("says what is missing", async () => {
+    const { stderr, exitCode } = await guestctl("cat", folder.at("missing"));
+    assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
+    assert.equal(exitCode, 125);
+    assert.match((await guestctl("cat", folder.path)).stderr, /it is no regular file but a directory/);
+  });
+});
+
+describe("guestctl stat", { timeout: 60_000 }, () => {
+  it("describes files for people and for programs, links as links unless told otherwise", async () => {
+    await writeFile(folder.at("file"), "12345", { mode: 0o640 });
+    await symlink("file", folder.at("link"));
+    const { stdout } = await guestctl("stat", folder.at("link"));
+    assert.match(stdout, /^path: +\S+link -> file\ntype: +symlink\n/);
+    assert.match((await guestctl("stat", "-L", folder.at("link"))).stdout, /type: +regular\nsize: +5\nmode: +0640\n/);
+    const json = JSON.parse((await guestctl("stat", "--json", folder.at("file"))).stdout) as Record<string, unknown>;
+    assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
+  });
+});
+
+describe("guestctl cp", { timeout: 180_000 }, () => {
+  it("copies a file in and out again, with its mode", async () => {
+    const content = randomBytes(700_001);
+    await writeFile(folder.at("local"), content, { mode: 0o751 });
+    await copies(folder.at("local"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    for (const name of ["remote", "back"]) {
+      assert.ok((await readFile(folder.at(name))).equals(content));
+      assert.equal((await stat(folder.at(name))).mode & 0o7777, 0o751);
+    }
+    assert.deepEqual((await folder.names()).toSorted(), ["back", "local", "remote"]);
+  });
+
+  it("copies several files into a directory, and needs one", async () => {
+    await writeFile(folder.at("a"), "a");
+    await writeFile(folder.at("b"), "");
+    await mkdir(folder.at("in"));
+    await mkdir(folder.at("out"));
+    await copies(folder.at("a"), folder.at("b"), `:${folder.at("in")}`);
+    await copies(`:${folder.at("in/a")}`, `:${folder.at("in/b")}`, folder.at("out"));
+    assert.deepEqual(await readdir(folder.at("out")), ["a", "b"]);
+    const { stderr } = await guestctl("cp", folder.at("a"), folder.at("b"), `:${folder.at("c")}`);
+    assert.match(stderr, /c is no directory; several sources need one/);
+  });
+
+  it("makes missing folders only when asked to", async () => {
+    await writeFile(folder.at("a"), "a");
+    const missing = `:${folder.at("x/y/a")}`;
+    assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its folder does not exist/);
+    await copies("--parents", folder.at("a"), missing);
+    assert.equal(await readFile(folder.at("x/y/a"), "utf8"), "a");
+  });
+
+  it("copies a directory in and out again, with modes, links, long names and empty folders", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    assert.deepEqual(await described(folder.at("remote")), await described(folder.at("tree")));
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    assert.deepEqual(await described(folder.at("back")), await described(folder.at("tree")));
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    assert.deepEqual(await described(folder.at("remote/tree")), await described(folder.at("tree")));
+  });
+
+  it("copies a directory file by file where the image has no tar, and names what it left out", async () => {
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    const result = await runGuestctl(
+      ["cp", "--json", folder.at("tree"), `:${folder.at("remote")}`],
+      guestctlVariables(bare),
+    );
+    assert.equal(result.exitCode, 1);
+    const { files, skipped } = JSON.parse(result.stdout) as { files: number; skipped: string[] };
+    assert.deepEqual([files, skipped.length], [5, 2]);
+    const expected = await described(folder.at("tree"));
+    const { empty: _, "sub/link": __, ...rest } = expected;
+    const deep = { ...rest, "sub/deep": "directory 755" };
+    assert.deepEqual(await described(folder.at("remote")), deep);
+    const back = await runGuestctl(["cp", `:${folder.at("remote")}`, folder.at("back")], guestctlVariables(bare));
+    assert.match(back.stderr, /is a directory, and the image has no tar/);
+  });
+
+  it("says why the image's tar failed", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await writeFile(folder.at("plain"), "");
+    const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("plain/below")}`);
+    assert.match(stderr, /"mkdir -p -- .*" failed in the sandbox with status 1: .*Not a directory/);
+    assert.equal(exitCode, 125);
+  });
+
+  it("takes no setuid bits out of a sandbox", async () => {
+    await writeFile(folder.at("program"), "x");
+    await chmod(folder.at("program"), 0o4755);
+    await copies(`:${folder.at("program")}`, folder.at("taken"));
+    assert.equal((await stat(folder.at("taken"))).mode & 0o7777, 0o755);
+  });
+
+  it("says what is missing on either side, and what is wrong with the command line", async () => {
+    for (const [args, pattern] of [
+      [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
+      [[":/no/such/file", folder.at("x")], /cannot stat "\/no\/such\/file": no such file/],
+      [[":/etc/passwd", "/no/such/folder/x"], /\/no\/such\/folder\/x: no such file or directory on this machine/],
+      [["/etc/passwd", "/tmp/x"], /begin with a colon/],
+      [[":/etc/passwd", ":/tmp/x"], /begin with a colon/],
+      [["/etc/passwd", ":relative"], /is relative/],
+      [["/etc/passwd"], /wants a source and a destination/],
+    ] as const) {
+      const { stderr, exitCode } = await guestctl("cp", ...args);
+      assert.match(stderr, pattern);
+      assert.equal(exitCode, 125);
+    }
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("shows progress on a terminal", async (t) => {
+    if (spawnSync("script", ["--version"]).status !== 0) {
+      t.skip("needs script(1)");
+      return;
+    }
+    await writeFile(folder.at("large"), "");
+    await truncate(folder.at("large"), 512 * 1024 ** 2);
+    const command = [...GUESTCTL, "cp", folder.at("large"), `:${folder.at("remote")}`].join(" ");
+    const { stdout } = await execa("script", ["-qec", command, "/dev/null"], { env: guestctlVariables(agent) });
+    assert.match(stdout, /\d+% \[=* *\] [\d.]+\/512\.0 MiB {2}\d+ MiB\/s {2}large/);
+  });
+});
