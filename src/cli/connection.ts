@@ -31,15 +31,21 @@ export interface ConnectionValues {
 
 /** Makes the client that flags and environment ask for. Throws UsageError, or CliError for unreadable credentials. */
 export async function openClient(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<GuestClient> {
+  return (await clientFactory(values, env))();
+}
+
+/** Makes as many such clients as are needed, each with a connection of its own. Throws what openClient throws. */
+export async function clientFactory(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<() => GuestClient> {
   const address = values.address ?? env["GUESTCTL_ADDRESS"];
   const folder = values.credentials ?? env["GUESTCTL_CREDENTIALS"];
   if (!address) throw new UsageError("no address; give --address HOST:PORT or set GUESTCTL_ADDRESS");
   if (!folder) throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
-  return connect({
+  const options = {
     address: withPort(address),
     serverName: values["server-name"],
     ...(await readClientCredentials(folder)),
-  });
+  };
+  return () => connect(options);
 }
 
 /** Adds the default port to a host name, an IPv4 address or a bare or bracketed IPv6 address. */

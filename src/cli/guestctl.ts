@@ -7,7 +7,7 @@ const HELP = `Usage: guestctl COMMAND [options]
 
 Talks to the guest agents of sandboxes.
 
-${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(10)}${summary}`).join("\n")}
+${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).join("\n")}
 
   --help      this text; "guestctl COMMAND --help" tells more
   --version   version of guestctl

@@ -1,0 +1,58 @@
+import { toJson } from "@bufbuild/protobuf";
+import { HookKind, type RunHookResponse, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { STATUS_TIMED_OUT } from "../exit-status.ts";
+import { parseDurationMs } from "../values.ts";
+import { type Command, defineCommand } from "./command.ts";
+
+const HELP = `Usage: guestctl hook pre-snapshot|post-restore [options]
+
+Runs a hook that the user configured and waits for its end. What it wrote (the last 16 KiB of each stream) comes out here.
+
+      --timeout DURATION      time allowed, such as 500ms, 5s or 2m (default 30s, at most 10m)
+${CONNECTION_HELP}
+
+Exit status: the hook's own, 0 when none is configured, 124 when it was killed at its timeout, 125 when guestctl fails.
+
+Examples:
+  guestctl hook pre-snapshot --timeout 10s
+  guestctl hook post-restore --json
+`;
+
+const KINDS: Readonly<Record<string, HookKind>> = {
+  "pre-snapshot": HookKind.PRE_SNAPSHOT,
+  "post-restore": HookKind.POST_RESTORE,
+};
+
+export const hook: Command = defineCommand({
+  help: HELP,
+  options: { ...CONNECTION_OPTIONS, timeout: { type: "string" } },
+  async run({ values, positionals }, host) {
+    const [name = "", ...more] = positionals;
+    const kind = KINDS[name];
+    if (kind === undefined || more.length > 0) throw new UsageError("say which hook: pre-snapshot or post-restore");
+    const timeoutMs = values.timeout === undefined ? 0 : parseDurationMs(values.timeout, "--timeout");
+    const client = await openClient(values, host.env);
+    try {
+      const response = await client.runHook({ kind, timeoutMs });
+      if (values.json === true) host.stdout.write(asJson(response));
+      else show(name, response, host);
+      return response.timedOut ? STATUS_TIMED_OUT : response.exitCode;
+    } finally {
+      client.close();
+    }
+  },
+});
+
+function asJson(response: RunHookResponse): string {
+  const json = toJson(RunHookResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
+  return `${JSON.stringify(json)}\n`;
+}
+
+function show(name: string, response: RunHookResponse, host: NodeJS.Process): void {
+  host.stdout.write(response.stdoutTail);
+  host.stderr.write(response.stderrTail);
+  if (!response.ran) host.stderr.write(`guestctl: no ${name} hook is configured\n`);
+  if (response.timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
+}
