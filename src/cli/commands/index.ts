@@ -10,8 +10,11 @@ export interface CommandEntry {
 
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
+  ["cat", { summary: "write files of a sandbox to standard output", load: async () => (await import("./cat.ts")).cat }],
+  ["cp", { summary: "copy files to or from a sandbox", load: async () => (await import("./cp.ts")).cp }],
   ["exec", { summary: "run a command in a sandbox", load: async () => (await import("./exec.ts")).exec }],
   ["health", { summary: "ask an agent how it is", load: async () => (await import("./health.ts")).health }],
+  ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./stat.ts")).stat }],
   ["hook", { summary: "run a snapshot or restore hook", load: async () => (await import("./hook.ts")).hook }],
   ["issue", { summary: "issue the credentials of a sandbox", load: async () => (await import("./issue.ts")).issue }],
   [
