@@ -7,15 +7,13 @@
 #include "signals.h"
 
 /* Only the foreground group may hand the terminal on; SIGTTOU, which tcsetpgrp(3) can raise, is blocked here. */
-static void become_own_group(pid_t launcher_group)
-{
+static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);
   if (tcgetpgrp(STDIN_FILENO) == launcher_group)
     tcsetpgrp(STDIN_FILENO, getpgrp());
 }
 
-pid_t start_agent(char **command, char **environment)
-{
+pid_t start_agent(char **command, char **environment) {
   pid_t launcher_group = getpgrp();
   pid_t agent = fork();
   if (agent < 0)

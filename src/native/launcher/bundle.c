@@ -20,15 +20,13 @@
 #endif
 
 /* Writes directory/name; 0, or -1 where it does not fit. */
-static int join(char *path, const char *directory, const char *name)
-{
+static int join(char *path, const char *directory, const char *name) {
   int length = snprintf(path, PATH_MAX, "%s/%s", directory, name);
   return length >= 0 && length < PATH_MAX ? 0 : -1;
 }
 
 /* Fills `bundle` from the path of the launcher in its `directory`; 0, or -1 when the agent is not beside it. */
-static int complete(struct bundle *bundle)
-{
+static int complete(struct bundle *bundle) {
   char *slash = strrchr(bundle->directory, '/');
   if (slash == NULL)
     return -1;
@@ -42,15 +40,13 @@ static int complete(struct bundle *bundle)
 }
 
 /* The path that execve(2) was given. Comes first: it is the substrate's word, and needs nothing of the image. */
-static int find_by_exec_name(struct bundle *bundle)
-{
+static int find_by_exec_name(struct bundle *bundle) {
   const char *name = (const char *)getauxval(AT_EXECFN);
   return name != NULL && realpath(name, bundle->directory) != NULL ? complete(bundle) : -1;
 }
 
 /* A folder of the image that is merely called /proc could name any other program as this one: only procfs is asked. */
-static int find_by_proc(struct bundle *bundle)
-{
+static int find_by_proc(struct bundle *bundle) {
   struct statfs file_system;
   if (statfs("/proc", &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)
     return -1;
@@ -61,8 +57,7 @@ static int find_by_proc(struct bundle *bundle)
   return complete(bundle);
 }
 
-void find_bundle(struct bundle *bundle)
-{
+void find_bundle(struct bundle *bundle) {
   if (find_by_exec_name(bundle) < 0 && find_by_proc(bundle) < 0)
     fail("cannot find agent.bin beside this executable; keep the files of the bundle in one folder");
   /* ld.so(8) splits --library-path at these two and expands $ORIGIN and the like in it. */
@@ -70,8 +65,7 @@ void find_bundle(struct bundle *bundle)
     fail_because(bundle->directory, "the folder's path must not hold ':', ';' or '$'; put the bundle elsewhere");
 }
 
-char **agent_command(const struct bundle *bundle, int argc, char **argv)
-{
+char **agent_command(const struct bundle *bundle, int argc, char **argv) {
   char *const prefix[] = {
     (char *)bundle->loader,
     "--inhibit-cache",

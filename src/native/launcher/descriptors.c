@@ -9,8 +9,7 @@
 
 /* Node aborts when a standard stream is closed and there is no /dev/null, as in an empty image: a socket whose other
  * end is closed serves without any file. The lowest free descriptors are taken, so 0 to 2 end up open. */
-void ensure_standard_streams(void)
-{
+void ensure_standard_streams(void) {
   for (int stream = 0; stream <= 2; stream++) {
     if (fcntl(stream, F_GETFD) >= 0)
       continue;
@@ -23,7 +22,6 @@ void ensure_standard_streams(void)
 }
 
 /* Kernels before 5.9 lack close_range(2); the agent's own spawn keeps descriptors from its children there. */
-void close_inherited_descriptors(void)
-{
+void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
 }

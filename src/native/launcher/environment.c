@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "failure.h"
@@ -16,16 +15,14 @@
 #endif
 
 /* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones can be set up to insist on it (vm.memfd_noexec). */
-static int create_memory_file(void)
-{
+static int create_memory_file(void) {
   int file = memfd_create("environment", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL)
     file = memfd_create("environment", MFD_ALLOW_SEALING);
   return file;
 }
 
-static void write_all(int file, const char *bytes, size_t length)
-{
+static void write_all(int file, const char *bytes, size_t length) {
   while (length > 0) {
     ssize_t written = write(file, bytes, length);
     if (written < 0 && errno == EINTR)
@@ -37,8 +34,7 @@ static void write_all(int file, const char *bytes, size_t length)
   }
 }
 
-int move_environment(char **environment)
-{
+int move_environment(char **environment) {
   int file = create_memory_file();
   if (file < 0)
     fail("cannot create a file in memory (memfd_create)");
@@ -54,32 +50,24 @@ int move_environment(char **environment)
   return file;
 }
 
-static char *text(const char *format, const char *value)
-{
+static char *text(const char *format, const char *value) {
   char *entry = NULL;
   if (asprintf(&entry, format, value) < 0)
     fail("no memory for the agent's environment");
   return entry;
 }
 
-static char *number(const char *format, unsigned long value)
-{
+static char *number(const char *format, int value) {
   char *entry = NULL;
   if (asprintf(&entry, format, value) < 0)
     fail("no memory for the agent's environment");
   return entry;
 }
 
-char **agent_environment(const struct bundle *bundle, int environment, int channel)
-{
-  struct rlimit open_files;
-  if (getrlimit(RLIMIT_NOFILE, &open_files) < 0)
-    fail("cannot read the limit of open files");
+char **agent_environment(const struct bundle *bundle, int environment, int channel) {
   char *const entries[] = {
-    number("GUEST_AGENT_ENVIRON_FD=%lu", (unsigned long)environment),
-    number("GUEST_AGENT_CHANNEL_FD=%lu", (unsigned long)channel),
-    /* Node raises its own soft limit to the hard one; children get back the limit that the image was started with. */
-    number("GUEST_AGENT_NOFILE_SOFT=%lu", (unsigned long)open_files.rlim_cur),
+    number("GUEST_AGENT_ENVIRON_FD=%d", environment),
+    number("GUEST_AGENT_CHANNEL_FD=%d", channel),
     text("GUEST_AGENT_DIR=%s", bundle->directory),
     /* One heap for all threads of the C library: less memory taken from the workload. */
     "MALLOC_ARENA_MAX=1",

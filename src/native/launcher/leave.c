@@ -8,15 +8,13 @@
 #include "signals.h"
 
 /* The dump of interest, if any, is the agent's. */
-static void prevent_core_dump(void)
-{
+static void prevent_core_dump(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-_Noreturn void leave_like(int status)
-{
+_Noreturn void leave_like(int status) {
   if (!WIFSIGNALED(status))
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);

@@ -22,10 +22,9 @@
 #include "supervise.h"
 
 /* The launcher's end closes on exec, so the agent sees the end of the stream when the launcher is gone. */
-static void open_channel(int *launcher_end, int *agent_end)
-{
+static void open_channel(int *launcher_end, int *agent_end) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
     fail("cannot open a channel to the agent");
   *launcher_end = ends[0];
   *agent_end = dup(ends[1]);
@@ -34,21 +33,18 @@ static void open_channel(int *launcher_end, int *agent_end)
 }
 
 /* The agent writes a byte when it leaves on purpose; without it, whatever its status says, it crashed. */
-static bool said_farewell(int channel)
-{
+static bool said_farewell(int channel) {
   char byte;
   return recv(channel, &byte, sizeof byte, MSG_DONTWAIT) == 1;
 }
 
-static void report_crash(int status)
-{
+static void report_crash(int status) {
   if (WIFSIGNALED(status))
     dprintf(STDERR_FILENO, "guest-agent: the agent was killed by signal %d (%s); ending what it left running\n",
             WTERMSIG(status), strsignal(WTERMSIG(status)));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   struct bundle bundle;
   int channel, agent_channel;
   ensure_standard_streams();

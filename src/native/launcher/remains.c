@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,55 +16,68 @@
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 20
-/* PID_MAX_LIMIT of the kernel, where /proc does not tell less. */
+/* PID_MAX_LIMIT of the kernel. */
 #define HIGHEST_PID 4194304
 
-static long now_ms(void)
-{
+static long now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static pid_t highest_pid(void)
-{
-  char digits[16] = "";
-  int file = open("/proc/sys/kernel/pid_max", O_RDONLY | O_CLOEXEC);
-  ssize_t length = file < 0 ? -1 : read(file, digits, sizeof digits - 1);
-  if (file >= 0)
-    close(file);
-  long highest = length > 0 ? strtol(digits, NULL, 10) : 0;
-  return highest > 0 && highest < HIGHEST_PID ? (pid_t)highest : HIGHEST_PID;
+/* Reads the start of a file; -1 where it cannot be. */
+static ssize_t read_file(const char *path, char *bytes, size_t size) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return -1;
+  ssize_t length = read(file, bytes, size - 1);
+  close(file);
+  bytes[length < 0 ? 0 : length] = '\0';
+  return length;
+}
+
+/* A stopped process ends only once it goes on. */
+static void signal_process(pid_t process, int number) {
+  kill(process, number);
+  kill(process, SIGCONT);
+}
+
+/* As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). */
+static bool signal_listed_children(int number) {
+  char path[64], list[32768];
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+  ssize_t length = read_file(path, list, sizeof list);
+  if (length < 0) return false;
+  /* The last number may be cut off where the list fills the room: only what a space follows counts. */
+  for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
+    signal_process((pid_t)strtol(next, NULL, 10), number);
+  return true;
 }
 
 /* waitid(2) knows whose child a process is; WNOWAIT leaves it as it is. */
-static bool is_own_child(pid_t process)
-{
+static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Asks for every process id in turn: the one way to find one's children that needs no /proc. */
-static void signal_children(int number)
-{
-  pid_t highest = highest_pid();
-  for (pid_t process = 2; process <= highest; process++) {
-    if (is_own_child(process))
-      kill(process, number);
+/* Asks for every possible process id in turn: slow, but it needs nothing of the image. */
+static void signal_found_children(int number) {
+  for (pid_t process = 2; process <= HIGHEST_PID; process++) {
+    if (is_own_child(process)) signal_process(process, number);
   }
 }
 
-static void signal_remains(int number)
-{
-  if (getpid() == 1)
+/* Others must not be signalled where the launcher is not the first process of all. */
+static void signal_remains(int number) {
+  if (getpid() == 1) {
     kill(-1, number);
-  else
-    signal_children(number);
+    kill(-1, SIGCONT);
+  } else if (!signal_listed_children(number)) {
+    signal_found_children(number);
+  }
 }
 
 /* Reaps until `deadline_ms`; true when no child is left. */
-static bool reap_until(long deadline_ms)
-{
+static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
     while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
@@ -77,12 +92,10 @@ static bool reap_until(long deadline_ms)
   }
 }
 
-void end_remains(void)
-{
+void end_remains(void) {
   if (reap_until(now_ms()))
     return;
   signal_remains(SIGTERM);
-  signal_remains(SIGCONT);
   if (reap_until(now_ms() + TERM_GRACE_MS))
     return;
   long deadline_ms = now_ms() + KILL_GRACE_MS;

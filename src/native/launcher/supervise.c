@@ -12,8 +12,7 @@
 #define RETRY_MS 50
 
 /* Reaps all that have ended; true, with its status, when the agent was among them. */
-static bool reap(pid_t agent, int *status)
-{
+static bool reap(pid_t agent, int *status) {
   bool agent_ended = false;
   int ended_status;
   for (pid_t ended; (ended = waitpid(-1, &ended_status, WNOHANG)) > 0;) {
@@ -26,13 +25,11 @@ static bool reap(pid_t agent, int *status)
 }
 
 /* False when the channel is full for now. An agent that no longer listens gets nothing: it is about to end. */
-static bool pass_on(int channel, uint8_t number)
-{
+static bool pass_on(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
 }
 
-int supervise(pid_t agent, int channel)
-{
+int supervise(pid_t agent, int channel) {
   uint8_t held = 0;
   int status = 0;
   for (;;) {

@@ -1,0 +1,252 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, describe, test } from "node:test";
+
+import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
+
+const bundle = makeLauncherBundle();
+after(() => bundle[Symbol.dispose]());
+
+const AGENT = join(import.meta.dirname, "..", "fixtures", "launched.ts");
+const TIMEOUT_MS = 120_000;
+const isRoot = process.getuid?.() === 0;
+/** What the launcher runs under. PID 1 and the child of an init get a process namespace of their own. */
+const SETTINGS: Readonly<Record<string, readonly string[]>> = {
+  "the child of a shell": ["sh", "-c", '"$@"; exit $?', "sh"],
+  "the child of an init": ["unshare", "-pf", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"],
+  "PID 1": ["unshare", "-pf", "--mount-proc"],
+};
+
+function command(setting: string, args: readonly string[]): [string, string[]] {
+  const [file = "", ...rest] = [...(SETTINGS[setting] ?? []), bundle.launcher, AGENT, ...args];
+  return [file, rest];
+}
+
+function run(setting: string, ...args: string[]): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(...command(setting, args), { encoding: "utf8", timeout: TIMEOUT_MS });
+}
+
+function runAlone(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+): { status: number | null; signal: string | null; stdout: Buffer } {
+  return spawnSync(bundle.launcher, [AGENT, ...args], { env, timeout: TIMEOUT_MS });
+}
+
+/** Resolves with the first line that matches. */
+function line(child: ChildProcess, pattern: RegExp): Promise<RegExpExecArray> {
+  const lines = createInterface({ input: child.stdout ?? process.stdin });
+  return new Promise((resolve, reject) => {
+    lines.on("line", (text) => {
+      const match = pattern.exec(text);
+      if (match !== null) resolve(match);
+    });
+    lines.on("close", () => reject(new Error(`no line matched ${pattern}`)));
+  });
+}
+
+/** Process ids as this process sees them, the launcher being the deepest with that executable. */
+function descendants(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+  return children.flatMap((child) => [child, ...descendants(child)]);
+}
+
+function launcherUnder(pid: number): number {
+  const found = descendants(pid).find((child) => commandLine(child).startsWith(`${bundle.launcher}\0`));
+  assert.ok(found !== undefined, "the launcher runs");
+  return found;
+}
+
+function commandLine(pid: number): string {
+  return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+}
+
+for (const setting of Object.keys(SETTINGS)) {
+  const skip = setting !== "the child of a shell" && !isRoot ? "needs root" : false;
+  describe(`launcher as ${setting}`, { skip, timeout: TIMEOUT_MS }, () => {
+    test("passes on all 62 signals that can be caught, and each of several real-time ones", async () => {
+      const signals = Array.from({ length: 64 }, (_, index) => index + 1).filter((n) => n !== 9 && n !== 19);
+      const sent = [...signals, 34, 34, 64];
+      const child = spawn(...command(setting, ["signals", String(sent.length)]), {
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const got: number[] = [];
+      createInterface({ input: child.stdout }).on("line", (text) => {
+        const number = /^signal (\d+)/.exec(text)?.[1];
+        if (number !== undefined) got.push(Number(number));
+      });
+      await line(child, /^ready/);
+      const launcher = launcherUnder(child.pid ?? 0);
+      // A stop signal and SIGCONT cancel each other while pending, so each waits for the one before.
+      for (const [index, number] of sent.entries()) {
+        process.kill(launcher, number);
+        while (got.length <= index) await once(child.stdout, "data");
+      }
+      const [status] = (await once(child, "close")) as [number | null];
+      assert.deepEqual(got, sent);
+      assert.equal(status, 0);
+    });
+
+    test("keeps signals that come faster than the agent takes them", async () => {
+      const count = 1000;
+      const child = spawn(...command(setting, ["signals", String(count)]), { stdio: ["ignore", "pipe", "inherit"] });
+      const [, agent] = await line(child, /^ready (\d+)/);
+      assert.ok(agent !== undefined);
+      const launcher = launcherUnder(child.pid ?? 0);
+      const inside = descendants(launcher)[0] ?? 0;
+      process.kill(inside, "SIGSTOP");
+      for (let sent = 0; sent < count; sent++) process.kill(launcher, 40);
+      process.kill(inside, "SIGCONT");
+      const [status] = (await once(child, "close")) as [number | null];
+      assert.equal(status, 0);
+    });
+
+    test("mirrors exit codes and deaths by a signal", () => {
+      assert.equal(run(setting, "exit", "0").status, 0);
+      assert.equal(run(setting, "exit", "42").status, 42);
+      for (const number of [15, 11, 9, 1]) assert.equal(run(setting, "die", String(number)).status, 128 + number);
+    });
+
+    test("reaps 200 orphans and leaves no zombie", () => {
+      const { stdout, status } = run(setting, "orphans", "200");
+      assert.match(stdout, /^zombies 0$/m);
+      assert.equal(status, 0);
+    });
+
+    test("when the agent is killed, asks what it left to end and exits with the agent's status", async () => {
+      const script = 'trap "echo told >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
+      const { status, stderr } = run(setting, "crash", script);
+      assert.match(stderr, /killed by signal 9/);
+      assert.match(stderr, /^told$/m);
+      assert.equal(status, 137);
+    });
+  });
+}
+
+describe("launcher", { timeout: TIMEOUT_MS }, () => {
+  test("ends by the agent's own signal where it is not PID 1", () => {
+    for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
+      assert.equal(runAlone(["die", number]).signal, name);
+    }
+  });
+
+  test("kills what ignores SIGTERM after a crash, stopped processes and new sessions too", async () => {
+    const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
+    const child = spawn(bundle.launcher, [AGENT, "crash", script], { stdio: ["ignore", "pipe", "ignore"] });
+    await line(child, /^ready/);
+    const [, signal] = (await once(child, "close")) as [number | null, string | null];
+    assert.equal(signal, "SIGKILL");
+    // "close" came: nobody holds standard output any more, so none of them lives.
+  });
+
+  test("hands the environment over byte for byte, whatever is in it", (t) => {
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) return t.skip("needs perl");
+    // execve(2) by perl, as Node and shells would normalize the entries.
+    const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
+    const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
+      my $b = join("", map { "$_\\0" } @e); my @p = map { unpack("J", pack("p", $_)) } @e;
+      my @a = map { "$_\\0" } @ARGV; my @q = map { unpack("J", pack("p", $_)) } @a;
+      my $env = pack("J*", @p, 0); my $argv = pack("J*", @q, 0);
+      syscall(${process.arch === "x64" ? 59 : 221}, $a[0], $argv, $env); die "execve: $!"`;
+    const { stdout, status } = spawnSync("perl", ["-e", script, bundle.launcher, AGENT, "environ"]);
+    assert.equal(status, 0);
+    const expected = "A=1\0A=2\0no equals sign\0=\0\0B=\xff\xfe\0C=a\nb\0SVC_INSTANCE_TOKEN=t\0";
+    assert.equal(stdout.toString("latin1"), expected);
+  });
+
+  test("takes an empty environment and one of a megabyte", () => {
+    assert.equal(runAlone(["environ"], {}).stdout.length, 0);
+    const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
+    assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);
+  });
+
+  test("starts the agent with nothing of the image's environment, which would break it", () => {
+    const hostile = {
+      NODE_OPTIONS: "--no-such-option",
+      NODE_EXTRA_CA_CERTS: "/nowhere",
+      LD_PRELOAD: "/etc/passwd",
+      LD_LIBRARY_PATH: "/nowhere",
+      GLIBC_TUNABLES: "glibc.malloc.check=3",
+      MALLOC_PERTURB_: "7",
+      OPENSSL_CONF: "/etc/passwd",
+      SECRET: "marker",
+    };
+    const { status, stdout } = runAlone(["survey"], hostile);
+    assert.equal(status, 0);
+    const { environment } = JSON.parse(stdout.toString()) as { environment: Record<string, string> };
+    const names = Object.keys(environment).toSorted();
+    assert.deepEqual(names, [
+      "GUEST_AGENT_CHANNEL_FD",
+      "GUEST_AGENT_DIR",
+      "GUEST_AGENT_ENVIRON_FD",
+      "MALLOC_ARENA_MAX",
+      "OPENSSL_CONF",
+    ]);
+    assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
+  });
+
+  test("leaves no secret in environ or command line of itself and the agent, nor in its own memory", async () => {
+    const env = { ...process.env, SECRET: "marker-5d1f" };
+    const child = spawn(bundle.launcher, [AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
+    await line(child, /^ready/);
+    const launcher = child.pid ?? 0;
+    for (const pid of [launcher, ...descendants(launcher)]) {
+      for (const file of ["environ", "cmdline"])
+        assert.ok(!readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
+    }
+    assert.ok(!stackOf(launcher).includes("marker-5d1f"));
+    process.kill(launcher, 10);
+    await once(child, "close");
+  });
+
+  test("closes descriptors that it inherited, and opens closed standard streams", () => {
+    const script = 'exec 7<"$0"; exec "$0" "$@"';
+    const { stdout } = spawnSync("sh", ["-c", script, bundle.launcher, AGENT, "survey"], { encoding: "utf8" });
+    const { open } = JSON.parse(stdout) as { open: string[] };
+    assert.ok(!open.includes(bundle.launcher), open.join());
+    const closed = spawnSync("sh", ["-c", 'exec "$@" 0<&- 2>&-', "sh", bundle.launcher, AGENT, "exit", "5"]);
+    assert.equal(closed.status, 5);
+  });
+
+  test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) return t.skip("needs perl");
+    const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, AGENT, "exit", "9"];
+    assert.equal(spawnSync("perl", args).status, 9);
+  });
+
+  test("is found through a symbolic link and by a relative path", () => {
+    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, AGENT, "exit", "3"]);
+    assert.equal(relative.status, 3);
+    symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
+    assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [AGENT, "exit", "4"]).status, 4);
+  });
+
+  test("says what is missing where it was taken out of its folder", () => {
+    const script = 'cp "$0" "$1/alone" && "$1/alone"';
+    const folder = join(bundle.folder, "lib");
+    const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, folder], { encoding: "utf8" });
+    assert.equal(status, 71);
+    assert.match(stderr, /cannot find agent.bin beside this executable/);
+  });
+
+  test("runs as a whole in an empty root, without /proc and /dev", { skip: isRoot ? false : "needs root" }, () => {
+    using own = makeLauncherBundle({ copy: true });
+    const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
+    assert.ok(!existsSync(join(own.folder, "proc")));
+    // It is Node and has no farewell to say, which without children makes no difference.
+    assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
+  });
+});
+
+/** Everything that a process has in its stack, where the kernel puts environment and arguments. */
+function stackOf(pid: number): string {
+  const range = /^([\da-f]+)-([\da-f]+) .*\[stack\]$/m.exec(readFileSync(`/proc/${pid}/maps`, "utf8"));
+  assert.ok(range !== null);
+  const [start, end] = [Number.parseInt(range[1] ?? "", 16), Number.parseInt(range[2] ?? "", 16)];
+  const args = [`if=/proc/${pid}/mem`, "bs=4096", `skip=${start / 4096}`, `count=${(end - start) / 4096}`];
+  return spawnSync("dd", args, { encoding: "latin1", maxBuffer: 64 * 1024 * 1024 }).stdout;
+}
