@@ -35,7 +35,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   },
   EACCES: denied("the agent may not go there"),
   EPERM: denied("the guest's kernel does not permit it to the agent"),
-  EROFS: notNow("the file system is read-only"),
+  EROFS: denied("the file system is read-only"),
   EBUSY: notNow("it is in use, or a mount point, which cannot be replaced; write it from inside with a command"),
   ETXTBSY: notNow("it is being executed"),
   EXDEV: notNow("a mount point is in the way"),

@@ -79,7 +79,7 @@ describe("on a real file system", { timeout: 120_000 }, () => {
       const failure = await failureOf(files.write({ path }, "x"));
       assert.deepEqual(
         [failure.code, failure.reason, failure.metadata["errno"]],
-        [status.FAILED_PRECONDITION, "FILE_ERROR", "EROFS"],
+        [status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED", "EROFS"],
       );
     }
     assert.equal((await files.read(readOnly.at("file"))).data.toString(), "old");

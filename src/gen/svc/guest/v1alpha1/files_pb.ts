@@ -21,21 +21,22 @@ export const file_svc_guest_v1alpha1_files: GenFile = /*@__PURE__*/
  */
 export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   /**
-   * Absolute path; symbolic links are followed.
+   * Absolute path of a regular file; symbolic links are followed.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * First byte to read.
+   * First byte to read, at most 2^63 - 1. Beyond the end: no data.
    *
    * @generated from field: uint64 offset = 2;
    */
   offset: bigint;
 
   /**
-   * Number of bytes to read. 0: to the end of the file.
+   * Number of bytes to read. 0: to the end, as it was when the file was opened; that of a file without a size (/proc)
+   * is where it has nothing more to give. Fewer come where the file ends earlier.
    *
    * @generated from field: uint64 length = 3;
    */
@@ -121,7 +122,7 @@ export const WriteFileRequestSchema: GenMessage<WriteFileRequest> = /*@__PURE__*
  */
 export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   /**
-   * Absolute path. A symbolic link is followed to the file it names.
+   * Absolute path. A symbolic link is followed to the file it names, which need not exist.
    *
    * @generated from field: string path = 1;
    */
@@ -170,7 +171,7 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   createParents: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when the path exists.
+   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included.
    *
    * @generated from field: bool exclusive = 8;
    */
