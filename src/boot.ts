@@ -42,6 +42,8 @@ import {
   guestKernel,
   ignoreClientCertificateTimes,
   jsonLog,
+  LauncherChannel,
+  mergeSignals,
   NativeProcesses,
   nodeTimers,
   openFilesLimitForChildren,
@@ -49,6 +51,7 @@ import {
   processSignals,
   protectSelf,
   stderrWriter,
+  takeInheritance,
 } from "./platform/index.ts";
 import { CredentialRotation, Restore } from "./restore/index.ts";
 import type { Session } from "./rpc/index.ts";
@@ -95,11 +98,12 @@ interface Platform {
  * exit with: the workload's, or 78 after every fault of the channel was printed.
  */
 export async function boot(addon: Addon): Promise<number> {
-  const inherited = addon.environ();
+  const { entries: inherited, channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const configuration = await readConfiguration(inherited);
   if (configuration === undefined) return STATUS_CONFIG;
   const clock = guestClock(addon);
   const cgroups = Cgroups.open(addon);
+  const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
   const platform: Platform = {
     inherited,
     processes: new NativeProcesses(addon, new BufferPool(), {
@@ -111,7 +115,8 @@ export async function boot(addon: Addon): Promise<number> {
     fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
-    signals: processSignals(),
+    // Signals also come directly: from a terminal, whose foreground process group the agent is.
+    signals: channel === undefined ? processSignals() : mergeSignals([processSignals(), channel]),
     timers: nodeTimers,
     kernel: guestKernel(addon),
     randomness: processRandomness(addon),
@@ -121,7 +126,9 @@ export async function boot(addon: Addon): Promise<number> {
   const log = jsonLog(configuration.logLevel, clock, stderrWriter(addon));
   if (cgroups === undefined) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   try {
-    return await new Agent(platform, configuration, log).run();
+    const status = await new Agent(platform, configuration, log).run();
+    channel?.announceExit();
+    return status;
   } finally {
     cgroups?.close();
   }

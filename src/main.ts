@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
 import { boot } from "./boot.ts";
-import { AddonError, builtAddonFolder, loadAddon } from "./native/index.ts";
+import { AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 
 /** sysexits(3), for what keeps the agent from starting. */
@@ -30,7 +30,9 @@ async function main(args: readonly string[]): Promise<number> {
   }
   try {
     const projectRoot = dirname(import.meta.dirname);
-    const addon = loadAddon([import.meta.dirname, builtAddonFolder(projectRoot)]);
+    const bundle = bundleFolder(process.env);
+    const folders = bundle === undefined ? [import.meta.dirname, builtAddonFolder(projectRoot)] : [bundle];
+    const addon = loadAddon(folders);
     return await boot(addon);
   } catch (error) {
     return failure(error);

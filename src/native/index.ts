@@ -10,4 +10,4 @@ export {
   WRITABLE,
 } from "./addon.ts";
 export { errnoName } from "./errno.ts";
-export { ADDON_FILE, AddonError, builtAddonFolder, loadAddon } from "./load.ts";
+export { ADDON_FILE, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./load.ts";

@@ -11,6 +11,11 @@ export function builtAddonFolder(projectRoot: string): string {
   return join(projectRoot, "dist", "native", `linux-${process.arch}`);
 }
 
+/** Folder of the bundle, in which the addon lies, as the launcher tells it; undefined: started without the launcher. */
+export function bundleFolder(environment: NodeJS.ProcessEnv): string | undefined {
+  return environment["GUEST_AGENT_DIR"];
+}
+
 /** The addon could not be loaded: says from where, why, and what to do. */
 export class AddonError extends Error {
   override readonly name = "AddonError";

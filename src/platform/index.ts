@@ -4,6 +4,8 @@ export { guestClock } from "./clock.ts";
 export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";
 export { guestFileSystem } from "./files/index.ts";
+export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
+export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
 export { jsonLog, type LineWriter, stderrWriter } from "./log.ts";
 export { Cgroups, NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";
 export { protectSelf, type Standing } from "./self-protection.ts";

@@ -6,7 +6,6 @@ import type { Addon } from "../native/index.ts";
 /** How the launcher tells the agent what it cannot find out by itself (src/native/launcher/environment.c). */
 const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
 const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
-const DIRECTORY = "GUEST_AGENT_DIR";
 
 /** What the agent was started with. */
 export interface Inheritance {
@@ -14,11 +13,6 @@ export interface Inheritance {
   readonly entries: Environment;
   /** The agent's end of the launcher's channel; undefined: started without the launcher. */
   readonly channelFd: number | undefined;
-}
-
-/** Folder of the bundle that the agent runs from; undefined: started without the launcher. */
-export function bundleFolder(environment: NodeJS.ProcessEnv): string | undefined {
-  return environment[DIRECTORY];
 }
 
 /**
