@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { boot } from "./boot.ts";
+import { boot } from "./boot/index.ts";
 import { AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { create } from "@bufbuild/protobuf";
-import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
+import { create, fromJson } from "@bufbuild/protobuf";
+import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, type HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
@@ -120,7 +120,7 @@ describe("contract: idle_declared", () => {
     const { stdout } = await declareIdle(own.workloadSocket);
     const { declaredAt } = JSON.parse(stdout) as { declaredAt: string };
     const report = await health(own);
-    assert.equal(ms(report.idleDeclared), Date.parse(declaredAt));
+    assert.deepEqual(report.idleDeclared, fromJson(TimestampSchema, declaredAt));
     assert.equal(ms(report.lastUserActivity), activity);
   });
 

@@ -1,0 +1,106 @@
+import type { Configuration } from "../config/index.ts";
+import { AgentError, type Log, TERM_GRACE_MS } from "../domain/index.ts";
+import { AGENT_VERSION } from "../version.ts";
+import { startFailureStatus } from "../workload/index.ts";
+import { Listeners } from "./listeners.ts";
+import type { Platform } from "./platform.ts";
+import { buildRooms, type Rooms } from "./rooms.ts";
+
+/** Also makes the agent read its credentials anew, as it does for daemons. */
+const SIGHUP = 1;
+const SIGTERM = 15;
+/** Signals that end an agent without a workload: those that ask a program to leave. */
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
+/** Time for the last frames to reach their clients, beyond the time that the execs are given to end. */
+const LAST_FRAMES_MS = 2_000;
+/** Exit status when a listener cannot be had: EX_OSERR of sysexits(3). */
+const STATUS_LISTEN_FAILED = 71;
+
+/** The agent from its first socket to its last frame: the order in which its parts start and end. */
+export class Agent {
+  readonly #platform: Platform;
+  readonly #log: Log;
+  readonly #listeners: Listeners;
+  readonly #rooms: Rooms;
+  readonly #askedToLeave = Promise.withResolvers<number>();
+
+  constructor(platform: Platform, configuration: Configuration, log: Log) {
+    const { clock, ignoreClientCertificateTimes } = platform;
+    this.#platform = platform;
+    this.#log = log;
+    this.#listeners = new Listeners({ configuration, clock, log, ignoreClientCertificateTimes });
+    this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
+  }
+
+  /** Resolves with the status that the process should exit with. */
+  async run(): Promise<number> {
+    const { signals } = this.#platform;
+    const { idle, readiness, rotation } = this.#rooms;
+    this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
+    signals.listen((signal) => this.#onSignal(signal));
+    try {
+      // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
+      await this.#listeners.serveWorkload(() => idle.declare());
+      const { ended } = await this.#startWorkload();
+      readiness?.runNow();
+      await this.#listeners.serveManagement(this.#rooms, rotation);
+      const status = await Promise.race([ended, this.#askedToLeave.promise]);
+      await this.#leave();
+      return status;
+    } catch (error) {
+      if (!(error instanceof AgentError)) throw error;
+      await this.#leave();
+      this.#log.error("start_failed", { reason: error.reason, problem: error.message });
+      return error.reason.startsWith("EXEC_") ? startFailureStatus(error) : STATUS_LISTEN_FAILED;
+    } finally {
+      signals.close();
+    }
+  }
+
+  /** Wrapped in an object: an async function that returned the promise itself would wait for the workload's end. */
+  async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
+    const { workload } = this.#rooms;
+    return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
+  }
+
+  #onSignal(signal: number): void {
+    const { workload, rotation } = this.#rooms;
+    if (signal === SIGHUP) void rotation.renew("signal");
+    if (workload.running) {
+      if (signal === SIGTERM) {
+        this.#refuseCalls();
+        void workload.stop();
+      } else {
+        workload.forward(signal);
+      }
+    } else if (LEAVE_SIGNALS.has(signal)) {
+      this.#askedToLeave.resolve(0);
+    }
+  }
+
+  #refuseCalls(): void {
+    const leaving = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
+    this.#listeners.refuseCalls(leaving);
+    this.#rooms.exec.close(leaving);
+    this.#rooms.hooks.close(leaving);
+  }
+
+  /** Ends execs, lets their clients see it, and closes everything. Bounded in time, whatever the clients do. */
+  async #leave(): Promise<void> {
+    const { workload, readiness, exec, hooks, files } = this.#rooms;
+    this.#refuseCalls();
+    await workload.stop();
+    readiness?.stop();
+    await within(Promise.all([exec.terminateAll(), hooks.terminate()]), TERM_GRACE_MS + LAST_FRAMES_MS);
+    await this.#listeners.close(LAST_FRAMES_MS);
+    await within(files.settled(), LAST_FRAMES_MS);
+  }
+}
+
+/** Waits for the promise, but no longer than the limit. */
+async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
+  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, limitMs);
+  await Promise.race([promise, timeUp]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,107 @@
+import { type Configuration } from "../config/index.ts";
+import type { AgentError, Clock, Log } from "../domain/index.ts";
+import type { CredentialRotation } from "../restore/index.ts";
+import type { Session } from "../rpc/index.ts";
+import type { Capabilities } from "../rpc/handlers/index.ts";
+import type { ManagementServer, WorkloadServer } from "../server/index.ts";
+import { AGENT_VERSION } from "../version.ts";
+
+/** What the listeners need. */
+export interface ListenerParts {
+  readonly configuration: Configuration;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Makes TLS take client certificates whose time has not come; false where that cannot be had. */
+  readonly ignoreClientCertificateTimes: () => boolean;
+}
+
+/**
+ * The sockets of the agent. The code behind them is loaded when they are opened: the workload is not to wait for that of
+ * the management side.
+ */
+export class Listeners {
+  readonly #parts: ListenerParts;
+  #management: ManagementServer | undefined;
+  #workload: WorkloadServer | undefined;
+  #refusal: AgentError | undefined;
+
+  constructor(parts: ListenerParts) {
+    this.#parts = parts;
+  }
+
+  /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot be had. */
+  async serveWorkload(declareIdle: () => bigint): Promise<void> {
+    const { configuration, clock, log } = this.#parts;
+    const path = configuration.workloadSocketPath;
+    if (path === undefined) return;
+    const { WorkloadServer } = await import("../server/index.ts");
+    this.#workload = new WorkloadServer({
+      declareIdle: () => ({ declaredAtNs: declareIdle() }),
+      agentVersion: AGENT_VERSION,
+      log,
+      clock,
+    });
+    await this.#workload.listen(path);
+    log.info("workload_socket_listening", { path });
+  }
+
+  /** Opens the management listeners that are configured. Throws AgentError when one cannot be had. */
+  async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
+    const { configuration, clock, log } = this.#parts;
+    const { guestPort, guestSocketPath, credentials } = configuration;
+    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
+      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION });
+    serveGuestAgent(router, capabilities);
+    const admitToken = tokenAuthenticator(
+      (candidate) => credentials.matchesToken(candidate),
+      credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
+    );
+    const management = new ManagementServer({
+      router,
+      log,
+      clock,
+      authenticate: (metadata) => {
+        const decision = admitToken(metadata);
+        return decision instanceof Promise
+          ? decision.then((refused) => refused ?? this.#refusal)
+          : (decision ?? this.#refusal);
+      },
+      verifyPeer: refuseExpired,
+    });
+    this.#management = management;
+    if (guestPort !== undefined && credentials.tls !== undefined) {
+      if (!this.#parts.ignoreClientCertificateTimes()) {
+        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
+      }
+      const port = await management.listenTcp(guestPort, credentials.tls);
+      log.info("management_listening", { port });
+    }
+    if (guestSocketPath !== undefined) {
+      await management.listenUnix(guestSocketPath);
+      log.info("management_listening", { path: guestSocketPath });
+    }
+  }
+
+  /** New connections use the credentials that are in force now. */
+  applyCredentials(): void {
+    const { tls } = this.#parts.configuration.credentials;
+    if (tls !== undefined) this.#management?.setCredentials(tls);
+  }
+
+  /** Ends every management connection but one; returns how many. */
+  dropOtherSessions(keep: Session): number {
+    return this.#management?.dropOtherSessions(keep) ?? 0;
+  }
+
+  /** Answers new management calls with this error from now on; those in progress go on. */
+  refuseCalls(error: AgentError): void {
+    this.#refusal ??= error;
+  }
+
+  /** Closes everything; calls that are still in progress have `graceMs` to end. */
+  async close(graceMs: number): Promise<void> {
+    this.#workload?.close();
+    await this.#management?.shutdown(graceMs);
+  }
+}

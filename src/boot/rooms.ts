@@ -1,0 +1,122 @@
+import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../config/index.ts";
+import {
+  ActivityClock,
+  type ChildProcess,
+  CommandStarter,
+  IdleDeclarations,
+  type Log,
+  type ReadyCommandSpec,
+  SessionEnvironment,
+  type StdioPlan,
+  type Timers,
+} from "../domain/index.ts";
+import { Exec } from "../exec/index.ts";
+import { Files, sessionOwner } from "../files/index.ts";
+import { Health, ReadinessLoop } from "../health/index.ts";
+import { Hooks } from "../hooks/index.ts";
+import { CredentialRotation, Restore } from "../restore/index.ts";
+import type { Session } from "../rpc/index.ts";
+import { Workload } from "../workload/index.ts";
+import type { Listeners } from "./listeners.ts";
+import type { Platform } from "./platform.ts";
+
+/** How hooks and ready_cmd run: their output is read, and there is nothing to read for them. */
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
+
+/** The capabilities of the agent, and what they share. */
+export interface Rooms {
+  readonly workload: Workload;
+  readonly exec: Exec;
+  readonly files: Files;
+  readonly hooks: Hooks;
+  readonly health: Health;
+  readonly restore: Restore<Session>;
+  readonly rotation: CredentialRotation;
+  readonly idle: IdleDeclarations;
+  /** Undefined without a ready_cmd. */
+  readonly readiness: ReadinessLoop | undefined;
+}
+
+/** Builds every capability over the platform. */
+export function buildRooms(platform: Platform, configuration: Configuration, listeners: Listeners, log: Log): Rooms {
+  const { process: spec } = configuration;
+  const { clock, timers, accounts } = platform;
+  const starter = commandStarter(platform, configuration);
+  const activity = new ActivityClock(clock);
+  const idle = new IdleDeclarations(clock);
+  const workload = new Workload({ starter, spec, log });
+  const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
+  const rotation = new CredentialRotation({
+    reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+    apply: () => listeners.applyCredentials(),
+    clock,
+    log,
+  });
+  // Each waits for the other: POST_RESTORE for the duties, and the duties sweep hooks of before the snapshot.
+  const hooks: Hooks = new Hooks({
+    specs: configuration.hooks,
+    start: (hook, abort) => starter.startCommand({ ...hook, term: undefined }, PIPES, abort),
+    dutiesSettled: (signal) => restore.settled(signal),
+    timers,
+    clock,
+    log,
+  });
+  const restore = new Restore<Session>({
+    kernel: platform.kernel,
+    randomness: platform.randomness,
+    clock,
+    log,
+    renew: {
+      sweepHooks: () => hooks.sweep(),
+      renewCredentials: () => rotation.renew("restore"),
+      dropOtherSessions: (keep) => listeners.dropOtherSessions(keep),
+      rearmTimers: () => {
+        rotation.rearm();
+        readiness?.runNow();
+      },
+    },
+  });
+  return {
+    workload,
+    exec: new Exec({ starter, activity, clock }),
+    files: new Files({
+      fileSystem: platform.fileSystem,
+      activity,
+      newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
+    }),
+    hooks,
+    health: new Health({
+      readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },
+      activity,
+      idle,
+      clock,
+    }),
+    restore,
+    rotation,
+    idle,
+    readiness,
+  };
+}
+
+function commandStarter(platform: Platform, configuration: Configuration): CommandStarter {
+  const { process: spec, workloadSocketPath } = configuration;
+  const environment = new SessionEnvironment({
+    inherited: platform.inherited,
+    bootstrapNames: BOOTSTRAP_VARIABLES,
+    processEnv: spec.env,
+    workloadSocket: workloadSocketPath,
+  });
+  return new CommandStarter({
+    processes: platform.processes,
+    accounts: platform.accounts,
+    environment,
+    defaults: { user: spec.user, cwd: spec.cwd },
+    ownUid: platform.identity.uid,
+  });
+}
+
+function readinessLoop(starter: CommandStarter, spec: ReadyCommandSpec, timers: Timers, log: Log): ReadinessLoop {
+  const start = (args: readonly string[], abort: AbortSignal): Promise<ChildProcess> =>
+    starter.startCommand({ args, env: new Map(), cwd: "", user: "", term: undefined }, PIPES, abort);
+  return new ReadinessLoop({ spec, start, timers, log });
+}
