@@ -1,6 +1,7 @@
 import {
   AgentError,
   type ChildProcess,
+  endOrKill,
   exitCode,
   type Log,
   type ReadyCommandSpec,
@@ -83,15 +84,7 @@ export class ReadinessLoop {
       for (const stream of [child.stdout, child.stderr]) {
         stream?.start({ chunk: (_bytes, release) => release(), end: () => {} });
       }
-      let killed: Promise<void> | undefined;
-      const kill = (): void => {
-        killed = child.killTree();
-      };
-      signal.addEventListener("abort", kill);
-      if (signal.aborted) kill();
-      const end = await child.ended;
-      signal.removeEventListener("abort", kill);
-      await killed;
+      const { end } = await endOrKill(child, signal);
       child.release();
       return exitCode(end);
     } catch (error) {

@@ -1,5 +1,11 @@
-import { type ChildProcess, exitCode, HOOK_TAIL_BYTES, type HookSpec, type Timers } from "../domain/index.ts";
-import type { StartHook } from "./hooks.ts";
+import {
+  type ChildProcess,
+  endOrKill,
+  exitCode,
+  HOOK_TAIL_BYTES,
+  type HookSpec,
+  type Timers,
+} from "../domain/index.ts";
 import { Tail } from "./tail.ts";
 
 /** 128 + SIGKILL. */
@@ -15,6 +21,9 @@ export interface HookOutcome {
   readonly stdoutTail: string;
   readonly stderrTail: string;
 }
+
+/** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
+export type StartHook = (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
 
 /** What one run needs. */
 export interface HookRunParts {
@@ -63,7 +72,6 @@ export class HookRun {
   }
 
   async #follow(child: ChildProcess): Promise<HookOutcome> {
-    const { signal } = this.#stop;
     const tails = { stdout: new Tail(HOOK_TAIL_BYTES), stderr: new Tail(HOOK_TAIL_BYTES) };
     for (const stream of ["stdout", "stderr"] as const) {
       child[stream]?.start({
@@ -74,22 +82,12 @@ export class HookRun {
         end: () => {},
       });
     }
-    let killed: Promise<void> | undefined;
-    const kill = (): void => {
-      killed = child.killTree();
-    };
-    signal.addEventListener("abort", kill);
-    if (signal.aborted) kill();
-    const end = await child.ended;
-    // What a hook that ended by itself left in the background lives on.
-    signal.removeEventListener("abort", kill);
-    const timedOut = this.#timedOut && killed !== undefined;
-    await killed;
+    const { end, killed } = await endOrKill(child, this.#stop.signal);
     await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
     child.release();
     return {
       ran: true,
-      timedOut,
+      timedOut: this.#timedOut && killed,
       exitCode: exitCode(end),
       stdoutTail: tails.stdout.text(),
       stderrTail: tails.stderr.text(),

@@ -1,6 +1,5 @@
 import {
   type AgentError,
-  type ChildProcess,
   type Clock,
   DEFAULT_HOOK_TIMEOUT_MS,
   HOOK_TIMEOUT_LIMIT_MS,
@@ -11,13 +10,10 @@ import {
   Mutex,
   type Timers,
 } from "../domain/index.ts";
-import { type HookOutcome, HookRun } from "./hook-run.ts";
+import { type HookOutcome, HookRun, type StartHook } from "./hook-run.ts";
 
 /** The two hooks of a workload. */
 export type HookKind = "pre_snapshot" | "post_restore";
-
-/** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
-export type StartHook = (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
 
 /** What the hooks capability needs. */
 export interface HooksParts {

@@ -1,2 +1,2 @@
-export type { HookOutcome } from "./hook-run.ts";
-export { type HookKind, Hooks, type HooksParts, type StartHook } from "./hooks.ts";
+export type { HookOutcome, StartHook } from "./hook-run.ts";
+export { type HookKind, Hooks, type HooksParts } from "./hooks.ts";

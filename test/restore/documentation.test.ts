@@ -12,8 +12,7 @@ it("docs/restore.md says of every degraded token, and of no other, what it means
     token.replace("${Errno}", "ERRNO"),
   );
   const documentation = readFileSync(join(ROOT, "docs/restore.md"), "utf8");
-  const rows = Array.from(documentation.matchAll(/^\| `([^`]+)` \| (.*) \| (.*) \|$/gm));
+  const rows = Array.from(documentation.matchAll(/^\| `([^`]+)` \| (.+) \| (.+) \|$/gm), ([, token = ""]) => token);
   assert.ok(ofCode.length >= 12, "the tokens are found");
-  assert.deepEqual(rows.map(([, token]) => token).toSorted(), ofCode.toSorted());
-  for (const [, token, meaning, action] of rows) assert.ok(meaning !== "" && action !== "", token);
+  assert.deepEqual(rows.toSorted(), ofCode.toSorted());
 });
