@@ -1,7 +1,13 @@
-import { BootstrapError, type Configuration, describeFault, readBootstrap } from "../config/index.ts";
+import {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  type Configuration,
+  describeFault,
+  readBootstrap,
+} from "../config/index.ts";
 import type { Environment } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
-import { jsonLog, stderrWriter } from "../platform/index.ts";
+import { jsonLog, stderrWriter, takeInheritance } from "../platform/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 
@@ -13,14 +19,16 @@ const STATUS_CONFIG = 78;
  * exit with: the workload's, or 78 after every fault of the channel was printed.
  */
 export async function boot(addon: Addon): Promise<number> {
-  const inherited = addon.environ();
-  const configuration = await readConfiguration(inherited);
+  const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
+  const configuration = await readConfiguration(inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
-  const platform = guestPlatform(addon, inherited);
+  const platform = guestPlatform(addon, inheritance);
   const log = jsonLog(configuration.logLevel, platform.clock, stderrWriter(addon));
   if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   try {
-    return await new Agent(platform, configuration, log).run();
+    const status = await new Agent(platform, configuration, log).run();
+    platform.announceExit();
+    return status;
   } finally {
     platform.close();
   }

@@ -20,6 +20,9 @@ import {
   guestFileSystem,
   guestKernel,
   ignoreClientCertificateTimes,
+  type Inheritance,
+  LauncherChannel,
+  mergeSignals,
   NativeProcesses,
   nodeTimers,
   openFilesLimitForChildren,
@@ -45,15 +48,18 @@ export interface Platform {
   readonly randomness: ProcessRandomness;
   readonly dropFileCache: (fd: number) => void;
   readonly ignoreClientCertificateTimes: () => boolean;
+  /** Tells the launcher, where there is one, that the agent leaves in order and did not crash. */
+  readonly announceExit: () => void;
   /** Gives back what the platform keeps outside of this process. */
   readonly close: () => void;
 }
 
-/** The guest that the agent runs in. */
-export function guestPlatform(addon: Addon, inherited: Environment): Platform {
+/** The guest that the agent runs in, and the launcher above it, if there is one. */
+export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance): Platform {
   const cgroups = Cgroups.open(addon);
+  const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
   return {
-    inherited,
+    inherited: entries,
     processes: new NativeProcesses(addon, new BufferPool(), {
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
       standing: protectSelf(addon),
@@ -64,12 +70,14 @@ export function guestPlatform(addon: Addon, inherited: Environment): Platform {
     fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock: guestClock(addon),
-    signals: processSignals(),
+    // Signals also come directly: from a terminal, whose foreground process group the agent is.
+    signals: channel === undefined ? processSignals() : mergeSignals([processSignals(), channel]),
     timers: nodeTimers,
     kernel: guestKernel(addon),
     randomness: processRandomness(addon),
     dropFileCache: fileCacheDropper(addon),
     ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
+    announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),
   };
 }
