@@ -1,0 +1,61 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { startAgent } from "../fixtures/agent.ts";
+import { connect, exec, ExecStream } from "../fixtures/exec-stream.ts";
+import { RpcFailure } from "../fixtures/rpc-clients.ts";
+
+/** Enough for some execs, far from enough for all that are tried. */
+const SPARE_DESCRIPTORS = 24;
+const TRIES = 40;
+
+describe("an agent that runs out of descriptors", { timeout: 120_000 }, () => {
+  it("refuses execs with RESOURCE_EXHAUSTED, keeps those that run, and recovers", async (t) => {
+    if (process.getuid?.() !== 0) return t.skip("needs root");
+    if (spawnSync("prlimit", ["--version"]).error !== undefined) return t.skip("needs prlimit(1)");
+    await using agent = await startAgent();
+    const client = connect(agent);
+    await using _closing = { [Symbol.asyncDispose]: () => Promise.resolve(client.close()) };
+    // Whatever the agent opens once, it has opened then.
+    {
+      using first = new ExecStream(agent, client);
+      await first
+        .start({ args: ["true"], stdin: true })
+        .end()
+        .outcome();
+    }
+    const open = new Set(readdirSync(`/proc/${agent.pid}/fd`).map(Number));
+    let lowestFree = 0;
+    while (open.has(lowestFree)) lowestFree++;
+    const limit = lowestFree + SPARE_DESCRIPTORS;
+    execFileSync("prlimit", ["--pid", String(agent.pid), `--nofile=${limit}:${limit}`]);
+
+    const running: ExecStream[] = [];
+    const failures: RpcFailure[] = [];
+    for (let tried = 0; tried < TRIES; tried++) {
+      const stream = new ExecStream(agent, client);
+      try {
+        const started = await stream.start({ args: ["cat"], stdin: true }).next();
+        assert.equal(started?.case, "started");
+        running.push(stream);
+      } catch (error) {
+        if (!(error instanceof RpcFailure)) throw error;
+        failures.push(error);
+      }
+    }
+    assert.ok(running.length > 0, "some fit");
+    assert.ok(failures.length > 0, "some do not fit");
+    const reasons = new Set(failures.map(({ code, reason }) => `${code} ${reason}`));
+    assert.deepEqual([...reasons], [`${status.RESOURCE_EXHAUSTED} EXEC_RESOURCE_LIMIT`]);
+
+    for (const stream of running) {
+      stream.stdin("still here");
+      const { stdout, exit } = await stream.end().outcome();
+      assert.deepEqual([String(stdout), exit.code], ["still here", 0]);
+    }
+    const after = await exec(agent, { args: ["echo", "recovered"] });
+    assert.equal(String(after.stdout), "recovered\n");
+  });
+});

@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { getPriority } from "node:os";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { exec } from "../fixtures/exec-stream.ts";
+
+const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
+const WORKLOAD = ["sh", "-c", "cat /proc/self/oom_score_adj; nice; exec sleep 1000"];
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent({ process: { args: WORKLOAD } });
+});
+after(() => agent[Symbol.asyncDispose]());
+
+function skipped(t: TestContext): boolean {
+  const unprivileged = process.getuid?.() !== 0;
+  if (unprivileged) t.skip("needs root");
+  return unprivileged;
+}
+
+/** Number as in capabilities(7). */
+function hasCapability(number: number): boolean {
+  const mask = /^CapEff:\s*(\S+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
+  return ((BigInt(`0x${mask}`) >> BigInt(number)) & 1n) === 1n;
+}
+
+function ownScore(): string {
+  return readFileSync("/proc/self/oom_score_adj", "utf8");
+}
+
+describe("the agent beside its children", { timeout: 60_000 }, () => {
+  it("is among the last that the out-of-memory killer takes", (t) => {
+    if (!hasCapability(24)) return t.skip("needs CAP_SYS_RESOURCE");
+    assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), "-900\n");
+  });
+
+  it("comes first when it has work", (t) => {
+    if (!hasCapability(23)) return t.skip("needs CAP_SYS_NICE");
+    assert.equal(getPriority(agent.pid), -5);
+  });
+
+  for (const user of ["", "12345:12345"]) {
+    it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, async (t) => {
+      if (skipped(t)) return;
+      const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
+      assert.equal(String(stdout), `${ownScore()}${getPriority()}\n`);
+    });
+  }
+
+  it("hands neither down to the workload", async () => {
+    // The workload has written both once its sleep runs.
+    while (agent.output.stdout.split("\n").length < 3) await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal(agent.output.stdout, `${ownScore()}${getPriority()}\n`);
+  });
+
+  it("can neither be dumped nor looked into by an exec of another user", async (t) => {
+    if (skipped(t)) return;
+    const looks = ["environ", "mem", "fd/0", "maps"].map(
+      (name) => `cat /proc/${agent.pid}/${name} >/dev/null && echo ${name}`,
+    );
+    const { stdout } = await exec(agent, { args: ["sh", "-c", `${looks.join("; ")}; :`], user: "12345:12345" });
+    assert.equal(String(stdout), "");
+  });
+});
+
+describe("an agent without privileges", { timeout: 60_000 }, () => {
+  it("cannot be looked into by its own commands, and works", async (t) => {
+    if (skipped(t)) return;
+    await using plain = await startAgent({
+      through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
+    });
+    const look = `cat /proc/${plain.pid}/environ >/dev/null && echo environ; cat /proc/self/oom_score_adj`;
+    const { stdout, exit } = await exec(plain, { args: ["sh", "-c", look] });
+    assert.deepEqual([String(stdout), exit.code], [ownScore(), 0]);
+  });
+});
