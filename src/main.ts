@@ -33,7 +33,8 @@ async function main(args: readonly string[]): Promise<number> {
     const bundle = bundleFolder(process.env);
     const folders = bundle === undefined ? [import.meta.dirname, builtAddonFolder(projectRoot)] : [bundle];
     const addon = loadAddon(folders);
-    return await boot(addon);
+    // By way of the addon: Node would wait for a thread that hangs in a dead file system.
+    return addon.exitNow(await boot(addon));
   } catch (error) {
     return failure(error);
   }

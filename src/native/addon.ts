@@ -120,6 +120,8 @@ export interface Addon {
   removeFolderAt(folder: number, name: string): number;
   /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
   forbidDumps(): number;
+  /** Ends the process at once, whatever its threads do. */
+  exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
 }
 
@@ -153,6 +155,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "dropFileCache",
   "openFilesLimitOf",
   "linkDescriptor",
+  "exitNow",
   "mountCgroups",
   "openAt",
   "makeFolderAt",

@@ -37,6 +37,7 @@ static const struct {
     {"removeFolderAt", agent_remove_folder_at},
     {"forbidDumps", agent_forbid_dumps},
     {"linkDescriptor", agent_link_descriptor},
+    {"exitNow", agent_exit_now},
 };
 
 static const struct {

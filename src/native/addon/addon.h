@@ -71,6 +71,9 @@ napi_value agent_remove_folder_at(napi_env env, napi_callback_info info);
 /* dumpable.c */
 napi_value agent_forbid_dumps(napi_env env, napi_callback_info info);
 
+/* exit.c */
+napi_value agent_exit_now(napi_env env, napi_callback_info info);
+
 /* link.c */
 napi_value agent_link_descriptor(napi_env env, napi_callback_info info);
 

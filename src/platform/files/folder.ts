@@ -1,7 +1,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, mkdir, open, rmdir } from "node:fs/promises";
 import { type FileOwner, FileSystemError } from "../../domain/index.ts";
-import { ignoreFailure, step } from "./errors.ts";
+import type { FileThreads } from "./threads.ts";
 
 const SLASH = 0x2f;
 /** A folder that may be entered but not listed cannot be opened, nor be synced. */
@@ -22,10 +22,10 @@ export interface FolderSync extends AsyncDisposable {
   sync(): Promise<void>;
 }
 
-export async function openFolderSync(folder: Buffer): Promise<FolderSync> {
+export async function openFolderSync(folder: Buffer, threads: FileThreads): Promise<FolderSync> {
   let handle: FileHandle | undefined;
   try {
-    handle = await step("create", open(folder, constants.O_RDONLY | constants.O_DIRECTORY));
+    handle = await threads.step("create", () => open(folder, constants.O_RDONLY | constants.O_DIRECTORY));
   } catch (error) {
     if (!(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
   }
@@ -33,32 +33,43 @@ export async function openFolderSync(folder: Buffer): Promise<FolderSync> {
     shortPath: handle === undefined ? folder : Buffer.from(`/proc/self/fd/${handle.fd}`),
     sync: async () => {
       try {
-        if (handle !== undefined) await step("sync_folder", handle.sync());
+        if (handle !== undefined) await threads.step("sync_folder", () => handle.sync());
       } catch (error) {
         if (!(error instanceof FileSystemError) || !NOT_SYNCABLE.has(error.errno)) throw error;
       }
     },
     [Symbol.asyncDispose]: async () => {
-      if (handle !== undefined) await ignoreFailure(handle.close());
+      if (handle !== undefined) await threads.attempt(() => handle.close());
     },
   };
 }
 
 /** Creates a directory with exactly these attributes, forced to the disk, or none. */
-export async function makeDirectory(path: Buffer, owner: FileOwner, mode: number): Promise<void> {
-  await step("mkdir", mkdir(path, 0o700));
+export async function makeDirectory(path: Buffer, owner: FileOwner, mode: number, threads: FileThreads): Promise<void> {
+  await threads.step("mkdir", () => mkdir(path, 0o700));
   try {
-    // Not by its path: whoever owns the folder above could put a link in its place.
-    await using made = await step(
-      "mkdir",
-      open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW),
-    );
-    await step("chown", made.chown(owner.uid, owner.gid));
-    await step("chmod", made.chmod(mode));
-    await using above = await openFolderSync(folderOf(path));
+    await setDirectoryAttributes(path, owner, mode, threads);
+    await using above = await openFolderSync(folderOf(path), threads);
     await above.sync();
   } catch (error) {
-    await ignoreFailure(rmdir(path));
+    await threads.attempt(() => rmdir(path));
     throw error;
+  }
+}
+
+/** Not by its path: whoever owns the folder above could put a link in its place. */
+async function setDirectoryAttributes(
+  path: Buffer,
+  owner: FileOwner,
+  mode: number,
+  threads: FileThreads,
+): Promise<void> {
+  const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+  const made = await threads.step("mkdir", () => open(path, flags));
+  try {
+    await threads.step("chown", () => made.chown(owner.uid, owner.gid));
+    await threads.step("chmod", () => made.chmod(mode));
+  } finally {
+    await threads.attempt(() => made.close());
   }
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { type FileHandle, link, open, rename, unlink } from "node:fs/promises";
-import { ignoreFailure, step } from "./errors.ts";
+import type { FileThreads } from "./threads.ts";
 
 const SLASH = Buffer.from("/");
 const FLAGS = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_NOCTTY;
@@ -27,22 +27,22 @@ export interface Placement {
 }
 
 /** Holds the content in a file with a temporary name, for file systems that have no files without one. */
-export async function createNamed(folder: Buffer): Promise<Placement> {
+export async function createNamed(folder: Buffer, threads: FileThreads): Promise<Placement> {
   const temporary = temporaryPath(folder);
-  const handle = await step("create", open(temporary, FLAGS, PRIVATE_MODE));
+  const handle = await threads.step("create", () => open(temporary, FLAGS, PRIVATE_MODE));
   let exists = true;
   const remove = async (): Promise<void> => {
-    if (exists) await ignoreFailure(unlink(temporary));
+    if (exists) await threads.attempt(() => unlink(temporary));
     exists = false;
   };
   return {
     handle,
     place: async (path, exclusive) => {
       if (exclusive) {
-        await step("place", link(temporary, path));
+        await threads.step("place", () => link(temporary, path));
         await remove();
       } else {
-        await step("place", rename(temporary, path));
+        await threads.step("place", () => rename(temporary, path));
         exists = false;
       }
     },

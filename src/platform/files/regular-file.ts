@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { type FileAttributes, FileSystemError, type FileType, type ReadableFile } from "../../domain/index.ts";
 import { fileAttributes } from "./attributes.ts";
-import { ignoreFailure, step } from "./errors.ts";
+import type { FileThreads } from "./threads.ts";
 
 /** O_NONBLOCK and O_NOCTTY for what takes the file's place between the look at it and the opening. */
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
@@ -11,17 +11,20 @@ const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
  * Opens a regular file. Looks before it opens: opening alone lets a FIFO's writer go on, starts a watchdog, rewinds a
  * tape, and keeps a thread waiting for ever where nobody writes.
  */
-export async function openRegular(path: Buffer): Promise<ReadableFile | { readonly notRegular: FileType }> {
-  const seen = fileAttributes(await step("open", stat(path, { bigint: true })));
+export async function openRegular(
+  path: Buffer,
+  threads: FileThreads,
+): Promise<ReadableFile | { readonly notRegular: FileType }> {
+  const seen = fileAttributes(await threads.step("open", () => stat(path, { bigint: true })));
   if (seen.type !== "regular") return { notRegular: seen.type };
-  const handle = await step("open", open(path, FLAGS));
+  const handle = await threads.step("open", () => open(path, FLAGS));
   try {
-    const attributes = fileAttributes(await step("open", handle.stat({ bigint: true })));
-    if (attributes.type === "regular") return new RegularFile(handle, attributes);
-    await ignoreFailure(handle.close());
+    const attributes = fileAttributes(await threads.step("open", () => handle.stat({ bigint: true })));
+    if (attributes.type === "regular") return new RegularFile(handle, attributes, threads);
+    await threads.attempt(() => handle.close());
     return { notRegular: attributes.type };
   } catch (error) {
-    await ignoreFailure(handle.close());
+    await threads.attempt(() => handle.close());
     throw error;
   }
 }
@@ -29,8 +32,10 @@ export async function openRegular(path: Buffer): Promise<ReadableFile | { readon
 class RegularFile implements ReadableFile {
   readonly attributes: FileAttributes;
   readonly #handle: FileHandle;
+  readonly #threads: FileThreads;
 
-  constructor(handle: FileHandle, attributes: FileAttributes) {
+  constructor(handle: FileHandle, attributes: FileAttributes, threads: FileThreads) {
+    this.#threads = threads;
     this.#handle = handle;
     this.attributes = attributes;
   }
@@ -38,7 +43,9 @@ class RegularFile implements ReadableFile {
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     try {
       // Without an offset by read(2): some files of /proc cannot be read at an offset.
-      const { bytesRead } = await step("read", this.#handle.read(target, 0, target.length, offsetBytes ?? null));
+      const { bytesRead } = await this.#threads.step("read", () =>
+        this.#handle.read(target, 0, target.length, offsetBytes ?? null),
+      );
       return bytesRead;
     } catch (error) {
       if (error instanceof FileSystemError && error.errno === "EAGAIN") return 0;
@@ -47,6 +54,6 @@ class RegularFile implements ReadableFile {
   }
 
   async close(): Promise<void> {
-    await ignoreFailure(this.#handle.close());
+    await this.#threads.attempt(() => this.#handle.close());
   }
 }

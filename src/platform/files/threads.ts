@@ -1,0 +1,47 @@
+import { type FileStep, FileSystemError } from "../../domain/index.ts";
+import { errnoName } from "../../native/index.ts";
+
+/**
+ * libuv does file work on four threads. One is left to all others who need it (the user database of a command, the
+ * credentials), so that a file system that hangs can stop the file calls but not the agent.
+ */
+const SHARE = 3;
+
+/** The threads that file work may use: every operation waits for its turn. */
+export class FileThreads {
+  #free: number = SHARE;
+  readonly #waiting: (() => void)[] = [];
+
+  /** Runs one step; a failed system call becomes a FileSystemError. */
+  async step<Value>(name: FileStep, operation: () => Promise<Value>): Promise<Value> {
+    try {
+      return await this.#run(operation);
+    } catch (error) {
+      const errno = errnoOf(error);
+      throw errno === undefined ? error : new FileSystemError(name, errno, error);
+    }
+  }
+
+  /** For the end of something that failed already, or that nothing can be done about. Never rejects. */
+  async attempt(operation: () => Promise<unknown>): Promise<void> {
+    await this.#run(operation).catch(() => undefined);
+  }
+
+  async #run<Value>(operation: () => Promise<Value>): Promise<Value> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await operation();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free += 1;
+      else next();
+    }
+  }
+}
+
+/** The number, because libuv has no names for some (EDQUOT). Undefined for what is no failed system call. */
+function errnoOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !("errno" in error) || typeof error.errno !== "number") return undefined;
+  return errnoName(error.errno);
+}
