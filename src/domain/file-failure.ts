@@ -62,6 +62,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
 };
 
 const UNMAPPED = notNow("the guest does not map such a user or group id");
+const NOT_OWNER = denied("the agent may not give files to that owner; it needs CAP_CHOWN");
 const NO_FOLDER = notFound("its folder does not exist; create_parents makes it");
 const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive");
 const NOT_DURABLE = broken(
@@ -71,6 +72,7 @@ const UNKNOWN = broken("the guest's kernel refused it");
 
 function classify(step: FileStep, errno: string): Failure {
   if (step === "create" && errno === "ENOENT") return NO_FOLDER;
+  if (step === "chown" && errno === "EPERM") return NOT_OWNER;
   if (step === "chown" && errno === "EINVAL") return UNMAPPED;
   if (step === "place" && (errno === "EOPNOTSUPP" || errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
   if (step === "sync_folder") return NOT_DURABLE;

@@ -11,7 +11,7 @@ is replaced as a whole, or not at all; modes are kept; new files belong to the w
 the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
 directories, and gives none. Out of the sandbox, owners and setuid bits are left behind.
 
-  -p, --parents               make missing folders of the destination in the sandbox
+      --parents               make missing folders of the destination in the sandbox
 ${CONNECTION_HELP}
 
 On a terminal, progress is shown for what lasts.
@@ -20,11 +20,11 @@ Exit status: 0 everything was copied, 1 something was left out (and named), 125 
 
 Examples:
   guestctl cp app.py :/srv/app.py
-  guestctl cp -p site/ :/srv/www
+  guestctl cp --parents site/ :/srv/www
   guestctl cp :/var/log/app.log :/etc/hosts .
 `;
 
-const OPTIONS = { parents: { type: "boolean", short: "p" }, ...CONNECTION_OPTIONS } as const;
+const OPTIONS = { parents: { type: "boolean" }, ...CONNECTION_OPTIONS } as const;
 
 export const cp: Command = defineCommand({
   help: HELP,
