@@ -1,0 +1,57 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+/** What an agent holds that must not grow by work that is over. */
+export interface Footprint {
+  readonly descriptors: number;
+  readonly threads: number;
+  readonly cgroups: number;
+  /** Children that run. */
+  readonly processes: number;
+  readonly zombies: number;
+}
+
+interface Entry {
+  readonly parent: number;
+  readonly state: string;
+}
+
+function entries(): Entry[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        const match = /^\d+ \(.*\) (\S) (\d+)/s.exec(readFileSync(`/proc/${name}/stat`, "utf8"));
+        return match === null ? [] : [{ state: match[1] ?? "", parent: Number(match[2]) }];
+      } catch {
+        return [];
+      }
+    });
+}
+
+/** Cgroups that the agent made for commands, in whatever cgroup2 mount shows them. */
+function cgroupsOf(pid: number): number {
+  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
+  const paths = mounts.map((line) => line.split(" ")).filter((fields) => fields[2] === "cgroup2");
+  return paths
+    .flatMap((fields) => readdirSync(fields[1] ?? "/", { recursive: true, encoding: "utf8" }))
+    .filter((path) => /(^|\/)svc-guest-\d+-\d+$/.test(path) && path.includes(`svc-guest-${pid}-`)).length;
+}
+
+/** Takes stock of an agent from outside. */
+export function footprintOf(pid: number): Footprint {
+  const children = entries().filter(({ parent }) => parent === pid);
+  return {
+    descriptors: readdirSync(`/proc/${pid}/fd`).length,
+    threads: readdirSync(`/proc/${pid}/task`).length,
+    cgroups: cgroupsOf(pid),
+    processes: children.filter(({ state }) => state !== "Z").length,
+    zombies: children.filter(({ state }) => state === "Z").length,
+  };
+}
+
+/** Memory of its own, in bytes: now, and the most there ever was in all. */
+export function memoryOf(pid: number): { readonly ownBytes: number; readonly peakBytes: number } {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const field = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
+  return { ownBytes: field("RssAnon"), peakBytes: field("VmHWM") };
+}

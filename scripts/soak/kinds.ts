@@ -1,0 +1,122 @@
+import { createHash } from "node:crypto";
+import { type Client, status } from "@grpc/grpc-js";
+import { type ExecOutcome, ExecStream } from "../../test/fixtures/exec-stream.ts";
+import type { RunningAgent } from "../../test/fixtures/agent.ts";
+
+/** What one exec moved, once it was found right. */
+export interface Moved {
+  readonly bytes: number;
+  /** The exit called the output incomplete although all of it was there. */
+  readonly incomplete?: boolean;
+}
+
+/** Runs one exec and throws when anything about it is wrong. */
+export type Kind = (agent: RunningAgent, client: Client, number: number) => Promise<Moved>;
+
+function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+function expect(what: string, actual: unknown, wanted: unknown): void {
+  if (actual !== wanted) throw new Error(`${what}: ${String(actual)} in place of ${String(wanted)}`);
+}
+
+/** Output that nobody could guess in part: every byte depends on the number of the exec and its place. */
+const PRINTER = "seq $1 $(($1 + $2))";
+
+function printed(from: number, count: number, newline: string): Buffer {
+  return Buffer.from(Array.from({ length: count + 1 }, (_, index) => `${from + index}${newline}`).join(""));
+}
+
+async function run(stream: ExecStream): Promise<ExecOutcome> {
+  using open = stream;
+  return await open.outcome();
+}
+
+async function onPipes(agent: RunningAgent, client: Client, number: number): Promise<Moved> {
+  const count = (number * 37) % 3000;
+  const stream = new ExecStream(agent, client).start({ args: ["sh", "-c", PRINTER, "sh", `${number}`, `${count}`] });
+  const { stdout, stderr, exit } = await run(stream.end());
+  expect("output", sha256(stdout), sha256(printed(number, count, "\n")));
+  expect("errors", stderr.length, 0);
+  expect("code", exit.code, 0);
+  return { bytes: stdout.length, incomplete: !exit.outputComplete };
+}
+
+async function inTerminal(agent: RunningAgent, client: Client, number: number): Promise<Moved> {
+  const count = (number * 13) % 500;
+  const terminal = { cols: 80, rows: 24, term: "xterm" };
+  const args = ["sh", "-c", `${PRINTER}; exit $(($1 % 100))`, "sh", `${number}`, `${count}`];
+  const { stdout, exit } = await run(new ExecStream(agent, client).start({ args, terminal }));
+  expect("terminal output", sha256(stdout), sha256(printed(number, count, "\r\n")));
+  expect("code", exit.code, number % 100);
+  return { bytes: stdout.length };
+}
+
+async function throughCat(agent: RunningAgent, client: Client, number: number): Promise<Moved> {
+  const input = printed(number, (number * 53) % 4000, "\n");
+  const stream = new ExecStream(agent, client).start({ args: ["cat"], stdin: true });
+  const { stdout, exit } = await run(stream.stdin(input).end());
+  expect("echo", sha256(stdout), sha256(input));
+  expect("code", exit.code, 0);
+  return { bytes: stdout.length * 2 };
+}
+
+async function timedOut(agent: RunningAgent, client: Client): Promise<Moved> {
+  const args = ["sh", "-c", "setsid sleep 1000 & sleep 1000"];
+  const { exit } = await run(new ExecStream(agent, client).start({ args, timeoutMs: 50n }).end());
+  expect("timed out", exit.timedOut, true);
+  expect("signal", exit.signal, 15);
+  return { bytes: 0 };
+}
+
+/** A client that cancels and reads no further may stop its whole connection: what is under way has to be taken. */
+async function readToCancellation(stream: ExecStream): Promise<void> {
+  stream.cancel();
+  expect("status", (await stream.failure()).code, status.CANCELLED);
+}
+
+async function cancelled(agent: RunningAgent, client: Client): Promise<Moved> {
+  using stream = new ExecStream(agent, client);
+  await stream.start({ args: ["sh", "-c", "echo up; exec sleep 1000"], stdin: true }).until("up\n");
+  await readToCancellation(stream);
+  return { bytes: 3 };
+}
+
+async function cancelledAtOnce(agent: RunningAgent, client: Client): Promise<Moved> {
+  using stream = new ExecStream(agent, client);
+  stream.start({ args: ["yes"] });
+  await readToCancellation(stream);
+  return { bytes: 0 };
+}
+
+async function notStarted(agent: RunningAgent, client: Client): Promise<Moved> {
+  using stream = new ExecStream(agent, client);
+  const failure = await stream
+    .start({ args: ["/nonexistent/command"] })
+    .end()
+    .failure();
+  expect("reason", failure.reason, "EXEC_NOT_FOUND");
+  return { bytes: 0 };
+}
+
+async function killedBySignal(agent: RunningAgent, client: Client, number: number): Promise<Moved> {
+  const signal = [9, 15, 34, 64][number % 4] ?? 9;
+  const { exit } = await run(new ExecStream(agent, client).start({ args: ["sh", "-c", `kill -${signal} $$`] }).end());
+  expect("signal", exit.signal, signal);
+  return { bytes: 0 };
+}
+
+/** The mix: an exec's number chooses its kind. */
+export const KINDS: readonly { readonly name: string; readonly run: Kind }[] = [
+  { name: "pipes", run: onPipes },
+  { name: "terminal", run: inTerminal },
+  { name: "cat", run: throughCat },
+  { name: "pipes", run: onPipes },
+  { name: "cancelled", run: cancelled },
+  { name: "signal", run: killedBySignal },
+  { name: "pipes", run: onPipes },
+  { name: "not started", run: notStarted },
+  { name: "timeout", run: timedOut },
+  { name: "cancelled at once", run: cancelledAtOnce },
+];

@@ -1,0 +1,88 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
+import { connect } from "../../test/fixtures/exec-stream.ts";
+import { type Footprint, footprintOf, memoryOf } from "./footprint.ts";
+import { KINDS } from "./kinds.ts";
+
+/** Execs before the first stock is taken, so that everything that is opened once is open. */
+const WARM_UP = 200;
+/** Time for the last cancelled commands to end and for idle pool threads to be as before. */
+const SETTLE_LIMIT_MS = 20_000;
+const POLL_MS = 100;
+
+/** What a soak found. */
+export interface SoakResult {
+  readonly execs: number;
+  readonly perKind: ReadonlyMap<string, number>;
+  readonly failures: readonly string[];
+  readonly bytes: number;
+  /** Exits that called their output incomplete although all of it was there. */
+  readonly incomplete: number;
+  readonly seconds: number;
+  readonly before: Footprint;
+  readonly after: Footprint;
+  readonly grownBytes: number;
+  readonly peakBytes: number;
+}
+
+/** Runs `execs` mixed execs, `atOnce` at a time, and compares what the agent held before with what it holds afterwards. */
+export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
+  await using agent = await startAgent();
+  await runMix(agent, WARM_UP, atOnce);
+  const before = await settled(agent, undefined);
+  const ownBefore = memoryOf(agent.pid).ownBytes;
+  const began = performance.now();
+  const work = await runMix(agent, execs, atOnce);
+  const seconds = (performance.now() - began) / 1000;
+  const after = await settled(agent, before);
+  const { ownBytes, peakBytes } = memoryOf(agent.pid);
+  return { execs, seconds, before, after, grownBytes: ownBytes - ownBefore, peakBytes, ...work };
+}
+
+async function runMix(
+  agent: RunningAgent,
+  execs: number,
+  atOnce: number,
+): Promise<Pick<SoakResult, "failures" | "bytes" | "incomplete" | "perKind">> {
+  const failures: string[] = [];
+  const perKind = new Map<string, number>();
+  let next = 0;
+  let bytes = 0;
+  let incomplete = 0;
+  const worker = async (): Promise<void> => {
+    const client = connect(agent);
+    while (next < execs) {
+      const number = next++;
+      const kind = KINDS[number % KINDS.length];
+      if (kind === undefined) return;
+      perKind.set(kind.name, (perKind.get(kind.name) ?? 0) + 1);
+      try {
+        const moved = await kind.run(agent, client, number);
+        bytes += moved.bytes;
+        if (moved.incomplete === true) incomplete++;
+      } catch (error) {
+        failures.push(`${number} (${kind.name}): ${error instanceof Error ? error.message : String(error)}`);
+      }
+    }
+    client.close();
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+  return { failures, bytes, incomplete, perKind };
+}
+
+/** The footprint once it is the wanted one, or has not changed for a second, or the time is up. */
+async function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
+  const goal = wanted === undefined ? undefined : JSON.stringify(wanted);
+  let last = "";
+  let unchanged = 0;
+  const deadline = performance.now() + SETTLE_LIMIT_MS;
+  for (;;) {
+    const footprint = footprintOf(agent.pid);
+    const text = JSON.stringify(footprint);
+    unchanged = text === last ? unchanged + 1 : 0;
+    last = text;
+    const isStable = goal === undefined && unchanged >= 10 && footprint.processes + footprint.cgroups === 0;
+    if (text === goal || isStable || performance.now() > deadline) return footprint;
+    await delay(POLL_MS);
+  }
+}
