@@ -44,14 +44,20 @@ async function killsTheDaemon(agent: RunningAgent, mark: string): Promise<void> 
 describe("a command in a cgroup of its own", () => {
   it("is killed at its timeout with the daemon that forked twice and left the session", async (t) => {
     await using agent = await startAgent();
-    if (!hasCgroups(agent)) return t.skip("needs a cgroup2 hierarchy that may be written");
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
     await killsTheDaemon(agent, "434343.125");
   });
 
   it("is so too where cgroup2 is not mounted, and sees no mount of it", async (t) => {
     if (skipped(t)) return;
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
-    if (!hasCgroups(agent)) return t.skip("needs Linux 5.14 and the privilege to mount cgroup2");
+    if (!hasCgroups(agent)) {
+      t.skip("needs Linux 5.14 and the privilege to mount cgroup2");
+      return;
+    }
     await killsTheDaemon(agent, "434343.250");
     const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup", "/proc/mounts"] });
     assert.match(String(stdout), new RegExp(`^0::.*/svc-guest-${agent.pid}-\\d+$`, "m"));
@@ -60,7 +66,10 @@ describe("a command in a cgroup of its own", () => {
 
   it("leaves its background processes alive after its normal end, and its cgroup goes after them", async (t) => {
     await using agent = await startAgent();
-    if (!hasCgroups(agent)) return t.skip("needs a cgroup2 hierarchy that may be written");
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", "sleep 434343.375 >/dev/null 2>&1 & echo $!"] });
     assert.equal(exit.code, 0);
     const pid = Number(String(stdout));
@@ -86,7 +95,10 @@ describe("a command in a cgroup of its own", () => {
   it("is killed with its daemons when it is a hook at its timeout", async (t) => {
     const [command, ...args] = daemon("434343.500");
     await using agent = await startAgent({ hooks: { preSnapshot: { args: [command, ...args] } } });
-    if (!hasCgroups(agent)) return t.skip("needs a cgroup2 hierarchy that may be written");
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
     using client = clientOf(agent);
     const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 2_000 });
     assert.equal(outcome.timedOut, true);
@@ -119,7 +131,10 @@ describe("an agent that ends", () => {
     await stream.until("up\n");
     const cgroups = hasCgroups(agent);
     await agent[Symbol.asyncDispose]();
-    if (!cgroups) return t.skip("needs a cgroup2 hierarchy that may be written");
+    if (!cgroups) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
     await noProcessWith("434343.750");
     const left = readdirSync(base, { recursive: true, encoding: "utf8" }).filter((path) =>
       path.includes(`svc-guest-${agent.pid}-`),

@@ -56,7 +56,10 @@ describe("an exec", { timeout: 120_000 }, () => {
 
   it("runs as a user with 200 groups, with all of them", async (t) => {
     const missing = noNamespaces();
-    if (missing !== undefined) return t.skip(missing);
+    if (missing !== undefined) {
+      t.skip(missing);
+      return;
+    }
     const folder = await mkdtemp(join(tmpdir(), "guest-agent-groups-"));
     try {
       await chmod(folder, 0o755);
@@ -80,7 +83,10 @@ describe("an exec", { timeout: 120_000 }, () => {
 
   it("runs, times out and leaves nothing while /proc is not mounted", async (t) => {
     const missing = noNamespaces();
-    if (missing !== undefined) return t.skip(missing);
+    if (missing !== undefined) {
+      t.skip(missing);
+      return;
+    }
     await using agent = await startAgent({ through: inMountNamespace("umount -l /proc") });
     const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "ls /proc; echo $((6 * 7))"] });
     assert.deepEqual([String(stdout), exit.code], ["42\n", 0]);

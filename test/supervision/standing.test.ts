@@ -32,12 +32,18 @@ function ownScore(): string {
 
 describe("the agent beside its children", { timeout: 60_000 }, () => {
   it("is among the last that the out-of-memory killer takes", (t) => {
-    if (!hasCapability(24)) return t.skip("needs CAP_SYS_RESOURCE");
+    if (!hasCapability(24)) {
+      t.skip("needs CAP_SYS_RESOURCE");
+      return;
+    }
     assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), "-900\n");
   });
 
   it("comes first when it has work", (t) => {
-    if (!hasCapability(23)) return t.skip("needs CAP_SYS_NICE");
+    if (!hasCapability(23)) {
+      t.skip("needs CAP_SYS_NICE");
+      return;
+    }
     assert.equal(getPriority(agent.pid), -5);
   });
 
