@@ -56,7 +56,9 @@ export function withLibraries(program: string, root: string): GuestFile[] {
 export function modules(kernelFolder: string, names: readonly string[]): GuestFile[] {
   const files = new Map(
     globSync("**/*.ko*", { cwd: kernelFolder }).map((path) => [
-      basename(path).replace(/\.ko.*$/, "").replaceAll("-", "_"),
+      basename(path)
+        .replace(/\.ko.*$/, "")
+        .replaceAll("-", "_"),
       join(kernelFolder, path),
     ]),
   );
@@ -64,7 +66,9 @@ export function modules(kernelFolder: string, names: readonly string[]): GuestFi
   const add = (name: string): void => {
     const path = files.get(name);
     if (path === undefined || loaded.has(name)) return;
-    const content = path.endsWith(".xz") ? execFileSync("xz", ["-dc", path], { maxBuffer: 2 ** 26 }) : readFileSync(path);
+    const content = path.endsWith(".xz")
+      ? execFileSync("xz", ["-dc", path], { maxBuffer: 2 ** 26 })
+      : readFileSync(path);
     const start = content.indexOf("depends=") + "depends=".length;
     const dependencies = content.toString("latin1", start, content.indexOf(0, start)).split(",");
     for (const dependency of dependencies) add(dependency.replaceAll("-", "_"));

@@ -96,6 +96,11 @@ export class Machine implements AsyncDisposable {
     if (status === "failed") throw new Error("QEMU could not write the snapshot");
   }
 
+  /** Lets a guest that was stopped for a snapshot run on. */
+  async resume(): Promise<void> {
+    await this.#qmp.execute("cont");
+  }
+
   /** What the guest wrote to its console. */
   get console(): string {
     return readFileSync(join(this.#folder, "console.log"), "latin1");
