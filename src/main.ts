@@ -10,6 +10,7 @@ const STATUS_SOFTWARE = 70;
 const HELP = `guest-agent ${AGENT_VERSION}
 Runs inside a sandbox and takes no arguments: all it needs is in its environment (SVC_*; see docs/operations.md).
 
+  bridge [SOCKET]   join standard input and output to a running agent's socket (default: SVC_GUEST_SOCKET)
   --version   print the version
   --help      print this
 `;
@@ -23,6 +24,10 @@ async function main(args: readonly string[]): Promise<number> {
   if (argument === "--version" || argument === "--help") {
     process.stdout.write(argument === "--help" ? HELP : `${AGENT_VERSION}\n`);
     return 0;
+  }
+  if (argument === "bridge" && args.length <= 2) {
+    const { bridge } = await import("./server/index.ts");
+    return bridge(args[1] ?? process.env["SVC_GUEST_SOCKET"], complain);
   }
   if (argument !== undefined) {
     complain("unknown argument; it takes none (try --help)");

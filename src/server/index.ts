@@ -1,3 +1,4 @@
+export { bridge } from "./bridge.ts";
 export { refuseExpired } from "./expired-peer.ts";
 export type { VerifyPeer } from "./http2-listener.ts";
 export { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
