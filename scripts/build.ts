@@ -1,22 +1,76 @@
-/** Builds what can be run without the project's sources into dist/linux-<arch>: `npm run build`. */
-import { chmodSync, copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { buildNative } from "./build-native.ts";
+/**
+ * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
+ * into a sandbox, and an archive of it; and dist/guestctl for the node side. Arguments: the architectures; without any,
+ * this machine's own and, where a cross compiler can be had, the other one.
+ */
+import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { prepareTools } from "./package/cross-tools.ts";
 import { bundle } from "./package/bundle.ts";
+import { type AgentScript, makeDistribution } from "./package/distribution.ts";
+import type { Architecture } from "./package/toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..");
-const OUTPUT = join(ROOT, "dist", `linux-${process.arch}`);
+const DIST = join(ROOT, "dist");
 
 /** Runs the bundle beside it with the operator's own Node, 20 or later. */
 const GUESTCTL = `#!/bin/sh
 exec node "$(dirname -- "$(readlink -f -- "$0")")/guestctl.cjs" "$@"
 `;
 
-rmSync(OUTPUT, { recursive: true, force: true });
-mkdirSync(OUTPUT, { recursive: true });
-await bundle(join(ROOT, "src/main.ts"), join(OUTPUT, "agent.cjs"));
-await bundle(join(ROOT, "src/cli/main.ts"), join(OUTPUT, "guestctl.cjs"));
-copyFileSync(buildNative(process.arch), join(OUTPUT, "agent.node"));
-writeFileSync(join(OUTPUT, "guestctl"), GUESTCTL);
-chmodSync(join(OUTPUT, "guestctl"), 0o755);
-console.log(`built ${OUTPUT}: agent.cjs (with agent.node) and guestctl`);
+async function buildGuestctl(): Promise<void> {
+  const folder = join(DIST, "guestctl");
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  await bundle(join(ROOT, "src/cli/main.ts"), join(folder, "guestctl.cjs"), { target: "node20" });
+  writeFileSync(join(folder, "guestctl"), GUESTCTL);
+  chmodSync(join(folder, "guestctl"), 0o755);
+  say(folder, "guestctl, for the node side");
+}
+
+async function bundleAgent(): Promise<AgentScript> {
+  const file = join(DIST, ".unfinished", "agent.cjs");
+  return { file, inputs: await bundle(join(ROOT, "src/main.ts"), file, { target: "node26" }) };
+}
+
+async function buildFor(arch: Architecture, script: AgentScript): Promise<void> {
+  const { folder, archive } = await makeDistribution(ROOT, arch, script);
+  say(folder, `the agent for ${arch}`);
+  say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
+}
+
+function say(path: string, what: string): void {
+  console.log(`built ${relative(ROOT, path)}: ${what}`);
+}
+
+function isArchitecture(text: string): text is Architecture {
+  return text === "x64" || text === "arm64";
+}
+
+function otherArchitecture(): Architecture {
+  return process.arch === "x64" ? "arm64" : "x64";
+}
+
+/** Those asked for, which then must be possible; else all that are. */
+function architectures(asked: readonly string[]): Architecture[] {
+  const unknown = asked.find((arch) => !isArchitecture(arch));
+  if (unknown !== undefined) throw new Error(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
+  const wanted = asked.length > 0 ? asked : [process.arch, otherArchitecture()];
+  return wanted.filter(isArchitecture).filter((arch) => {
+    if (prepareTools(arch)) return true;
+    const missing = `no compiler for ${arch}: on Debian, install g++-${arch === "x64" ? "x86-64" : "aarch64"}-linux-gnu`;
+    if (asked.includes(arch) || arch === process.arch) throw new Error(missing);
+    console.log(`not built: the agent for ${arch} (${missing})`);
+    return false;
+  });
+}
+
+try {
+  process.chdir(ROOT);
+  await buildGuestctl();
+  const script = await bundleAgent();
+  for (const arch of architectures(process.argv.slice(2))) await buildFor(arch, script);
+} catch (error) {
+  console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+}

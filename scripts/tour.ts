@@ -31,7 +31,7 @@ async function main(args: readonly string[]): Promise<number> {
 }
 
 async function build(): Promise<void> {
-  await execaNode(join(import.meta.dirname, "build.ts"), { stdout: "inherit", stderr: "inherit" });
+  await execaNode(join(import.meta.dirname, "build.ts"), [process.arch], { stdout: "inherit", stderr: "inherit" });
 }
 
 async function tour(): Promise<number> {

@@ -1,22 +1,28 @@
 import { build } from "esbuild";
 
+/** What a bundle is made for. */
+export interface BundleOptions {
+  /** Oldest Node that runs it, as esbuild names it. */
+  readonly target: string;
+}
+
 /**
  * Bundles a program into one CommonJS file: the only form that a single executable can hold, and one that node runs as
- * well. Lines are kept short, because an uncaught error prints the line it came from.
+ * well. Lines are kept short, because an uncaught error prints the line it came from. Returns the files
+ * that went into it, as paths from the working directory.
  */
-export async function bundle(entry: string, output: string): Promise<void> {
-  await build({
+export async function bundle(entry: string, output: string, { target }: BundleOptions): Promise<string[]> {
+  const { metafile } = await build({
     entryPoints: [entry],
     outfile: output,
     bundle: true,
     platform: "node",
-    // guestctl runs with the operator's own Node.
-    target: "node20",
+    target,
     format: "cjs",
     minify: true,
     keepNames: true,
     lineLimit: 200,
-    legalComments: "linked",
+    legalComments: "none",
     // CommonJS knows where it is by other names.
     define: {
       "import.meta.dirname": "__dirname",
@@ -25,5 +31,7 @@ export async function bundle(entry: string, output: string): Promise<void> {
     },
     banner: { js: 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;' },
     logLevel: "warning",
+    metafile: true,
   });
+  return Object.keys(metafile.inputs);
 }

@@ -19,8 +19,19 @@ export function haveTool(name: string): boolean {
 }
 
 /** Runs a tool to its end and returns what it printed; throws with its own words when it fails. */
-export function runTool(name: string, args: readonly string[], folder?: string): string {
-  const result = spawnSync(name, args, { cwd: folder, encoding: "utf8", maxBuffer: 256 * 1024 * 1024 });
+export function runTool(
+  name: string,
+  args: readonly string[],
+  folder?: string,
+  env: Readonly<Record<string, string>> = {},
+): string {
+  const result = spawnSync(name, args, {
+    cwd: folder,
+    // Messages of the tools are read: readelf's are translated elsewhere.
+    env: { ...process.env, LC_ALL: "C", ...env },
+    encoding: "utf8",
+    maxBuffer: 256 * 1024 * 1024,
+  });
   if (result.error !== undefined) throw new Error(`${name} cannot be run: ${result.error.message}`);
   if (result.status !== 0) throw new Error(`${name} failed (${result.status ?? result.signal}):\n${result.stderr}`);
   return result.stdout;

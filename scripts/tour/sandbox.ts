@@ -1,5 +1,4 @@
 import { once } from "node:events";
-import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -7,7 +6,10 @@ import { join } from "node:path";
 import { execa, execaNode } from "execa";
 import { connect, type GuestClient } from "../../src/client/index.ts";
 
-const BUILD_FOLDER = join(import.meta.dirname, "..", "..", "dist", `linux-${process.arch}`);
+const DIST = join(import.meta.dirname, "..", "..", "dist");
+/** The entrypoint of the built agent. */
+const AGENT = join(DIST, `linux-${process.arch}`, "guest-agent");
+const GUESTCTL_FOLDER = join(DIST, "guestctl");
 
 /** How the agent ended. */
 export interface SandboxEnd {
@@ -70,8 +72,7 @@ export class Sandbox {
 
   /** The command line that the sandbox was started with, for people. */
   static command(): string {
-    const { file, args } = agentCommand();
-    return [file, ...args].join(" ");
+    return AGENT;
   }
 
   get pid(): number {
@@ -117,24 +118,16 @@ export class Sandbox {
 
 /** Runs the built guestctl. */
 export function guestctl(args: readonly string[]): Promise<{ stdout: string }> {
-  return execaNode(join(BUILD_FOLDER, "guestctl.cjs"), args);
+  return execaNode(join(GUESTCTL_FOLDER, "guestctl.cjs"), args);
 }
 
 /** The guestctl of the build, for command lines that people can copy. */
-export const GUESTCTL: string = join(BUILD_FOLDER, "guestctl");
-
-/** The launcher of the standalone bundle where it has been built, else the JavaScript bundle with our own Node. */
-function agentCommand(): { readonly file: string; readonly args: readonly string[] } {
-  const launcher = join(BUILD_FOLDER, "guest-agent");
-  if (existsSync(launcher)) return { file: launcher, args: [] };
-  return { file: process.execPath, args: [join(BUILD_FOLDER, "agent.cjs")] };
-}
+export const GUESTCTL: string = join(GUESTCTL_FOLDER, "guestctl");
 
 type AgentProcess = ReturnType<typeof startAgent>;
 
 function startAgent(env: NodeJS.ProcessEnv, interactive: boolean) {
-  const { file, args } = agentCommand();
-  return execa(file, args, {
+  return execa(AGENT, [], {
     env,
     reject: false,
     buffer: false,

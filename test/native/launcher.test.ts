@@ -144,7 +144,10 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("hands the environment over byte for byte, whatever is in it", (t) => {
-    if (spawnSync("perl", ["-e", "1"]).status !== 0) return t.skip("needs perl");
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
+      t.skip("needs perl");
+      return;
+    }
     // execve(2) by perl, as Node and shells would normalize the entries.
     const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
     const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
@@ -213,7 +216,10 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
-    if (spawnSync("perl", ["-e", "1"]).status !== 0) return t.skip("needs perl");
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
+      t.skip("needs perl");
+      return;
+    }
     const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });

@@ -1,0 +1,79 @@
+import { chmodSync, copyFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+
+import { buildNative } from "../build-native.ts";
+import { pack, writeChecksums } from "./archive.ts";
+import { billOfMaterials, type Materials } from "./bill-of-materials.ts";
+import { debianPackagesOf } from "./debian-packages.ts";
+import { makeExecutable } from "./executable.ts";
+import { filesBelow, inspect } from "./inspect.ts";
+import { buildLauncher } from "./launcher.ts";
+import { collectLibraries, staticLibrary } from "./libraries.ts";
+import { collectLicences } from "./licences.ts";
+import { nodePackage } from "./node-base.ts";
+import { packagesOf, readPackage } from "./npm-packages.ts";
+import type { Architecture } from "./toolchain.ts";
+
+/** The agent's script, bundled, and the files that went into it. */
+export interface AgentScript {
+  readonly file: string;
+  readonly inputs: readonly string[];
+}
+
+/** A finished distribution. */
+export interface Distribution {
+  readonly folder: string;
+  readonly archive: string;
+}
+
+/**
+ * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archive. The folder appears when it is complete
+ * and has passed its inspection; what was there before is replaced.
+ */
+export async function makeDistribution(root: string, arch: Architecture, script: AgentScript): Promise<Distribution> {
+  const folder = join(root, "dist", `linux-${arch}`);
+  const unfinished = join(root, "dist", ".unfinished", `linux-${arch}`);
+  rmSync(unfinished, { recursive: true, force: true });
+  mkdirSync(unfinished, { recursive: true });
+  const program = join(unfinished, "agent.bin");
+  const addon = join(unfinished, "agent.node");
+  buildLauncher(arch, join(unfinished, "guest-agent"));
+  copyFileSync(buildNative(arch), addon);
+  await makeExecutable(arch, script.file, program);
+  const libraries = collectLibraries(arch, [program, addon], join(unfinished, "lib"));
+  const materials: Materials = {
+    project: readPackage(root),
+    node: readPackage(await nodePackage(arch)),
+    npm: packagesOf(root, script.inputs),
+    debian: debianPackagesOf([...libraries, staticLibrary(arch)]),
+  };
+  collectLicences(materials, join(unfinished, "LICENSES"));
+  writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials));
+  setModes(unfinished);
+  writeChecksums(unfinished);
+  refuseFaults(arch, unfinished, root);
+  rmSync(folder, { recursive: true, force: true });
+  renameSync(unfinished, folder);
+  const name = `guest-agent-${materials.project.version}-linux-${arch}`;
+  const archive = join(root, "dist", `${name}.tar.zst`);
+  await pack(folder, name, archive);
+  return { folder, archive };
+}
+
+/** Whatever the builder's umask: everybody may read and run, nobody but the owner may write. */
+function setModes(folder: string): void {
+  for (const file of filesBelow(folder)) {
+    const isProgram = /(^|\/)(guest-agent|agent\.bin|agent\.node|lib\/[^/]+\.so\.\d+)$/.test(file);
+    chmodSync(file, isProgram ? 0o755 : 0o644);
+  }
+}
+
+function refuseFaults(arch: Architecture, folder: string, root: string): void {
+  const faults = inspect(
+    arch,
+    folder,
+    [root, join(homedir(), "/")].filter((path) => path.length > 1),
+  );
+  if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
+}

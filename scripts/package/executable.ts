@@ -1,0 +1,44 @@
+import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { nodeExecutable } from "./node-base.ts";
+import { type Architecture, runTool, toolFor } from "./toolchain.ts";
+
+/**
+ * Puts the bundled script into a copy of Node: one executable. The code cache, which saves start-up time, is of the
+ * machine that builds, so it goes only into an executable for that architecture.
+ */
+export async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-executable-"));
+  try {
+    copyFileSync(script, join(folder, "agent.cjs"));
+    await seedCache(folder, arch);
+    // pkg generates with Node for this machine whatever it makes.
+    if (arch !== process.arch) await seedCache(folder, process.arch as Architecture);
+    const result = join(folder, "agent.bin");
+    const outputs = [arch === "x64" ? result : "-", arch === "arm64" ? result : "-"];
+    const codeCache = arch === process.arch ? "1" : "0";
+    bake(folder, [codeCache, ...outputs]);
+    copyFileSync(result, `${output}.unfinished`);
+    renameSync(`${output}.unfinished`, output);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Where pkg looks before it would download: Node, stripped beforehand, as it cannot be any more afterwards. */
+async function seedCache(home: string, arch: Architecture): Promise<void> {
+  const name = `node-v${process.versions.node}-linux-${arch}`;
+  const cache = join(home, ".pkg-cache", "sea");
+  const node = join(cache, name, "bin", "node");
+  mkdirSync(join(cache, name, "bin"), { recursive: true });
+  runTool(toolFor(arch, "strip"), ["-o", node, await nodeExecutable(arch)]);
+  for (const mark of [`${node}.ok`, join(cache, `${name}.tar.gz`), join(cache, `${name}.tar.gz.ok`)]) {
+    writeFileSync(mark, "");
+  }
+}
+
+function bake(folder: string, args: readonly string[]): void {
+  runTool(process.execPath, [join(import.meta.dirname, "bake.ts"), ...args], folder, { HOME: folder, TMPDIR: folder });
+}

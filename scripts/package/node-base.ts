@@ -1,0 +1,56 @@
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+
+import { type Architecture, runTool } from "./toolchain.ts";
+
+const ROOT = join(import.meta.dirname, "..", "..");
+
+interface LockedPackage {
+  readonly version: string;
+  readonly integrity: string;
+}
+
+/** Folder of the npm package that holds Node for an architecture: as installed, or fetched from npm's registry. */
+export async function nodePackage(arch: Architecture): Promise<string> {
+  const name = `node-linux-${arch}`;
+  const installed = join(ROOT, "node_modules", name);
+  return existsSync(join(installed, "bin", "node")) ? installed : fetchPackage(name);
+}
+
+/** Path of Node's executable for an architecture. */
+export async function nodeExecutable(arch: Architecture): Promise<string> {
+  return join(await nodePackage(arch), "bin", "node");
+}
+
+/** npm does not install a package for another architecture, but packs it; package-lock.json says what it must be. */
+function fetchPackage(name: string): string {
+  const { version, integrity } = lockedPackage(name);
+  const folder = join(ROOT, "dist", ".base", `${name}-${version}`);
+  if (existsSync(folder)) return folder;
+  const unfinished = `${folder}.${process.pid}`;
+  mkdirSync(unfinished, { recursive: true });
+  try {
+    runTool("npm", ["pack", "--silent", "--pack-destination", unfinished, `${name}@${version}`], ROOT);
+    const [archive = ""] = readdirSync(unfinished);
+    const digest = createHash("sha512")
+      .update(readFileSync(join(unfinished, archive)))
+      .digest("base64");
+    if (`sha512-${digest}` !== integrity) throw new Error(`${name}@${version} is not what package-lock.json names`);
+    runTool("tar", ["-xzf", archive, "--strip-components=1", "--no-same-owner"], unfinished);
+    rmSync(join(unfinished, archive));
+    renameSync(unfinished, folder);
+    return folder;
+  } finally {
+    rmSync(unfinished, { recursive: true, force: true });
+  }
+}
+
+function lockedPackage(name: string): LockedPackage {
+  const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+    readonly packages: Readonly<Record<string, LockedPackage>>;
+  };
+  const locked = lock.packages[`node_modules/${name}`];
+  if (locked === undefined) throw new Error(`package-lock.json has no ${name}: run npm install`);
+  return locked;
+}
