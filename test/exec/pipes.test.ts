@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe, it } from "node:test";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
-import { exec, ExecStream } from "../fixtures/exec-stream.ts";
+import { connect, exec, ExecStream } from "../fixtures/exec-stream.ts";
 
 let agent: RunningAgent;
 before(async () => {
@@ -142,6 +142,26 @@ describe("exec on pipes", () => {
   it("hands the child no descriptor but 0, 1 and 2", async () => {
     const { stdout } = await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] });
     assert.equal(String(stdout), "0\n1\n2\n");
+  });
+
+  it("is complete while others start: a child that starts holds copies of every pipe for a moment", async () => {
+    const client = connect(agent);
+    const run = async (): Promise<boolean> => {
+      const stream = new ExecStream(agent, client);
+      const { exit } = await stream
+        .start({ args: ["/bin/echo", "x"] })
+        .end()
+        .outcome();
+      return exit.outputComplete;
+    };
+    const worker = async (): Promise<boolean[]> => {
+      const verdicts: boolean[] = [];
+      for (let i = 0; i < 25; i++) verdicts.push(await run());
+      return verdicts;
+    };
+    const verdicts = (await Promise.all(Array.from({ length: 30 }, worker))).flat();
+    client.close();
+    assert.equal(verdicts.filter((complete) => !complete).length, 0);
   });
 
   it("runs 60 commands at once, each with its own output", { timeout: 120_000 }, async () => {

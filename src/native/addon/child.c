@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -98,11 +97,14 @@ static int place_stdio(struct spawn_job *job) {
   return 0;
 }
 
-/* Whatever else is open, also what the agent itself inherited, ends with execve. Linux before 5.11 needs the loop. */
-static int hide_descriptors(struct spawn_job *job) {
+/*
+ * Whatever else is open, also what the agent itself inherited. Closed here and not by execve, which resumes the agent
+ * first: for a moment another child's pipe would look held by somebody. Linux before 5.9 needs the loop.
+ */
+static int close_descriptors(struct spawn_job *job) {
   struct rlimit *limit = &job->open_files;
-  if (syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return 0;
-  for (rlim_t fd = 3; fd < limit->rlim_max; fd++) fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+  if (syscall(SYS_close_range, 3U, ~0U, 0) == 0) return 0;
+  for (rlim_t fd = 3; fd < limit->rlim_max; fd++) syscall(SYS_close, (int)fd);
   return 0;
 }
 
@@ -130,7 +132,7 @@ static const struct {
 } STEPS[] = {
     {"killed", reset_signals},    {"setsid", lead_session},    {"setpgid", lead_group},   {"ctty", take_terminal},
     {"cgroup", join_cgroup},  {"rlimit", reset_standing}, {"rlimit", set_limits},      {"setgroups", set_groups}, {"setgid", set_gid},
-    {"setuid", set_uid},          {"chdir", change_directory}, {"stdio", place_stdio},    {"stdio", hide_descriptors},
+    {"setuid", set_uid},          {"chdir", change_directory}, {"stdio", place_stdio},    {"stdio", close_descriptors},
     {"execve", become_command},
 };
 

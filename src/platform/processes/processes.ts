@@ -11,6 +11,7 @@ import { ContainedTree } from "./contained-tree.ts";
 import { giveStreamsTo, isOwnIdentity } from "./identity.ts";
 import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { start, startAborted } from "./start.ts";
+import { StartsInFlight } from "./starts-in-flight.ts";
 import { WalkedTree } from "./walked-tree.ts";
 
 /** How children differ from the agent beyond what is asked for them. */
@@ -57,6 +58,7 @@ export class NativeProcesses implements Processes {
   readonly #pool: BufferPool;
   readonly #surroundings: Surroundings;
   readonly #ends: ChildEnds;
+  readonly #starts: StartsInFlight = new StartsInFlight();
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
@@ -67,11 +69,11 @@ export class NativeProcesses implements Processes {
 
   async spawn(request: SpawnRequest, abort?: AbortSignal): Promise<ChildProcess> {
     if (isAborted(abort)) throw startAborted();
-    const stdio = openStdio(this.#addon, this.#pool, request.stdio);
+    const stdio = openStdio(this.#addon, this.#pool, request.stdio, () => this.#starts.settled());
     try {
       const options = optionsFor(request, stdio, this.#surroundings);
       if (request.identity !== undefined) giveStreamsTo(request.identity.uid, stdio.fds);
-      const { pid, cgroup } = await this.#start(options, request, abort);
+      const { pid, cgroup } = await this.#starts.track(this.#start(options, request, abort));
       stdio.closeChildEnds();
       const child = this.#childOf(pid, cgroup, request, stdio);
       if (isAborted(abort)) await this.#undo(child);

@@ -9,7 +9,7 @@ import {
   LEADS_TERMINAL_SESSION,
   type NativeSpawnOptions,
 } from "../../native/index.ts";
-import { type BufferPool, FdSink, FdSource } from "../streams/index.ts";
+import { type BufferPool, FdSink, FdSource, type StartsSettled, type StreamKind } from "../streams/index.ts";
 import { Descriptors, succeeded } from "./descriptors.ts";
 import { openEmptyInput } from "./null-device.ts";
 
@@ -41,11 +41,13 @@ class Opening {
   readonly childEnds: Descriptors = new Descriptors();
   readonly #addon: Addon;
   readonly #pool: BufferPool;
+  readonly #startsSettled: StartsSettled;
   readonly #streams: { close(): void }[] = [];
 
-  constructor(addon: Addon, pool: BufferPool) {
+  constructor(addon: Addon, pool: BufferPool, startsSettled: StartsSettled) {
     this.#addon = addon;
     this.#pool = pool;
+    this.#startsSettled = startsSettled;
   }
 
   abandon(): void {
@@ -56,7 +58,7 @@ class Opening {
   output(): { readonly theirs: number; readonly source: FdSource } {
     const [ours, theirs] = succeeded(this.#addon.pipe(true), "prepare");
     this.childEnds.add(theirs);
-    return { theirs, source: this.#own(ours, () => new FdSource(this.#addon, this.#pool, "pipe", ours)) };
+    return { theirs, source: this.#source("pipe", ours) };
   }
 
   input(): { readonly theirs: number; readonly sink: FdSink } {
@@ -72,11 +74,15 @@ class Opening {
   terminal(cols: number, rows: number): { readonly slave: number; readonly source: FdSource; readonly sink: FdSink } {
     const [master, slave] = succeeded(this.#addon.openTerminal(cols, rows), "terminal");
     this.childEnds.add(slave);
-    const source = this.#own(master, () => new FdSource(this.#addon, this.#pool, "terminal", master));
+    const source = this.#source("terminal", master);
     /* The two directions end at different times, so each owns a descriptor. */
     const copy = this.#addon.duplicate(master);
     if (copy < 0) throw new SpawnError("terminal", errnoName(copy));
     return { slave, source, sink: this.#own(copy, () => new FdSink(this.#addon, "terminal", copy)) };
+  }
+
+  #source(kind: StreamKind, fd: number): FdSource {
+    return this.#own(fd, () => new FdSource(this.#addon, this.#pool, kind, fd, this.#startsSettled));
   }
 
   /** The stream owns the descriptor once it exists. */
@@ -125,9 +131,9 @@ function inTerminal(opening: Opening, cols: number, rows: number): Stdio {
 }
 
 /** Opens a child's standard streams. Throws SpawnError, and then nothing is left open. */
-export function openStdio(addon: Addon, pool: BufferPool, plan: StdioPlan): Stdio {
+export function openStdio(addon: Addon, pool: BufferPool, plan: StdioPlan, startsSettled: StartsSettled): Stdio {
   if (plan.kind === "inherit") return inherited();
-  const opening = new Opening(addon, pool);
+  const opening = new Opening(addon, pool, startsSettled);
   try {
     return plan.kind === "pipes" ? piped(opening, plan.stdin) : inTerminal(opening, plan.cols, plan.rows);
   } catch (error) {

@@ -1,3 +1,3 @@
 export { BufferPool } from "./buffer-pool.ts";
 export { FdSink } from "./sink.ts";
-export { FdSource, type StreamKind } from "./source.ts";
+export { FdSource, type StartsSettled, type StreamKind } from "./source.ts";

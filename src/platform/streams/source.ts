@@ -8,6 +8,9 @@ import { endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
 /** What kind of stream a descriptor leads to. */
 export type StreamKind = "pipe" | "terminal";
 
+/** Resolves when no child that is just being started can hold a copy of a stream any more; undefined: at once. */
+export type StartsSettled = () => Promise<void> | undefined;
+
 /** Chunks that a receiver may hold before the source stops reading. */
 const HELD_CHUNKS = 2;
 /** Reads in one turn of the event loop, so that one busy stream does not starve the others. */
@@ -28,6 +31,7 @@ export class FdSource implements ByteSource {
   readonly #pool: BufferPool;
   readonly #kind: StreamKind;
   readonly #fd: number;
+  readonly #startsSettled: StartsSettled;
   readonly #watch: FdWatch;
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
@@ -36,11 +40,18 @@ export class FdSource implements ByteSource {
   #scheduled = false;
   #drain: Drain | undefined;
 
-  constructor(addon: Addon, pool: BufferPool, kind: StreamKind, fd: number) {
+  constructor(
+    addon: Addon,
+    pool: BufferPool,
+    kind: StreamKind,
+    fd: number,
+    startsSettled: StartsSettled = () => undefined,
+  ) {
     this.#addon = addon;
     this.#pool = pool;
     this.#kind = kind;
     this.#fd = fd;
+    this.#startsSettled = startsSettled;
     this.#watch = new addon.FdWatch(fd, () => this.#read());
   }
 
@@ -51,7 +62,13 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  drain(): Promise<boolean> {
+  async drain(): Promise<boolean> {
+    // Reading goes on meanwhile, and may come to the end.
+    await this.#startsSettled();
+    return this.#drained();
+  }
+
+  #drained(): Promise<boolean> {
     if (this.#state !== "reading") return Promise.resolve(this.#state === "ended");
     return new Promise((resolve) => {
       const end = this.#kind === "pipe" ? endOfPipe(this.#addon, this.#fd) : endOfTerminal();
