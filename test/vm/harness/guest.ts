@@ -8,11 +8,12 @@ import { type ConnectOptions, type GuestClient, GuestError } from "../../../src/
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { type GuestFile, modules, withLibraries, writeInitramfs } from "./initramfs.ts";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { bundle } from "../../../scripts/package/bundle.ts";
 import { Machine } from "./machine.ts";
 import { buildGuestProgram, provideKernel, provideQemu } from "./provision.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
-const BUILT = join(ROOT, "dist", `linux-${process.arch}`);
 const TOKEN = "vm-token-0123456789abcdef";
 const CREDENTIALS = "/run-credentials";
 const READY_LIMIT_MS = 180_000;
@@ -63,7 +64,7 @@ export class Guest implements Disposable {
         { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
         ...configuration(options),
         ...credentials(certificates),
-        ...agentFiles(folder),
+        ...(await agentFiles(folder)),
         { path: "sandbox/bin/busybox", content: readFileSync("/usr/bin/busybox") },
       ],
     );
@@ -157,13 +158,15 @@ function credentials({ ca, server }: Certificates): GuestFile[] {
 }
 
 /** The built agent with the Node that runs it, without its symbols: memory of the guest. */
-function agentFiles(folder: string): GuestFile[] {
+async function agentFiles(folder: string): Promise<GuestFile[]> {
   const stripped = join(folder, "node");
+  const agent = join(folder, "agent.cjs");
+  await bundle(join(ROOT, "src", "main.ts"), agent);
   execFileSync("strip", ["-s", "-o", stripped, process.execPath]);
   return [
     { path: "sandbox/opt/agent/node", content: readFileSync(stripped) },
-    { path: "sandbox/opt/agent/agent.cjs", content: readFileSync(join(BUILT, "agent.cjs")) },
-    { path: "sandbox/opt/agent/agent.node", content: readFileSync(join(BUILT, "agent.node")) },
+    { path: "sandbox/opt/agent/agent.cjs", content: readFileSync(agent) },
+    { path: "sandbox/opt/agent/agent.node", content: readFileSync(buildNative()) },
     ...withLibraries(process.execPath, "sandbox"),
   ];
 }

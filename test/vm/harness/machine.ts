@@ -57,21 +57,17 @@ export class Machine implements AsyncDisposable {
     const ports = [await freePort(), await freePort()] as const;
     const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
     const socket = join(folder, "qmp.sock");
-    const devices = "-nodefaults -no-user-config -display none -no-reboot -machine q35 -m 768 -smp 1".split(" ");
-    const child = spawn(
-      "qemu-system-x86_64",
-      [
-        ...devices,
-        ...["-accel", options.accelerator, "-cpu", options.accelerator === "kvm" ? "host" : "max"],
-        ...["-serial", `file:${join(folder, "console.log")}`, "-qmp", `unix:${socket},server=on,wait=off`],
-        ...["-netdev", `user,id=n0,restrict=on,ipv6=off,${forwards}`],
-        ...["-device", "virtio-net-pci,netdev=n0,romfile="],
-        ...(options.bootTime === undefined ? [] : ["-rtc", `base=${options.bootTime}`]),
-        ...["-kernel", options.kernelImage, "-initrd", options.initramfs, "-append", "console=ttyS0 quiet panic=-1"],
-        ...(options.snapshot === undefined ? [] : ["-incoming", `exec:cat ${options.snapshot}`]),
-      ],
-      { stdio: ["ignore", "ignore", "inherit"] },
-    );
+    const args = [
+      "-nodefaults -no-user-config -display none -no-reboot -machine q35 -m 768 -smp 1",
+      `-accel ${options.accelerator} -cpu ${options.accelerator === "kvm" ? "host" : "max"}`,
+      `-serial file:${join(folder, "console.log")} -qmp unix:${socket},server=on,wait=off`,
+      `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
+      `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
+      ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
+    ].flatMap((group) => group.split(" "));
+    args.push("-append", "console=ttyS0 quiet panic=-1");
+    if (options.snapshot !== undefined) args.push("-incoming", `exec:cat ${options.snapshot}`);
+    const child = spawn("qemu-system-x86_64", args, { stdio: ["ignore", "ignore", "inherit"] });
     running.add(child);
     const ended = new AbortController();
     child.once("exit", (code, signal) => {
