@@ -19,12 +19,13 @@ export async function probeAccelerator(): Promise<"kvm" | "tcg"> {
     const initramfs = join(folder, "initramfs");
     writeInitramfs(
       initramfs,
-      ["proc"],
+      ["proc", "sandbox/proc", "sandbox/sys", "sandbox/dev", "sandbox/tmp", "sandbox/run"],
       [
         ...modules(kernel.modulesFolder, ["virtio_pci", "virtio_net"]),
         { path: "init", content: readFileSync(buildGuestProgram("init", folder)) },
         { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
-        { path: "agent.args", content: "/absent\n" },
+        { path: "sandbox/busybox", content: readFileSync("/usr/bin/busybox") },
+        { path: "agent.args", content: "/busybox\nsleep\n1000\n" },
       ],
     );
     await using machine = await Machine.start({ kernelImage: kernel.image, initramfs, accelerator: "kvm" });

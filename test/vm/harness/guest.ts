@@ -161,7 +161,7 @@ function credentials({ ca, server }: Certificates): GuestFile[] {
 async function agentFiles(folder: string): Promise<GuestFile[]> {
   const stripped = join(folder, "node");
   const agent = join(folder, "agent.cjs");
-  await bundle(join(ROOT, "src", "main.ts"), agent);
+  await bundle(join(ROOT, "src", "main.ts"), agent, { target: "node26" });
   execFileSync("strip", ["-s", "-o", stripped, process.execPath]);
   return [
     { path: "sandbox/opt/agent/node", content: readFileSync(stripped) },
