@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
-import { boot } from "./boot/index.ts";
-import { AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
+import { boot, bootBridge } from "./boot/index.ts";
+import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 
 /** sysexits(3), for what keeps the agent from starting. */
@@ -8,11 +8,12 @@ const STATUS_USAGE = 64;
 const STATUS_SOFTWARE = 70;
 
 const HELP = `guest-agent ${AGENT_VERSION}
-Runs inside a sandbox and takes no arguments: all it needs is in its environment (SVC_*; see docs/operations.md).
+Runs inside a sandbox. Without arguments it is the agent; all that it needs is in its environment (SVC_*; see
+docs/operations.md).
 
-  bridge [SOCKET]   join standard input and output to a running agent's socket (default: SVC_GUEST_SOCKET)
-  --version   print the version
-  --help      print this
+  bridge [SOCKET]   join standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
+  --version         print the version
+  --help            print this
 `;
 
 function complain(line: string): void {
@@ -25,24 +26,27 @@ async function main(args: readonly string[]): Promise<number> {
     process.stdout.write(argument === "--help" ? HELP : `${AGENT_VERSION}\n`);
     return 0;
   }
-  if (argument === "bridge" && args.length <= 2) {
-    const { bridge } = await import("./server/index.ts");
-    return bridge(args[1] ?? process.env["SVC_GUEST_SOCKET"], complain);
-  }
-  if (argument !== undefined) {
-    complain("unknown argument; it takes none (try --help)");
+  const bridges = argument === "bridge" && args.length <= 2;
+  if (argument !== undefined && !bridges) {
+    complain("unknown argument (try --help)");
     return STATUS_USAGE;
   }
   try {
-    const projectRoot = dirname(import.meta.dirname);
-    const bundle = bundleFolder(process.env);
-    const folders = bundle === undefined ? [import.meta.dirname, builtAddonFolder(projectRoot)] : [bundle];
-    const addon = loadAddon(folders);
+    const addon = loadOwnAddon();
+    const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
     // By way of the addon: Node would wait for a thread that hangs in a dead file system.
-    return addon.exitNow(await boot(addon));
+    return addon.exitNow(status);
   } catch (error) {
     return failure(error);
   }
+}
+
+/** From the bundle's folder where the launcher names one, else from beside this file or from the build. */
+function loadOwnAddon(): Addon {
+  const bundle = bundleFolder(process.env);
+  return loadAddon(
+    bundle === undefined ? [import.meta.dirname, builtAddonFolder(dirname(import.meta.dirname))] : [bundle],
+  );
 }
 
 function failure(error: unknown): number {

@@ -1,1 +1,2 @@
+export { bootBridge } from "./bridge.ts";
 export { boot } from "./boot.ts";

@@ -9,8 +9,8 @@ Talks to the guest agents of sandboxes.
 
 ${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).join("\n")}
 
-  --help      this text; "guestctl COMMAND --help" tells more
-  --version   version of guestctl
+  --help            this text; "guestctl COMMAND --help" tells more
+  --version         version of guestctl
 
 Where the agent is and how to be let in: --address and --credentials, or GUESTCTL_ADDRESS and GUESTCTL_CREDENTIALS.
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
