@@ -77,7 +77,8 @@ for (const [name, stdio] of PLANS) {
     });
     for (let turn = 0; turn < 20; turn++) await immediate();
     assert.ok(late.heldChunks <= 2);
-    assert.equal(drained, late.sizeBytes === IN_FLIGHT_BYTES);
+    // With all of it in two chunks that are held, the read that would find nothing more is still to come.
+    assert.ok(!drained || late.sizeBytes === IN_FLIGHT_BYTES);
     late.releaseAll();
     assert.equal(await drain, false);
     assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
