@@ -24,10 +24,23 @@ function record(outcome: keyof typeof counts, name: string, durationMs: number, 
   process.stdout.write(`${line}\n`);
 }
 
+/** What the runner tells, as far as it is used here; Node's types leave it open. */
+interface RunEvent {
+  readonly type: string;
+  readonly data: {
+    readonly name: string;
+    readonly nesting: number;
+    readonly message: string;
+    readonly skip?: boolean | string;
+    readonly details: { readonly duration_ms: number; readonly error: Error };
+  };
+}
+
 const stop = new AbortController();
 for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
 
-for await (const { type, data } of run({ files, concurrency: 1, timeout: CASE_LIMIT_MS, signal: stop.signal })) {
+const events: AsyncIterable<RunEvent> = run({ files, concurrency: 1, timeout: CASE_LIMIT_MS, signal: stop.signal });
+for await (const { type, data } of events) {
   if (type === "test:pass" && data.skip !== undefined) {
     record("skipped", data.name, data.details.duration_ms, String(data.skip));
   } else if (type === "test:pass") {

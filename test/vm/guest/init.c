@@ -28,6 +28,8 @@ static char **lines_of(const char *path) {
   char **lines = calloc(MOST_LINES + 1, sizeof *lines);
   FILE *file = fopen(path, "re");
   size_t size = 0;
+  if (lines == NULL)
+    abort();
   for (int n = 0; file && n < MOST_LINES; n++) {
     ssize_t length = getline(&lines[n], &size, file);
     size = 0;

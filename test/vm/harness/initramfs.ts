@@ -36,7 +36,7 @@ export function writeInitramfs(output: string, folders: readonly string[], files
   };
   folder("dev");
   entry("dev/console", CONSOLE, Buffer.alloc(0), [5, 1]);
-  folders.forEach(folder);
+  for (const path of folders) folder(path);
   for (const { path, content, mode = 0o755 } of files) {
     folder(dirname(path));
     entry(path, REGULAR | mode, Buffer.from(content));
@@ -74,7 +74,7 @@ export function modules(kernelFolder: string, names: readonly string[]): GuestFi
     for (const dependency of dependencies) add(dependency.replaceAll("-", "_"));
     loaded.set(name, { path: `modules/${name}.ko`, content, mode: 0o644 });
   };
-  names.forEach(add);
+  for (const name of names) add(name);
   const order = [...loaded.values()].map(({ path }) => `${basename(path)}\n`);
   return [...loaded.values(), { path: "modules.list", content: order.join("") }];
 }
