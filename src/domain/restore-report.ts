@@ -23,7 +23,7 @@ export interface RestoreReport {
 
 /**
  * A duty that could not be performed, as stable text: clients and dashboards compare it, so never rename one. Each is
- * documented in docs/restore.md.
+ * documented in docs/operations.md.
  */
 export type DegradedToken =
   /** Fewer than 32 bytes of entropy were given. They were used all the same. */

@@ -5,14 +5,15 @@ import { it } from "node:test";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
-it("docs/restore.md says of every degraded token, and of no other, what it means and what to do", () => {
+it("docs/operations.md says of every degraded token, and of no other, what it means and what to do", () => {
   const source = readFileSync(join(ROOT, "src/domain/restore-report.ts"), "utf8");
   const type = source.slice(source.indexOf("export type DegradedToken"));
   const ofCode = Array.from(type.matchAll(/^ {2}\| ["`](.+)["`];?$/gm), ([, token = ""]) =>
     token.replace("${Errno}", "ERRNO"),
   );
-  const documentation = readFileSync(join(ROOT, "docs/restore.md"), "utf8");
-  const rows = Array.from(documentation.matchAll(/^\| `([^`]+)` \| (.+) \| (.+) \|$/gm), ([, token = ""]) => token);
+  const documentation = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
+  const section = /^### degraded$[^]*?(?=^###? )/m.exec(documentation)?.[0] ?? "";
+  const rows = Array.from(section.matchAll(/^\| `([^`]+)` \| (.+) \| (.+) \|$/gm), ([, token = ""]) => token);
   assert.ok(ofCode.length >= 12, "the tokens are found");
   assert.deepEqual(rows.toSorted(), ofCode.toSorted());
 });

@@ -15,7 +15,7 @@ credentials read anew, every other connection closed. "restore-sequence" does al
 ${DUTIES_HELP}
 ${CONNECTION_HELP}
 
-Exit status: 0 every duty done, 1 some could not be (see "degraded" in docs/restore.md), 125 guestctl failed.
+Exit status: 0 every duty done, 1 some could not be (see "degraded" in docs/operations.md), 125 guestctl failed.
 
 Examples:
   guestctl restore
