@@ -1,0 +1,56 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+
+/** Outside of the project: what is in it comes from Debian and changes seldom. */
+const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-test-roots");
+
+/** Makes a folder of the cache unless it is there; it appears when it is complete. */
+function cached(name: string, make: (folder: string) => void): string {
+  const folder = join(CACHE, name);
+  if (existsSync(folder)) return folder;
+  const unfinished = `${folder}.${process.pid}`;
+  try {
+    mkdirSync(unfinished, { recursive: true });
+    make(unfinished);
+    if (!existsSync(folder)) renameSync(unfinished, folder);
+  } finally {
+    rmSync(unfinished, { recursive: true, force: true });
+  }
+  return folder;
+}
+
+function apt(args: readonly string[], cwd: string): void {
+  const run = (command: readonly string[]): unknown => execFileSync("apt-get", command, { cwd, stdio: "pipe" });
+  try {
+    run(args);
+  } catch {
+    run(["update", "-qq"]);
+    run(args);
+  }
+}
+
+/** A package of Debian, unpacked but not installed. */
+export function debianPackage(name: string): string {
+  return cached(`${name}-${process.arch}`, (folder) => {
+    apt(["download", "-qq", "-o", "APT::Sandbox::User=root", name], folder);
+    const [archive = ""] = readdirSync(folder);
+    execFileSync("dpkg-deb", ["-x", archive, "."], { cwd: folder });
+    rmSync(join(folder, archive));
+  });
+}
+
+/** A minimal installation of Debian 12. Takes most of a minute the first time. */
+export function debianRoot(): string {
+  return cached(`bookworm-${process.arch}`, (folder) => {
+    if (!hasDebootstrap()) apt(["install", "-y", "-qq", "--no-install-recommends", "debootstrap"], folder);
+    const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
+    const mirror = /^(\S+) bookworm$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
+    execFileSync("debootstrap", ["--variant=minbase", "bookworm", folder, mirror], { stdio: "pipe" });
+  });
+}
+
+function hasDebootstrap(): boolean {
+  return ["/usr/sbin/debootstrap", "/sbin/debootstrap"].some((path) => existsSync(path));
+}
