@@ -11,6 +11,8 @@ export interface Root {
   readonly folder: string;
   /** Command that runs the line of shell put after it; undefined: there is no program at all. */
   readonly shell: readonly string[] | undefined;
+  /** Words of shell that sleep; a shell without /proc does not find its own. */
+  readonly sleep?: string;
   /** A program that needs the image's own C library. */
   readonly linked?: string;
 }
@@ -50,9 +52,14 @@ function addTraps(folder: string): void {
 }
 
 function scratch(folder: string): Root {
-  place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "app");
+  place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "busybox");
   addTraps(folder);
-  return { name: "scratch: one static program, hostile files", folder, shell: ["/app", "sh", "-c"] };
+  return {
+    name: "scratch: one static program, hostile files",
+    folder,
+    shell: ["/busybox", "sh", "-c"],
+    sleep: "/busybox sleep",
+  };
 }
 
 function musl(folder: string): Root {
@@ -61,7 +68,9 @@ function musl(folder: string): Root {
   const loader = `lib/ld-musl-${triplet}.so.1`;
   const library = join(development, `usr/lib/${triplet}-linux-musl`);
   execFileSync("cp", ["-a", `${runtime}/.`, folder]);
-  place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "bin/sh");
+  for (const name of ["sh", "sleep"]) {
+    place(join(debianPackage("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
+  }
   compile([
     "-nostdinc",
     "-isystem",
@@ -78,16 +87,16 @@ function musl(folder: string): Root {
     "-l:libc.so",
     join(library, "crtn.o"),
   ]);
-  return { name: "musl and busybox", folder, shell: ["/bin/sh", "-c"], linked: "/linked" };
+  return { name: "musl and busybox", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
 }
 
 function glibc(folder: string): Root {
   const program = join(debianPackage("busybox"), "bin/busybox");
-  place(program, folder, "bin/sh");
+  for (const name of ["sh", "sleep"]) place(program, folder, `bin/${name}`);
   const libraries = execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+) \(0x/g);
   for (const [, library = ""] of libraries) place(library, folder, library);
   compile(["-o", join(folder, "linked"), join(PROGRAMS, "linked.c")]);
-  return { name: "glibc without libstdc++", folder, shell: ["/bin/sh", "-c"], linked: "/linked" };
+  return { name: "glibc without libstdc++", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
 }
 
 /** The cached one itself: its folders to mount on and its program are the same each time. */
@@ -95,7 +104,7 @@ function debian(): Root {
   const folder = debianRoot();
   addMountPoints(folder);
   compile(["-o", join(folder, "linked"), join(PROGRAMS, "linked.c")]);
-  return { name: "Debian 12", folder, shell: ["/bin/sh", "-c"], linked: "/linked" };
+  return { name: "Debian 12", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
 }
 
 function empty(folder: string): Root {

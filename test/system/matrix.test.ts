@@ -25,16 +25,17 @@ const ROOT_NAMES = [
 const HOSTILE = [
   "NODE_OPTIONS=--no-such-option",
   "NODE_EXTRA_CA_CERTS=/nowhere",
-  "LD_PRELOAD=/app",
+  "LD_PRELOAD=/busybox",
   "LD_LIBRARY_PATH=/tmp",
   "OPENSSL_CONF=/etc/ssl/openssl.cnf",
   "SSL_CERT_FILE=/nowhere",
   "GLIBC_TUNABLES=glibc.malloc.check=3",
   "MALLOC_PERTURB_=7",
 ];
-/** Ends on SIGTERM with 42, in any shell; `wait` is what the signal interrupts. */
-const WORKLOAD =
-  'trap "exit 42" TERM; echo "workload $GREETING"; read -r line < /tmp/never 2>/dev/null; while :; do sleep 1 & wait; done';
+/** Ends on SIGTERM with 42. Nothing runs in the background: for that a shell wants /dev/null. */
+function workloadOf({ sleep = "" }: Root): string {
+  return `trap "exit 42" TERM; echo "workload $GREETING"; while :; do ${sleep} 0.1; done`;
+}
 
 type Row = Readonly<Record<string, string>>;
 const rows: Row[] = [];
@@ -153,7 +154,7 @@ describe("the standalone agent", { skip: refused ?? false, timeout: TIMEOUT_MS }
           const { shell } = root;
           await using agent = await startAgent({
             through: inRoot(root, roots.enterRoot, BUNDLE, setting),
-            ...(shell && { process: { args: [...shell, WORKLOAD], env: { GREETING: "hello" } } }),
+            ...(shell && { process: { args: [...shell, workloadOf(root)], env: { GREETING: "hello" } } }),
             ...(shell && { hooks: { preSnapshot: { args: [...shell, "echo hook; exit 5"] } } }),
           });
           using launcher = endAtLast(agent);
