@@ -6,6 +6,8 @@ import { randomUUID } from "node:crypto";
 import { globSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
+import { providePrograms } from "./machine/programs.ts";
+import { TEST_PROGRAMS } from "./testing/programs.ts";
 import { type FileOutcome } from "./testing/record.ts";
 import { runTestFile, type FileLimits } from "./testing/run-file.ts";
 import { summarize } from "./testing/summary.ts";
@@ -56,6 +58,7 @@ async function main(): Promise<number> {
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(name, () => interrupted.abort(name));
   }
+  providePrograms(TEST_PROGRAMS, "for the tests");
   const paths = process.argv.slice(2);
   const outcomes = await runAll(testFiles(paths.length > 0 ? paths : ["test"]), interrupted.signal);
   if (interrupted.signal.aborted) {

@@ -1,4 +1,5 @@
 import { execa } from "execa";
+import { providePrograms } from "../machine/programs.ts";
 import type { Check } from "./check.ts";
 import { ROOT } from "./root.ts";
 import { complaintsOf, repositoryFiles } from "./tool.ts";
@@ -21,22 +22,6 @@ async function compileAll(): Promise<string> {
   return complaints.filter(Boolean).join("\n");
 }
 
-async function installShellcheck(): Promise<string> {
-  const present = await complaintsOf("shellcheck", ["--version"]);
-  if (present === "") return "";
-  const advice = "install shellcheck (Debian, Ubuntu: apt-get install shellcheck)";
-  if (process.getuid?.() !== 0) return `no shellcheck and not root: ${advice}`;
-  const env = { DEBIAN_FRONTEND: "noninteractive" };
-  for (const args of [
-    ["update", "-qq"],
-    ["install", "-y", "-qq", "--no-install-recommends", "shellcheck"],
-  ]) {
-    const result = await execa("apt-get", args, { env, all: true, reject: false, stdin: "ignore" });
-    if (result.failed) return `${result.all ?? result.shortMessage}\n${advice}`;
-  }
-  return "";
-}
-
 /** Files that a shell runs: by their name, or by their first line. */
 async function shellScripts(): Promise<string[]> {
   const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
@@ -47,8 +32,8 @@ async function shellScripts(): Promise<string[]> {
 }
 
 async function checkShell(): Promise<string> {
-  const missing = await installShellcheck();
-  if (missing !== "") return missing;
+  const missing = providePrograms([{ name: "shellcheck", package: "shellcheck" }], "to check shell scripts");
+  if (missing.length > 0) return "no shellcheck: install it (Debian, Ubuntu: apt-get install shellcheck)";
   const scripts = await shellScripts();
   if (!scripts.includes("scripts/run")) return "did not find scripts/run: the search is broken";
   return complaintsOf("shellcheck", scripts);

@@ -1,3 +1,4 @@
+import { installPackages } from "../machine/programs.ts";
 import { type Architecture, haveTool, runTool, toolFor } from "./toolchain.ts";
 
 /** Debian's packages that compile for another architecture: gcc brings binutils, the C and the C++ library with it. */
@@ -19,10 +20,8 @@ function haveCompiler(arch: Architecture): boolean {
 function installCompiler(arch: Architecture): boolean {
   if (process.getuid?.() !== 0 || !haveTool("apt-get")) return false;
   console.error(`build: installing ${CROSS_PACKAGES[arch].join(" ")} with apt-get, to build for ${arch} too`);
-  const env = { DEBIAN_FRONTEND: "noninteractive" };
   try {
-    runTool("apt-get", ["update", "-qq"], undefined, env);
-    runTool("apt-get", ["install", "-y", "-qq", "--no-install-recommends", ...CROSS_PACKAGES[arch]], undefined, env);
+    installPackages(CROSS_PACKAGES[arch]);
     return true;
   } catch (error) {
     console.error(`build: ${error instanceof Error ? error.message : String(error)}`);

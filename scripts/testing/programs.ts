@@ -1,0 +1,19 @@
+import type { Program } from "../machine/programs.ts";
+
+/** What tests start besides the shell and what every Debian has. A test that misses one says so and is skipped. */
+export const TEST_PROGRAMS: readonly Program[] = [
+  { name: "bash", package: "bash" },
+  { name: "curl", package: "curl" },
+  { name: "ip", package: "iproute2" },
+  { name: "mount", package: "mount" },
+  { name: "perl", package: "perl-base" },
+  { name: "prlimit", package: "util-linux" },
+  { name: "ps", package: "procps" },
+  { name: "readelf", package: "binutils" },
+  { name: "script", package: "bsdutils" },
+  { name: "setpriv", package: "util-linux" },
+  { name: "strace", package: "strace" },
+  { name: "tar", package: "tar" },
+  { name: "tmux", package: "tmux" },
+  { name: "unshare", package: "util-linux" },
+];
