@@ -1,0 +1,88 @@
+import { median, type Spread, spreadOf } from "./statistics.ts";
+
+/** Who is measured. `node-http2` is a bare server on the agent's own Node: what no design of ours can go below. */
+export type Contender = "ours" | "grpc-go" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
+
+/** Everybody but the agent. */
+export type Peer = Exclude<Contender, "ours">;
+
+/** One value for each round that a contender was measured in, in the order of the rounds. */
+export type Samples = Readonly<Partial<Record<Contender, readonly number[]>>>;
+
+/** What is wanted of a row: our value is at most, or at least, so many times the peer's; or an absolute bound. */
+export interface Goal {
+  /** Undefined: `limit` is a bound on our own value, in the row's unit. */
+  readonly peer?: Peer;
+  readonly relation: "at most" | "at least";
+  readonly limit: number;
+}
+
+/** A goal and how it went. */
+export interface Verdict extends Goal {
+  /** What is held against the limit. */
+  readonly actual: number;
+  readonly met: boolean;
+}
+
+/** One line of the table. */
+export interface Row {
+  readonly name: string;
+  readonly unit: string;
+  /** Which direction is the good one. */
+  readonly better: "lower" | "higher";
+  readonly samples: Samples;
+  readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
+  /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
+  readonly ratios: Readonly<Partial<Record<Peer, number>>>;
+  readonly verdicts: readonly Verdict[];
+  /** What a reader must know to read it right. */
+  readonly note: string;
+}
+
+/** What a row is made of. */
+export interface RowSpec {
+  readonly name: string;
+  readonly unit: string;
+  readonly better: "lower" | "higher";
+  readonly samples: Samples;
+  /** Those against a contender that was not measured are left out. */
+  readonly goals?: readonly Goal[];
+  readonly note?: string;
+}
+
+/** Computes what follows from the samples. */
+export function makeRow(spec: RowSpec): Row {
+  const { samples, goals = [], note = "" } = spec;
+  const entries = Object.entries(samples) as [Contender, readonly number[]][];
+  const measured = entries.filter(([, values]) => values.length > 0);
+  const ratios: Partial<Record<Peer, number>> = {};
+  for (const [contender, values] of measured) {
+    const ratio = pairedRatio(samples.ours ?? [], values);
+    if (contender !== "ours" && ratio !== undefined) ratios[contender] = ratio;
+  }
+  const spreads = Object.fromEntries(measured.map(([contender, values]) => [contender, spreadOf(values)]));
+  return {
+    name: spec.name,
+    unit: spec.unit,
+    better: spec.better,
+    samples,
+    spreads,
+    ratios,
+    verdicts: goals.flatMap((goal) => judge(goal, ratios, spreads["ours"])),
+    note,
+  };
+}
+
+/** The median of the rounds' own ratios; of the medians where the rounds do not pair up. */
+function pairedRatio(ours: readonly number[], theirs: readonly number[]): number | undefined {
+  if (ours.length === 0 || theirs.length === 0) return undefined;
+  const pairs = ours.length === theirs.length ? ours.map((value, round) => value / (theirs[round] ?? 0)) : [];
+  const ratio = pairs.length > 0 ? median(pairs) : median(ours) / median(theirs);
+  return Number.isFinite(ratio) ? ratio : undefined;
+}
+
+function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Verdict[] {
+  const actual = goal.peer === undefined ? ours?.median : ratios[goal.peer];
+  if (actual === undefined) return [];
+  return [{ ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit }];
+}
