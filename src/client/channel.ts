@@ -1,3 +1,4 @@
+import type { EventEmitter } from "node:events";
 import {
   create,
   type DescMessage,
@@ -21,6 +22,8 @@ import {
   type ServiceError,
 } from "@grpc/grpc-js";
 import { abortedError, GuestError, guestError } from "./errors.ts";
+import type { Link } from "./link/index.ts";
+import { withRetries } from "./retry.ts";
 import { settlement } from "./settlement.ts";
 
 /** Options of every call. */
@@ -33,50 +36,61 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
+const VERSION_HEADER = "svc-agent-version";
+
 /** gRPC calls by generated method descriptors, each with the instance token. */
 export class Channel {
   readonly #client: Client;
+  readonly #link: Pick<Link, "failure" | "close">;
   readonly #token: string;
+  #agentVersion: string | undefined;
   #closed = false;
 
-  constructor(client: Client, token: string) {
+  constructor(client: Client, link: Pick<Link, "failure" | "close">, token: string) {
     this.#client = client;
+    this.#link = link;
     this.#token = token;
   }
 
-  /** Calls a unary method. Rejects with GuestError. */
-  async unary<I extends DescMessage, O extends DescMessage>(
+  /** Version of the agent that answered last; undefined before the first answer. */
+  get agentVersion(): string | undefined {
+    return this.#agentVersion;
+  }
+
+  /** Calls a unary method that only asks, and asks again where a connection failed. Rejects with GuestError. */
+  question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const { promise, answer } = answered<O>(options.signal);
-    const call = this.#client.makeUnaryRequest(
-      pathOf(method),
-      serializer(method.input),
-      deserializer(method.output),
-      create(method.input, request),
-      this.#metadata(options),
-      grpcOptions(options),
-      answer,
-    );
-    return cancelledBy(options.signal, call, promise);
+    const deadlineMs = deadlineOf(options);
+    return withRetries(() => this.#unary(method, request, options, deadlineMs), { signal: options.signal, deadlineMs });
   }
 
-  /** Calls a method that answers with a stream. The stream fails with grpc-js's ServiceError; throws GuestError once closed. */
+  /** Calls a unary method, once. Rejects with GuestError. */
+  unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    return this.#unary(method, request, options, deadlineOf(options));
+  }
+
+  /** Calls a method that answers with a stream, which fails with grpc-js's ServiceError. Throws GuestError once closed. */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): ClientReadableStream<MessageShape<O>> {
-    return this.#client.makeServerStreamRequest(
+    const call = this.#client.makeServerStreamRequest(
       pathOf(method),
       serializer(method.input),
       deserializer(method.output),
       create(method.input, request),
       this.#metadata(options),
-      grpcOptions(options),
+      grpcOptions(deadlineOf(options)),
     );
+    return this.#observed(call);
   }
 
   /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed. */
@@ -84,36 +98,94 @@ export class Channel {
     method: DescMethodClientStreaming<I, O>,
     options: CallOptions = {},
   ): { readonly requests: ClientWritableStream<MessageShape<I>>; readonly response: Promise<MessageShape<O>> } {
-    const { promise, answer } = answered<O>(options.signal);
+    const { promise, answer } = this.#answered(method, options.signal);
     const requests = this.#client.makeClientStreamRequest(
       pathOf(method),
       serializer(method.input),
       deserializer(method.output),
       this.#metadata(options),
-      grpcOptions(options),
+      grpcOptions(deadlineOf(options)),
       answer,
     );
-    return { requests, response: cancelledBy(options.signal, requests, promise) };
+    return { requests: this.#observed(requests), response: cancelledBy(options.signal, requests, promise) };
   }
 
-  /** Calls a method with streams both ways. The stream fails with grpc-js's ServiceError; throws GuestError once closed. */
+  /** Calls a method with streams both ways, which fail with grpc-js's ServiceError. Throws GuestError once closed. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
   ): ClientDuplexStream<MessageShape<I>, MessageShape<O>> {
-    return this.#client.makeBidiStreamRequest(
+    const call = this.#client.makeBidiStreamRequest(
       pathOf(method),
       serializer(method.input),
       deserializer(method.output),
       this.#metadata(options),
-      grpcOptions(options),
+      grpcOptions(deadlineOf(options)),
     );
+    return this.#observed(call);
+  }
+
+  /** The GuestError for a stream's ServiceError. */
+  failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): GuestError {
+    this.#noteVersion(error.metadata);
+    return guestError(error, {
+      method: method.name,
+      signal,
+      agentVersion: this.#agentVersion,
+      linkFailure: this.#link.failure(),
+    });
   }
 
   /** Closes the connection once the calls in progress have ended. Later calls fail. */
   close(): void {
+    if (this.#closed) return;
     this.#closed = true;
     this.#client.close();
+    this.#link.close();
+  }
+
+  async #unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions,
+    deadlineMs: number | undefined,
+  ): Promise<MessageShape<O>> {
+    const { promise, answer } = this.#answered(method, options.signal);
+    const call = this.#client.makeUnaryRequest(
+      pathOf(method),
+      serializer(method.input),
+      deserializer(method.output),
+      create(method.input, request),
+      this.#metadata(options),
+      grpcOptions(deadlineMs),
+      answer,
+    );
+    return cancelledBy(options.signal, this.#observed(call), promise);
+  }
+
+  /** A promise and the callback that settles it. */
+  #answered<O extends DescMessage>(
+    method: DescMethod & { readonly output: O },
+    signal: AbortSignal | undefined,
+  ): { promise: Promise<MessageShape<O>>; answer: (error: ServiceError | null, value?: MessageShape<O>) => void } {
+    const { promise, resolve, reject } = settlement<MessageShape<O>>();
+    return {
+      promise,
+      answer: (error, value) => {
+        if (error !== null) reject(this.failure(error, method, signal));
+        else if (value !== undefined) resolve(value);
+      },
+    };
+  }
+
+  #observed<Call extends EventEmitter>(call: Call): Call {
+    call.on("metadata", (headers: Metadata) => this.#noteVersion(headers));
+    return call;
+  }
+
+  #noteVersion(headers: Metadata | undefined): void {
+    const [version] = headers?.get(VERSION_HEADER) ?? [];
+    if (typeof version === "string") this.#agentVersion = version;
   }
 
   #metadata(options: CallOptions): Metadata {
@@ -126,20 +198,6 @@ export class Channel {
 
 interface Cancellable {
   cancel(): void;
-}
-
-/** A promise and the callback that settles it. */
-function answered<O extends DescMessage>(
-  signal: AbortSignal | undefined,
-): { promise: Promise<MessageShape<O>>; answer: (error: ServiceError | null, value?: MessageShape<O>) => void } {
-  const { promise, resolve, reject } = settlement<MessageShape<O>>();
-  return {
-    promise,
-    answer: (error, value) => {
-      if (error !== null) reject(guestError(error, signal));
-      else if (value !== undefined) resolve(value);
-    },
-  };
 }
 
 /** Ties a call to its signal until it is settled. */
@@ -175,6 +233,10 @@ function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) =
   return (bytes) => fromBinary(schema, bytes);
 }
 
-function grpcOptions(options: CallOptions): GrpcCallOptions {
-  return options.timeoutMs === undefined ? {} : { deadline: Date.now() + options.timeoutMs };
+function deadlineOf({ timeoutMs }: CallOptions): number | undefined {
+  return timeoutMs === undefined ? undefined : Date.now() + timeoutMs;
+}
+
+function grpcOptions(deadlineMs: number | undefined): GrpcCallOptions {
+  return deadlineMs === undefined ? {} : { deadline: deadlineMs };
 }

@@ -6,24 +6,36 @@ import type { RunHookRequestSchema, RunHookResponse } from "../gen/svc/guest/v1a
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { CallOptions, Channel } from "./channel.ts";
 import { type ExecCommand, ExecProcess, type RunResult, runToEnd } from "./exec/index.ts";
-import { readFile, type WriteFileOptions, type WriteFileResult, writeFile } from "./files.ts";
+import { FileContent, type FileSource, type WriteFileOptions, type WriteFileResult, writeFile } from "./files/index.ts";
+import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 
-/** A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client. */
+/**
+ * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client. Calls that
+ * only ask (`health`, `statPath`) are made again when a connection fails; all others are made once.
+ */
 export class GuestClient {
   readonly #channel: Channel;
+  readonly #redial: () => GuestClient;
 
-  constructor(channel: Channel) {
+  /** @param redial makes another client of the same agent */
+  constructor(channel: Channel, redial: () => GuestClient) {
     this.#channel = channel;
+    this.#redial = redial;
+  }
+
+  /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
+  get agentVersion(): string | undefined {
+    return this.#channel.agentVersion;
   }
 
   /** Asks for liveness, readiness, last user activity, guest time and the idle declaration. */
   health(options?: CallOptions): Promise<HealthResponse> {
-    return this.#channel.unary(GuestAgent.method.health, {}, options);
+    return this.#channel.question(GuestAgent.method.health, {}, options);
   }
 
   /** Starts a command in the sandbox. Its streams and its end are on the result. */
   exec(command: ExecCommand, options: CallOptions = {}): ExecProcess {
-    return new ExecProcess(this.#channel.bidiStream(GuestAgent.method.exec, options), command, options.signal);
+    return new ExecProcess(this.#channel, command, options);
   }
 
   /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
@@ -31,19 +43,15 @@ export class GuestClient {
     return runToEnd(this.exec({ ...command, stdin: input !== undefined }, options), input);
   }
 
-  /** Reads a file, or `length` bytes of it from `offset` on, chunk by chunk. Leaving the loop cancels the call. */
-  readFile(
-    path: string,
-    range?: { offset?: bigint; length?: bigint },
-    options?: CallOptions,
-  ): AsyncIterable<Uint8Array> {
-    return readFile(this.#channel, { path, ...range }, options);
+  /** A file's content, or `length` bytes of it from `offset` on. Nothing is asked for until it is read. */
+  readFile(path: string, range?: { offset?: bigint; length?: bigint }, options?: CallOptions): FileContent {
+    return new FileContent(this.#channel, { path, ...range }, options);
   }
 
-  /** Writes a file atomically. */
+  /** Writes a file atomically: its readers see the old content or all of the new. */
   writeFile(
     path: string,
-    content: Uint8Array | AsyncIterable<Uint8Array>,
+    content: FileSource,
     file?: WriteFileOptions,
     options?: CallOptions,
   ): Promise<WriteFileResult> {
@@ -52,7 +60,7 @@ export class GuestClient {
 
   /** Asks for the attributes of a path. */
   statPath(path: string, noFollow = false, options?: CallOptions): Promise<StatPathResponse> {
-    return this.#channel.unary(GuestAgent.method.statPath, { path, noFollow }, options);
+    return this.#channel.question(GuestAgent.method.statPath, { path, noFollow }, options);
   }
 
   /** Runs a configured hook and waits for its end. */
@@ -66,6 +74,14 @@ export class GuestClient {
     options?: CallOptions,
   ): Promise<RestoreDutiesResponse> {
     return this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
+  }
+
+  /**
+   * All that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook, Health. It dials by
+   * itself; the duties end the connection of this client, whose next call dials anew.
+   */
+  restore(options?: RestoreOptions): Promise<RestoreOutcome> {
+    return restoreSequence(this.#redial, options);
   }
 
   /** Closes the connection once the calls in progress have ended. */

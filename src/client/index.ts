@@ -1,13 +1,26 @@
 export type { CallOptions } from "./channel.ts";
-export { connect, type ConnectOptions, DEFAULT_SERVER_NAME } from "./connect.ts";
-export { GuestError, type GuestStatus } from "./errors.ts";
-export type { ExecCommand, ExecProcess, ExecResult, RunResult } from "./exec/index.ts";
-export type { WriteFileOptions, WriteFileResult } from "./files.ts";
+export { connect } from "./connect.ts";
+export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
+export type { ExecCommand, ExecProcess, ExecResult, RunResult, WebStreams } from "./exec/index.ts";
+export type { FileContent, FileSource, WriteFileOptions, WriteFileResult } from "./files/index.ts";
 export type { GuestClient } from "./guest-client.ts";
 export {
+  type BridgeOptions,
+  type ConnectOptions,
+  DEFAULT_SERVER_NAME,
+  type TcpOptions,
+  type UnixSocketOptions,
+} from "./link/index.ts";
+export {
+  type Dial,
   type DutiesOptions,
   restoreDuties,
+  type RestoredGuest,
   type RestoreOptions,
   type RestoreOutcome,
   restoreSequence,
 } from "./restore.ts";
+export { FileType, type StatPathResponse } from "../gen/svc/guest/v1alpha1/files_pb.ts";
+export type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
+export { HookKind, type RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
+export type { RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";

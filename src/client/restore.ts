@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
-import { HookKind, type RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
+import { HookKind, type RunHookRequestSchema, type RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { CallOptions } from "./channel.ts";
 import { GuestError } from "./errors.ts";
-import type { GuestClient } from "./guest-client.ts";
 
 /** Twice what makes a generator fresh; the agent calls less than 32 bytes short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -19,26 +20,43 @@ export interface DutiesOptions {
   readonly hostTime?: boolean | undefined;
   /** How long to try to reach the agent, which may still be on its way back, in milliseconds. Default: 10 s. */
   readonly reachMs?: number | undefined;
+  /** Aborting gives up whatever is in progress. */
+  readonly signal?: AbortSignal | undefined;
 }
+
+/** The calls of a restore; a GuestClient has them. */
+export interface RestoredGuest {
+  health(options?: CallOptions): Promise<HealthResponse>;
+  runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse>;
+  runRestoreDuties(
+    request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
+    options?: CallOptions,
+  ): Promise<RestoreDutiesResponse>;
+  close(): void;
+}
+
+/** Makes a client, with the credentials that are right at this moment. */
+export type Dial = () => RestoredGuest | Promise<RestoredGuest>;
 
 /**
  * Has a restored guest perform its duties, with fresh entropy and the time of this very moment. Tries again while the
  * agent cannot be reached: repeated duties do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(
-  connect: () => GuestClient,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS }: DutiesOptions = {},
+  dial: Dial,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
 ): Promise<RestoreDutiesResponse> {
   const deadlineMs = performance.now() + reachMs;
   for (;;) {
-    const client = connect();
+    const client = await dial();
     try {
       // A connection that is open already keeps the handshake out of the time that is sent.
-      await client.health({ waitForReady: true, timeoutMs: Math.max(1, deadlineMs - performance.now()) });
-      return await client.runRestoreDuties({
+      await reach(client, deadlineMs, signal);
+      const request = {
         entropy: randomBytes(entropyBytes),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
-      });
+      };
+      return await client.runRestoreDuties(request, { signal });
     } catch (error) {
       const mayPass = error instanceof GuestError && error.status === "UNAVAILABLE";
       if (!mayPass || performance.now() >= deadlineMs) throw error;
@@ -48,12 +66,19 @@ export async function restoreDuties(
   }
 }
 
+function reach(client: RestoredGuest, deadlineMs: number, signal: AbortSignal | undefined): Promise<HealthResponse> {
+  return client.health({ waitForReady: true, timeoutMs: Math.max(1, deadlineMs - performance.now()), signal });
+}
+
 /** What a restore came to. */
 export interface RestoreOutcome {
   readonly duties: RestoreDutiesResponse;
   readonly hook: RunHookResponse;
   readonly health: HealthResponse;
-  /** Guest time minus host time once all is done, in milliseconds; half of the call's duration is uncertain. */
+  /**
+   * Guest time minus host time once all is done, in milliseconds; half of the call's duration is uncertain. NaN where the
+   * agent does not tell its time.
+   */
   readonly clockErrorMs: number;
 }
 
@@ -65,18 +90,21 @@ export interface RestoreOptions extends DutiesOptions {
 
 /**
  * What a node agent must do after a restore, in order: the duties; then, over a new connection as the duties end every
- * other one, the POST_RESTORE hook, which so sees fresh randomness and time; then Health. Rejects with GuestError.
+ * other one, the POST_RESTORE hook, which so sees fresh randomness and time; then Health. The hook is run once, whatever
+ * happens. Rejects with GuestError.
  */
 export async function restoreSequence(
-  connect: () => GuestClient,
+  dial: Dial,
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
-  const duties = await restoreDuties(connect, options);
-  const client = connect();
+  const { reachMs = DEFAULT_REACH_MS, signal } = options;
+  const duties = await restoreDuties(dial, options);
+  const client = await dial();
   try {
-    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs });
+    await reach(client, performance.now() + reachMs, signal);
+    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
     const askedMs = Date.now();
-    const health = await client.health();
+    const health = await client.health({ signal });
     const answeredMs = Date.now();
     const guestMs = health.guestTime === undefined ? Number.NaN : timestampMs(health.guestTime);
     return { duties, hook, health, clockErrorMs: guestMs - (askedMs + answeredMs) / 2 };

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type Server } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { type ConnectOptions, GuestError } from "../../src/client/index.ts";
+import { type TcpOptions, GuestError } from "../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -14,7 +14,7 @@ describe("connect", { timeout: 60_000 }, () => {
   });
   after(() => agent[Symbol.asyncDispose]());
 
-  async function refusal(options: Partial<ConnectOptions>): Promise<GuestError> {
+  async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
     const error = await client.health({ timeoutMs: 30_000 }).then(
       () => assert.fail("the agent answered"),

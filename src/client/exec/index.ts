@@ -1,3 +1,3 @@
 export type { ExecCommand, ExecResult } from "./command.ts";
-export { ExecProcess } from "./process.ts";
+export { ExecProcess, type WebStreams } from "./process.ts";
 export { type RunResult, runToEnd } from "./run.ts";

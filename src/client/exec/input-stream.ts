@@ -7,9 +7,14 @@ const CHUNK_BYTES = 64 * 1024;
 export interface InputFrames {
   stdin(bytes: Uint8Array, sent: () => void): void;
   stdinClose(): void;
+  /** The rest will never come. */
+  abandon(reason: Error): void;
 }
 
-/** Standard input of a command. What is written after the command's end is dropped. */
+/**
+ * Standard input of a command. What is written after the command's end is dropped. Destroying it with an error gives the
+ * command up, so that it does not take a part for the whole; without one it is the end of the input.
+ */
 export function inputStream(frames: InputFrames): Writable {
   const stream = new Writable({
     decodeStrings: true,
@@ -19,6 +24,11 @@ export function inputStream(frames: InputFrames): Writable {
     final(done): void {
       frames.stdinClose();
       done();
+    },
+    destroy(error, done): void {
+      if (error !== null) frames.abandon(error);
+      else if (!this.writableFinished) frames.stdinClose();
+      done(error);
     },
   });
   // Nobody has to listen: a command may end before it has read everything.

@@ -1,16 +1,31 @@
 import type { Readable, Writable } from "node:stream";
+import type { ReadableStream, WritableStream } from "node:stream/web";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
-import { cancelledBy } from "../channel.ts";
-import { GuestError, guestError } from "../errors.ts";
+import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type CallOptions, cancelledBy, type Channel } from "../channel.ts";
+import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
+import { readableStream, writableStream } from "../web-streams.ts";
 import { type ExecCommand, type ExecResult, resultOf, startMessage } from "./command.ts";
 import { inputStream } from "./input-stream.ts";
 import { OutputStream } from "./output-stream.ts";
 
 type ExecCall = ClientDuplexStream<ExecFrame, ExecFrame>;
+type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
 type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
+
+const METHOD = GuestAgent.method.exec;
+
+/** The streams of a command as web streams. */
+export interface WebStreams {
+  /** Aborting it gives the command up. */
+  readonly stdin: WritableStream<Uint8Array>;
+  /** Cancelling it drops the rest of the output. */
+  readonly stdout: ReadableStream<Uint8Array>;
+  readonly stderr: ReadableStream<Uint8Array>;
+}
 
 /**
  * A command in the sandbox. Both output streams share one call: read both (or `resume()` the one that does not matter),
@@ -24,25 +39,33 @@ export class ExecProcess {
   readonly stderr: Readable;
   /** Process id in the guest. Rejects with GuestError when the command could not be started. */
   readonly started: Promise<number>;
+  readonly #channel: Channel;
+  readonly #signal: AbortSignal | undefined;
   readonly #call: ExecCall;
-  readonly #outputs: { readonly stdout: OutputStream; readonly stderr: OutputStream };
+  readonly #outputs: Outputs;
   readonly #start = settlement<number>();
   readonly #end = settlement<ExecResult>();
   readonly #result: Promise<ExecResult>;
+  #web: WebStreams | undefined;
   #exit: ExecExit | undefined;
+  #failed = false;
+  #abandoned: GuestError | undefined;
 
-  constructor(call: ExecCall, command: ExecCommand, signal: AbortSignal | undefined) {
-    this.#call = call;
+  /** Throws GuestError where the channel is closed. */
+  constructor(channel: Channel, command: ExecCommand, options: CallOptions) {
+    this.#channel = channel;
+    this.#signal = options.signal;
+    this.#call = channel.bidiStream(METHOD, options);
     const resumeIfRoom = (): void => this.#resumeIfRoom();
     this.#outputs = { stdout: new OutputStream(resumeIfRoom), stderr: new OutputStream(resumeIfRoom) };
     this.stdout = this.#outputs.stdout;
     this.stderr = this.#outputs.stderr;
     this.started = this.#start.promise;
-    this.#result = cancelledBy(signal, call, this.#end.promise);
+    this.#result = cancelledBy(options.signal, this.#call, this.#end.promise);
     // Whoever does not ask does not want to know; whoever asks is told.
     this.started.catch(() => undefined);
     this.#result.catch((error: unknown) => this.#closeStreams(error));
-    this.#listen(signal);
+    this.#listen();
     this.#send({ case: "start", value: startMessage(command) });
     const hasStdin = command.stdin === true || command.terminal !== undefined;
     this.stdin = inputStream({
@@ -50,8 +73,19 @@ export class ExecProcess {
       stdinClose: () => {
         if (hasStdin) this.#send({ case: "stdinClose", value: {} });
       },
+      abandon: (reason) => this.#abandon(reason),
     });
     if (!hasStdin) this.stdin.end();
+  }
+
+  /** The streams of this command for code of the web. Use either these or those of Node. */
+  get web(): WebStreams {
+    this.#web ??= {
+      stdin: writableStream(this.stdin),
+      stdout: readableStream(this.stdout[Symbol.asyncIterator]()),
+      stderr: readableStream(this.stderr[Symbol.asyncIterator]()),
+    };
+    return this.#web;
   }
 
   /** Sets the terminal's size. */
@@ -74,9 +108,11 @@ export class ExecProcess {
     return this.#result;
   }
 
-  #listen(signal: AbortSignal | undefined): void {
+  #listen(): void {
     this.#call.on("data", (message: ExecFrame) => this.#receive(message.frame));
-    this.#call.on("error", (error: ServiceError) => this.#fail(guestError(error, signal)));
+    this.#call.on("error", (error: ServiceError) =>
+      this.#fail(this.#abandoned ?? this.#channel.failure(error, METHOD, this.#signal)),
+    );
     this.#call.on("end", () => this.#ended());
   }
 
@@ -121,8 +157,17 @@ export class ExecProcess {
   }
 
   #fail(error: GuestError): void {
+    this.#failed = true;
     this.#start.reject(error);
     this.#end.reject(error);
+  }
+
+  /** Without the rest of its input the command must not go on. After its end nothing is left to give up. */
+  #abandon(cause: Error): void {
+    if (this.#exit !== undefined || this.#failed) return;
+    const message = `the source of the command's standard input failed: ${cause.message}`;
+    this.#abandoned = new GuestError({ status: "CANCELLED", message, cause });
+    this.#call.cancel();
   }
 
   #closeStreams(error: unknown): void {

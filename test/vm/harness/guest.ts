@@ -1,15 +1,12 @@
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import type { TestContext } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { type ConnectOptions, type GuestClient, GuestError } from "../../../src/client/index.ts";
+import { type TcpOptions, type GuestClient, GuestError } from "../../../src/client/index.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type GuestFile, modules, withLibraries, writeInitramfs } from "./initramfs.ts";
-import { buildNative } from "../../../scripts/build-native.ts";
-import { bundle } from "../../../scripts/package/bundle.ts";
+import { type GuestFile, modules, writeInitramfs } from "./initramfs.ts";
 import { Machine } from "./machine.ts";
 import { buildGuestProgram, provideKernel, provideQemu } from "./provision.ts";
 
@@ -64,7 +61,7 @@ export class Guest implements Disposable {
         { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
         ...configuration(options),
         ...credentials(certificates),
-        ...(await agentFiles(folder)),
+        ...agentFiles(),
         { path: "sandbox/bin/busybox", content: readFileSync("/usr/bin/busybox") },
       ],
     );
@@ -105,7 +102,7 @@ export class Guest implements Disposable {
   }
 
   /** The real client of a machine's agent. */
-  client(machine: Machine, options: Partial<ConnectOptions> = {}): GuestClient & Disposable {
+  client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: TOKEN }, options);
   }
 
@@ -143,7 +140,7 @@ function configuration(options: GuestOptions): GuestFile[] {
   ];
   return [
     { path: "agent.env", content: `${environment.join("\n")}\n` },
-    { path: "agent.args", content: "/opt/agent/node\n/opt/agent/agent.cjs\n" },
+    { path: "agent.args", content: "/opt/guest-agent/guest-agent\n" },
     { path: "agent.drop", content: dropCapabilities.map((number) => `${number}\n`).join("") },
   ];
 }
@@ -157,16 +154,15 @@ function credentials({ ca, server }: Certificates): GuestFile[] {
   ];
 }
 
-/** The built agent with the Node that runs it, without its symbols: memory of the guest. */
-async function agentFiles(folder: string): Promise<GuestFile[]> {
-  const stripped = join(folder, "node");
-  const agent = join(folder, "agent.cjs");
-  await bundle(join(ROOT, "src", "main.ts"), agent, { target: "node26" });
-  execFileSync("strip", ["-s", "-o", stripped, process.execPath]);
-  return [
-    { path: "sandbox/opt/agent/node", content: readFileSync(stripped) },
-    { path: "sandbox/opt/agent/agent.cjs", content: readFileSync(agent) },
-    { path: "sandbox/opt/agent/agent.node", content: readFileSync(buildNative()) },
-    ...withLibraries(process.execPath, "sandbox"),
-  ];
+/** The built distribution, as it is injected into a sandbox. */
+function agentFiles(): GuestFile[] {
+  const folder = join(ROOT, "dist", "linux-x64");
+  return globSync("**/*", { cwd: folder, exclude: ["LICENSES"], withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .map((path) => ({
+      path: join("sandbox/opt/guest-agent", relative(folder, path)),
+      content: readFileSync(path),
+      mode: statSync(path).mode & 0o777,
+    }));
 }

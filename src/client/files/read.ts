@@ -1,0 +1,52 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { ServiceError } from "@grpc/grpc-js";
+import { Readable } from "node:stream";
+import type { ReadableStream } from "node:stream/web";
+import type { ReadFileRequestSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type CallOptions, cancelledBy, type Channel } from "../channel.ts";
+import { readableStream } from "../web-streams.ts";
+
+const METHOD = GuestAgent.method.readFile;
+
+/** The content of a file in the sandbox. Each way of reading it is a call of its own, and fails with GuestError. */
+export class FileContent implements AsyncIterable<Uint8Array> {
+  readonly #channel: Channel;
+  readonly #request: MessageInitShape<typeof ReadFileRequestSchema>;
+  readonly #options: CallOptions;
+
+  constructor(channel: Channel, request: MessageInitShape<typeof ReadFileRequestSchema>, options: CallOptions = {}) {
+    this.#channel = channel;
+    this.#request = request;
+    this.#options = options;
+  }
+
+  /** Chunk by chunk, as fast as they are taken. Leaving the loop cancels the call. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
+    const { signal } = this.#options;
+    const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
+    const ended = new Promise<void>((resolve) => {
+      call.once("close", resolve);
+    });
+    void cancelledBy(signal, call, ended).catch(() => undefined);
+    try {
+      for await (const chunk of call as AsyncIterable<{ readonly data: Uint8Array }>) {
+        if (chunk.data.length > 0) yield chunk.data;
+      }
+    } catch (error) {
+      throw this.#channel.failure(error as ServiceError, METHOD, signal);
+    } finally {
+      call.cancel();
+    }
+  }
+
+  /** As a stream of Node. Destroying it cancels the call. */
+  readable(): Readable {
+    return Readable.from(this, { objectMode: false });
+  }
+
+  /** As a web stream. Cancelling it cancels the call. */
+  stream(): ReadableStream<Uint8Array> {
+    return readableStream(this[Symbol.asyncIterator]());
+  }
+}

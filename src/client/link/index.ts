@@ -1,0 +1,21 @@
+import { BridgeLink } from "./bridge.ts";
+import type { Link } from "./link.ts";
+import type { ConnectOptions, TcpOptions } from "./options.ts";
+import { tcpLink } from "./tcp.ts";
+import { unixSocketLink } from "./unix-socket.ts";
+
+export type { Link } from "./link.ts";
+export {
+  type BridgeOptions,
+  type ConnectOptions,
+  DEFAULT_SERVER_NAME,
+  type TcpOptions,
+  type UnixSocketOptions,
+} from "./options.ts";
+
+/** The link that the options describe. Throws GuestError where they are not valid. */
+export function linkOf(options: ConnectOptions): Link {
+  if ("bridge" in options) return new BridgeLink(options);
+  if (options.address.startsWith("unix:/")) return unixSocketLink(options.address);
+  return tcpLink(options as TcpOptions);
+}

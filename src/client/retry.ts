@@ -1,0 +1,42 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { abortedError, GuestError } from "./errors.ts";
+
+/** Before the second and the third attempt. A listener that changes hands is back within them. */
+const PAUSES_MS = [50, 250];
+
+/** When to stop trying. */
+export interface RetryLimits {
+  readonly signal: AbortSignal | undefined;
+  /** Milliseconds of the epoch, as Date.now() has them. */
+  readonly deadlineMs: number | undefined;
+}
+
+/**
+ * Makes a call that only asks, up to three times: again where the connection failed and the agent has not answered.
+ * Rejects with the last attempt's error.
+ */
+export async function withRetries<Value>(attempt: () => Promise<Value>, limits: RetryLimits): Promise<Value> {
+  for (const pauseMs of PAUSES_MS) {
+    try {
+      return await attempt();
+    } catch (error) {
+      const isLate = limits.deadlineMs !== undefined && Date.now() + pauseMs >= limits.deadlineMs;
+      if (!neverAnswered(error) || isLate) throw error;
+    }
+    await pauseFor(pauseMs, limits.signal);
+  }
+  return attempt();
+}
+
+/** The agent's own UNAVAILABLE, while it shuts down, has a reason. */
+function neverAnswered(error: unknown): boolean {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
+}
+
+async function pauseFor(pauseMs: number, signal: AbortSignal | undefined): Promise<void> {
+  try {
+    await pause(pauseMs, undefined, signal && { signal });
+  } catch (error) {
+    throw signal?.aborted === true ? abortedError(signal) : error;
+  }
+}

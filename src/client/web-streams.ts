@@ -1,0 +1,39 @@
+import type { Writable } from "node:stream";
+import { ReadableStream, WritableStream } from "node:stream/web";
+
+/**
+ * A web stream of what an iterator gives, taken only when it is asked for: the streams of Node's own toWeb() count
+ * chunks as if they were bytes and so hold nothing up.
+ */
+export function readableStream(chunks: AsyncIterator<Uint8Array, unknown, undefined>): ReadableStream<Uint8Array> {
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller): Promise<void> {
+        const next = await chunks.next();
+        if (next.done === true) controller.close();
+        else controller.enqueue(next.value);
+      },
+      async cancel(): Promise<void> {
+        await chunks.return?.();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+/** A web stream into a stream of Node. Closing ends it; aborting destroys it with the reason. */
+export function writableStream(stream: Writable): WritableStream<Uint8Array> {
+  return new WritableStream<Uint8Array>({
+    write: (chunk) => settled((done) => stream.write(chunk, done)),
+    close: () => settled((done) => stream.end(done)),
+    abort(reason: unknown): void {
+      stream.destroy(reason instanceof Error ? reason : new Error("the stream was aborted", { cause: reason }));
+    },
+  });
+}
+
+function settled(start: (done: (error?: Error | null) => void) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    start((error) => (error ? reject(error) : resolve()));
+  });
+}
