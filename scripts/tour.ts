@@ -30,14 +30,18 @@ async function main(args: readonly string[]): Promise<number> {
   return 64;
 }
 
-async function build(): Promise<void> {
-  await execaNode(join(import.meta.dirname, "build.ts"), [process.arch], { stdout: "inherit", stderr: "inherit" });
+/** Whether it worked; what did not was said by the build on stderr. */
+async function build(): Promise<boolean> {
+  const options = { stdout: "inherit", stderr: "inherit", reject: false } as const;
+  const { failed } = await execaNode(join(import.meta.dirname, "build.ts"), [process.arch], options);
+  if (failed) process.stderr.write("the agent could not be built: see above\n");
+  return !failed;
 }
 
 async function tour(): Promise<number> {
   const report = new Report();
   report.step("Build the agent and guestctl");
-  await build();
+  if (!(await build())) return 1;
   report.step("Issue credentials for one instance, and start the agent around a workload");
   const sandbox = await Sandbox.start(SPEC);
   report.asked("guestctl issue DIR, then the agent with its bootstrap variables");
@@ -65,7 +69,7 @@ async function tour(): Promise<number> {
 }
 
 async function keep(command: readonly string[]): Promise<number> {
-  await build();
+  if (!(await build())) return 1;
   const sandbox = await Sandbox.start({ process: { args: command }, interactive: true });
   const connection = `--address ${sandbox.address} --credentials ${sandbox.folder}`;
   process.stderr.write(`

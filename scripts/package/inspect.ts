@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, join, relative } from "node:path";
 
+import { buildPathsIn } from "./build-paths.ts";
 import { hasExecutableStack, hasRunPath, isElf, isFor, neededLibraries } from "./elf.ts";
 import type { Architecture } from "./toolchain.ts";
 
@@ -47,5 +48,5 @@ function modeProblems(file: string): string[] {
 
 function pathProblems(file: string, buildPaths: readonly string[]): string[] {
   const bytes = readFileSync(file);
-  return buildPaths.filter((path) => bytes.includes(path)).map((path) => `holds the build machine's path ${path}`);
+  return buildPathsIn(bytes, buildPaths).map((path) => `holds the build machine's path ${path}`);
 }
