@@ -12,7 +12,8 @@ ${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).j
   --help            this text; "guestctl COMMAND --help" tells more
   --version         version of guestctl
 
-Where the agent is and how to be let in: --address and --credentials, or GUESTCTL_ADDRESS and GUESTCTL_CREDENTIALS.
+Where the agent is and how to be let in: --address (or --bridge) and --credentials, GUESTCTL_ADDRESS (or GUESTCTL_BRIDGE)
+and GUESTCTL_CREDENTIALS, or a context that has both under a name: "guestctl context --help".
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
 
@@ -33,5 +34,5 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
     return reportFailure(new UsageError(problem), false, host);
   }
   const command = await entry.load();
-  return command(rest, host);
+  return command.run(rest, host);
 }

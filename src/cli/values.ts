@@ -33,3 +33,9 @@ export function parseCount(text: string, option: string, least: number): number 
   }
   return count;
 }
+
+/** Reads permissions in octal, such as `640` or `0640`. */
+export function parseMode(text: string, option: string): number {
+  if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
+  return Number.parseInt(text, 8);
+}

@@ -154,8 +154,14 @@ describe("guestctl exec", { timeout: 120_000 }, () => {
     assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
   });
 
-  test("runs a command in a terminal without having one itself", async () => {
-    const { stdout, exitCode } = await exec(["-it", "sh"], "tty && stty size\nexit 4\n");
+  test("says that -it wants a terminal, and with -itt runs a command in one without having one itself", async () => {
+    const refused = await exec(["-it", "sh"], "exit 4\n");
+    assert.equal(refused.exitCode, 125);
+    assert.match(
+      refused.stderr,
+      /^guestctl: standard input is no terminal; leave -t out, or .* -itt \(see --help\)\n$/,
+    );
+    const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");
     assert.equal(exitCode, 4);
     assert.match(stdout, /\/dev\/pts\/\d+\r\n24 80\r\n/);
   });

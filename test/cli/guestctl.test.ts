@@ -32,7 +32,17 @@ describe("guestctl", { timeout: 120_000 }, () => {
       [["exec", "--timeout", "soon", "ls"], "--timeout wants a duration above 0, such as 500ms, 5s or 2m"],
       [["exec", "-e", "=x", "ls"], "--env wants NAME=value or NAME"],
       [["health", "extra"], "health takes no arguments"],
-      [["health"], "no address; give --address HOST:PORT or set GUESTCTL_ADDRESS"],
+      [
+        ["exec", "--escape-char", "ab", "ls"],
+        "--escape-char wants one character such as ~, one with Ctrl such as ^], or none",
+      ],
+      [["write"], "write wants one path"],
+      [["write", "--mode", "rw", "/f"], "--mode wants permissions in octal, such as 0640"],
+      [["health", "-a", "x", "--bridge", "y"], "--address and --bridge do not go together"],
+      [
+        ["health"],
+        'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+      ],
       [["health", "-a", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
     ] as const) {
       const { stdout, stderr, exitCode } = await runGuestctl(args, ENV);

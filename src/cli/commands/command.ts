@@ -1,19 +1,30 @@
-import { parseArgs, type ParseArgsConfig } from "node:util";
+import { parseArgs, type ParseArgsOptionDescriptor } from "node:util";
 import { UsageError } from "../errors.ts";
 import { reportFailure } from "../failure.ts";
+import { helpText } from "./help.ts";
 
 /** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
 export type Host = NodeJS.Process;
 
-/** Runs a subcommand with the arguments that follow its name. Resolves with the exit status and never rejects. */
-export type Command = (args: readonly string[], host: Host) => Promise<number>;
+/** What a shell offers for a word: names of local files or folders, of contexts, fixed words, or nothing. */
+export type Completes = "file" | "folder" | "context" | "nothing" | readonly string[];
 
-type Options = NonNullable<ParseArgsConfig["options"]>;
+/** An option of a command, for the parser, for its help text and for the shells' completion. */
+export interface Option extends ParseArgsOptionDescriptor {
+  /** What its value is called; only with type string. */
+  readonly argument?: string;
+  readonly help: string;
+  /** What its value may be. Default: nothing that a shell could offer. */
+  readonly completes?: Completes;
+}
+
+/** Options by their long names. */
+export type Options = Readonly<Record<string, Option>>;
 
 /** Options of every command. */
 export const COMMON_OPTIONS = {
-  json: { type: "boolean" },
-  help: { type: "boolean", short: "h" },
+  json: { type: "boolean", help: "output for programs" },
+  help: { type: "boolean", short: "h", help: "this text" },
 } as const;
 
 /** What a command line says. */
@@ -23,30 +34,57 @@ export type Parsed<Own extends Options> = ReturnType<
 
 /** What a subcommand is made of. */
 export interface CommandParts<Own extends Options> {
-  readonly help: string;
+  /** What follows "guestctl", a line for each form. */
+  readonly usage: readonly string[];
+  /** What it does, in full lines. */
+  readonly about: string;
   readonly options: Own;
+  /** What else there is to know, in full lines. */
+  readonly notes?: string;
+  /** Exit statuses, in full lines. */
+  readonly statuses: string;
+  /** Arguments, from "guestctl" on. */
+  readonly examples: readonly string[];
+  /** What a shell offers for the positional arguments, by their place; the last is for all that follow. */
+  readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
   run(parsed: Parsed<Own>, host: Host): Promise<number>;
 }
 
+/** A subcommand. */
+export interface Command {
+  /** All of them, the common ones included. */
+  readonly options: Options;
+  readonly completes: readonly Completes[];
+  readonly takesCommand: boolean;
+  /** Runs with the arguments that follow the name. Resolves with the exit status and never rejects. */
+  run(args: readonly string[], host: Host): Promise<number>;
+}
+
 /** Makes a subcommand: parses its command line, answers --help, and reports what it fails with. */
 export function defineCommand<const Own extends Options>(parts: CommandParts<Own>): Command {
-  const options = { ...parts.options, ...COMMON_OPTIONS };
-  return async (args, host) => {
-    const own = parts.takesCommand === true ? args.slice(0, ownLength(args, options)) : args;
-    const isForPrograms = own.includes("--json");
-    try {
-      const parsed = parse(own, options);
-      if (parsed.values["help"] === true) {
-        host.stdout.write(parts.help);
-        return 0;
+  const options: Options = { ...parts.options, ...COMMON_OPTIONS };
+  const takesCommand = parts.takesCommand === true;
+  return {
+    options,
+    completes: parts.completes ?? [],
+    takesCommand,
+    run: async (args, host) => {
+      const own = takesCommand ? args.slice(0, ownLength(args, options)) : args;
+      const isForPrograms = own.includes("--json");
+      try {
+        const parsed = parse(own, options);
+        if (parsed.values["help"] === true) {
+          host.stdout.write(helpText({ ...parts, options }));
+          return 0;
+        }
+        const positionals = [...parsed.positionals, ...args.slice(own.length)];
+        return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
+      } catch (error) {
+        return reportFailure(error, isForPrograms, host);
       }
-      const positionals = [...parsed.positionals, ...args.slice(own.length)];
-      return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
-    } catch (error) {
-      return reportFailure(error, isForPrograms, host);
-    }
+    },
   };
 }
 

@@ -1,34 +1,23 @@
-import { ANSWER_TIMEOUT_MS, CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseOrder } from "../copy/index.ts";
 import { STATUS_SKIPPED } from "../exit-status.ts";
 import { type Command, defineCommand } from "./command.ts";
 
-const HELP = `Usage: guestctl cp [options] SOURCE... :DESTINATION
-       guestctl cp [options] :SOURCE... DESTINATION
-
-Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
+export const cp: Command = defineCommand({
+  usage: ["cp [options] SOURCE... :DESTINATION", "cp [options] :SOURCE... DESTINATION"],
+  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
 is replaced as a whole, or not at all; modes are kept; new files belong to the workload's user. Directories go through
 the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
-directories, and gives none. Out of the sandbox, owners and setuid bits are left behind.
-
-      --parents               make missing folders of the destination in the sandbox
-${CONNECTION_HELP}
-
-On a terminal, progress is shown for what lasts.
-
-Exit status: 0 everything was copied, 1 something was left out (and named), 125 failed.
-
-Examples:
-  guestctl cp app.py :/srv/app.py
-  guestctl cp --parents site/ :/srv/www
-  guestctl cp :/var/log/app.log :/etc/hosts .
-`;
-
-const OPTIONS = { parents: { type: "boolean" }, ...CONNECTION_OPTIONS } as const;
-
-export const cp: Command = defineCommand({
-  help: HELP,
-  options: OPTIONS,
+directories, and gives none. Out of the sandbox, owners and setuid bits are left behind.`,
+  options: {
+    parents: { type: "boolean", help: "make missing folders of the destination in the sandbox" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `On a terminal, progress is shown for what lasts.
+With --json, one object at the end: "files", "bytes" and "skipped" (what was left out, and why).`,
+  statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
+  examples: ["cp app.py :/srv/app.py", "cp --parents site/ :/srv/www", "cp :/var/log/app.log :/etc/hosts ."],
+  completes: ["file"],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
     const client = await openClient(values, host.env);

@@ -1,27 +1,20 @@
 import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_NOT_READY } from "../exit-status.ts";
 import { type Command, defineCommand } from "./command.ts";
 
-const HELP = `Usage: guestctl health [options]
-
-Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration.
-
-${CONNECTION_HELP}
-
-Exit status: 0 ready, 1 not ready, 125 no answer.
-
-Examples:
-  guestctl health --address 127.0.0.1:7071 --credentials ./creds
-  guestctl health --json | jq .ready
-`;
-
 export const health: Command = defineCommand({
-  help: HELP,
+  usage: ["health [options]"],
+  about: "Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration.",
   options: CONNECTION_OPTIONS,
+  notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
+"guest_time", and "idle_declared" once there has been one.`,
+  statuses: "0 ready, 1 not ready, 125 no answer.",
+  examples: ["health --address 127.0.0.1:7071 --credentials ./creds", "health --json | jq .ready"],
+  completes: ["nothing"],
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("health takes no arguments");
     const client = await openClient(values, host.env);

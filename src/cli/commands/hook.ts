@@ -1,24 +1,11 @@
 import { toJson } from "@bufbuild/protobuf";
 import { HookKind, type RunHookResponse, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_TIMED_OUT } from "../exit-status.ts";
 import { parseDurationMs } from "../values.ts";
 import { type Command, defineCommand } from "./command.ts";
-
-const HELP = `Usage: guestctl hook pre-snapshot|post-restore [options]
-
-Runs a hook that the user configured and waits for its end. What it wrote (the last 16 KiB of each stream) comes out here.
-
-      --timeout DURATION      time allowed, such as 500ms, 5s or 2m (default 30s, at most 10m)
-${CONNECTION_HELP}
-
-Exit status: the hook's own, 0 when none is configured, 124 when it was killed at its timeout, 125 when guestctl fails.
-
-Examples:
-  guestctl hook pre-snapshot --timeout 10s
-  guestctl hook post-restore --json
-`;
+import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 const KINDS: Readonly<Record<string, HookKind>> = {
   "pre-snapshot": HookKind.PRE_SNAPSHOT,
@@ -26,8 +13,14 @@ const KINDS: Readonly<Record<string, HookKind>> = {
 };
 
 export const hook: Command = defineCommand({
-  help: HELP,
-  options: { ...CONNECTION_OPTIONS, timeout: { type: "string" } },
+  usage: ["hook pre-snapshot|post-restore [options]"],
+  about: `Runs a hook that the user configured and waits for its end. What it wrote (the last 16 KiB of each stream) comes out
+here.`,
+  options: { timeout: HOOK_TIMEOUT, ...CONNECTION_OPTIONS },
+  notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail".`,
+  statuses: `the hook's own, 0 when none is configured, 124 when it was killed at its timeout, 125 when guestctl fails.`,
+  examples: ["hook pre-snapshot --timeout 10s", "hook post-restore --json"],
+  completes: [Object.keys(KINDS), "nothing"],
   async run({ values, positionals }, host) {
     const [name = "", ...more] = positionals;
     const kind = KINDS[name];

@@ -1,6 +1,6 @@
 import type { Command } from "./command.ts";
 
-export type { Command, Host } from "./command.ts";
+export type { Command, Completes, Host, Option } from "./command.ts";
 
 /** A subcommand as the overview shows it. Its code is loaded when it is run: most of it is heavy and used by one alone. */
 export interface CommandEntry {
@@ -11,10 +11,13 @@ export interface CommandEntry {
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   ["cat", { summary: "write files of a sandbox to standard output", load: async () => (await import("./cat.ts")).cat }],
+  [
+    "context",
+    { summary: "keep addresses and credentials under names", load: async () => (await import("./context.ts")).context },
+  ],
   ["cp", { summary: "copy files to or from a sandbox", load: async () => (await import("./cp.ts")).cp }],
   ["exec", { summary: "run a command in a sandbox", load: async () => (await import("./exec.ts")).exec }],
   ["health", { summary: "ask an agent how it is", load: async () => (await import("./health.ts")).health }],
-  ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./stat.ts")).stat }],
   ["hook", { summary: "run a snapshot or restore hook", load: async () => (await import("./hook.ts")).hook }],
   ["issue", { summary: "issue the credentials of a sandbox", load: async () => (await import("./issue.ts")).issue }],
   [
@@ -28,4 +31,6 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
       load: async () => (await import("./restore-sequence.ts")).restoreSequence,
     },
   ],
+  ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./stat.ts")).stat }],
+  ["write", { summary: "write standard input to a file", load: async () => (await import("./write.ts")).write }],
 ]);

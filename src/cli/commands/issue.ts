@@ -7,25 +7,19 @@ import { type Command, defineCommand } from "./command.ts";
 const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 365;
 
-const HELP = `Usage: guestctl issue [options] DIR
-
-Issues the credentials of one sandbox into DIR (mode 0700): an authority of its own (whose key is thrown away), a server
-and a client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.
-
-      --days N   validity from now on (default ${DEFAULT_DAYS})
-      --force    replace the credentials that DIR holds
-      --json     output for programs
-
-The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
-
-Examples:
-  guestctl issue ./creds
-  guestctl issue --days 7 --force ./creds
-`;
-
 export const issue: Command = defineCommand({
-  help: HELP,
-  options: { days: { type: "string" }, force: { type: "boolean" } },
+  usage: ["issue [options] DIR"],
+  about: `Issues the credentials of one sandbox into DIR (mode 0700): an authority of its own (whose key is thrown away), a server
+and a client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.`,
+  options: {
+    days: { type: "string", argument: "N", help: `validity from now on (default ${DEFAULT_DAYS})` },
+    force: { type: "boolean", help: "replace the credentials that DIR holds" },
+  },
+  notes: `The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
+With --json, one object: "folder", "not_after", and "agent_variables" (names and values for the agent's environment).`,
+  statuses: "0 issued, 125 failed.",
+  examples: ["issue ./creds", "issue --days 7 --force ./creds"],
+  completes: ["folder", "nothing"],
   async run({ values, positionals }, host) {
     const [folder, ...more] = positionals;
     if (folder === undefined || folder === "" || more.length > 0) throw new UsageError("issue wants one folder");

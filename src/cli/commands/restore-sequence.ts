@@ -3,45 +3,30 @@ import { type RestoreOutcome, restoreSequence as restore } from "../../client/in
 import { HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
-import { clientFactory, CONNECTION_HELP, CONNECTION_OPTIONS } from "../connection.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_NOT_AS_INTENDED } from "../exit-status.ts";
-import {
-  asText,
-  DUTIES_HELP,
-  DUTIES_OPTIONS,
-  dutiesLines,
-  dutiesOptions,
-  hookLine,
-  readyLine,
-} from "../restore/index.ts";
+import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions, hookLine, readyLine } from "../restore/index.ts";
 import { parseDurationMs } from "../values.ts";
 import { type Command, defineCommand } from "./command.ts";
-
-const HELP = `Usage: guestctl restore-sequence [options]
-
-Does what a node agent does after a restore, in order: the duties, a new connection, the POST_RESTORE hook, Health.
-
-      --timeout DURATION      time allowed for the hook, such as 500ms, 5s or 2m (default 30s, at most 10m)
-${DUTIES_HELP}
-${CONNECTION_HELP}
-
-Exit status: 0 all as intended; 1 a duty could not be done, the hook failed, or the workload is not ready; 125 guestctl
-failed.
-
-Examples:
-  guestctl restore-sequence --timeout 10s
-  guestctl restore-sequence --json | jq .duties.clock_drift_ms
-`;
+import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 export const restoreSequence: Command = defineCommand({
-  help: HELP,
-  options: { ...CONNECTION_OPTIONS, ...DUTIES_OPTIONS, timeout: { type: "string" } },
+  usage: ["restore-sequence [options]"],
+  about:
+    "Does what a node agent does after a restore, in order: the duties, a new connection, the POST_RESTORE hook, Health.",
+  options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
+  notes: `With --json, one object: "duties" (as of "restore"), "hook" (as of "hook"), "health" (as of "health") and
+"clock_error_ms" (guest minus host, once all is done).`,
+  statuses: `0 all as intended; 1 a duty could not be done, the hook failed, or the workload is not ready; 125 guestctl
+failed.`,
+  examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
+  completes: ["nothing"],
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("restore-sequence takes no arguments");
     const options = dutiesOptions(values);
     const hookTimeoutMs = values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout");
-    const outcome = await restore(await clientFactory(values, host.env), { ...options, hookTimeoutMs });
+    const outcome = await restore((await connector(values, host.env)).connect, { ...options, hookTimeoutMs });
     host.stdout.write(values.json === true ? asJson(outcome) : textOf(outcome, options.hostTime !== false));
     return wentAsIntended(outcome) ? 0 : STATUS_NOT_AS_INTENDED;
   },

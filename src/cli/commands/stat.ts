@@ -1,29 +1,21 @@
 import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_HELP, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { type Command, defineCommand } from "./command.ts";
 
-const HELP = `Usage: guestctl stat [options] PATH...
-
-Describes files of a sandbox.
-
-  -L, --dereference           describe what a symbolic link names, not the link
-${CONNECTION_HELP}
-
-With --json, one object a line; type, times and sizes as in the schema (StatPathResponse), the link's target in base64.
-
-Examples:
-  guestctl stat /etc/hostname
-  guestctl stat --json / | jq .mode
-`;
-
-const OPTIONS = { dereference: { type: "boolean", short: "L" }, ...CONNECTION_OPTIONS } as const;
-
 export const stat: Command = defineCommand({
-  help: HELP,
-  options: OPTIONS,
+  usage: ["stat [options] PATH..."],
+  about: "Describes files of a sandbox.",
+  options: {
+    dereference: { type: "boolean", short: "L", help: "describe what a symbolic link names, not the link" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `With --json, one object a line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text), "mode"
+(number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
+  statuses: "0 all were described, 125 failed.",
+  examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
   async run({ values, positionals }, host) {
     if (positionals.length === 0) throw new UsageError("stat wants a path");
     const client = await openClient(values, host.env);

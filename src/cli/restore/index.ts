@@ -1,2 +1,2 @@
-export { DUTIES_HELP, DUTIES_OPTIONS, dutiesOptions } from "./options.ts";
+export { DUTIES_OPTIONS, dutiesOptions } from "./options.ts";
 export { asText, dutiesLines, hookLine, readyLine, type ReportLine } from "./report.ts";

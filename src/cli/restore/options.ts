@@ -2,17 +2,16 @@ import type { DutiesOptions } from "../../client/index.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs } from "../values.ts";
 
-/** Options of the commands that have the duties done, for parseArgs. */
+/** Options of the commands that have the duties done. */
 export const DUTIES_OPTIONS = {
-  "entropy-bytes": { type: "string" },
-  "no-time": { type: "boolean" },
-  wait: { type: "string" },
+  "entropy-bytes": {
+    type: "string",
+    argument: "N",
+    help: "bytes of this host's generator to send (default 64, at most 65536)",
+  },
+  "no-time": { type: "boolean", help: "leave the guest's clock alone" },
+  wait: { type: "string", argument: "DURATION", help: "how long to try to reach the agent (default 10s)" },
 } as const;
-
-/** Their part of a help text. */
-export const DUTIES_HELP = `      --entropy-bytes N       bytes of this host's generator to send (default 64, at most 65536)
-      --no-time               leave the guest's clock alone
-      --wait DURATION         how long to try to reach the agent (default 10s)`;
 
 /** Values of DUTIES_OPTIONS. */
 export interface DutiesValues {

@@ -1,8 +1,9 @@
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult } from "../../client/index.ts";
+import { openKeyboard } from "./keyboard.ts";
+import { followSize } from "./local-terminal.ts";
 import { forwardSignals } from "./signals.ts";
-import { openRawTerminal } from "./raw-terminal.ts";
 
 /** A command and how the local process is joined to it. */
 export interface Session {
@@ -11,23 +12,26 @@ export interface Session {
   readonly isInteractive: boolean;
   /** The command runs in a terminal. */
   readonly isTerminal: boolean;
+  /** Byte that makes the next key one for guestctl, where the local terminal is raw; undefined: none does. */
+  readonly escape: number | undefined;
 }
 
-/** Joins the local standard streams, terminal and signals to a command until it has ended and its output is written. */
+/**
+ * Joins the local standard streams, terminal and signals to a command until it has ended and its output is written.
+ * Rejects with GuestError, and with CliError when the user leaves it.
+ */
 export async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
-  const { process, isInteractive, isTerminal } = session;
+  const { process, isInteractive, isTerminal, escape } = session;
   using _signals = forwardSignals(process, isTerminal, host);
-  using _terminal = isTerminal ? openRawTerminal(process, isInteractive, host) : undefined;
+  using _size = isTerminal ? followSize(process, host) : undefined;
+  using keyboard = isInteractive ? openKeyboard(process, isTerminal, escape, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
-  if (isInteractive) host.stdin.pipe(process.stdin);
+  const ended = Promise.all([process.wait(), written]);
   try {
-    const [result] = await Promise.all([process.wait(), written]);
+    const [result] = await (keyboard === undefined ? ended : Promise.race([ended, keyboard.left]));
     return result;
   } finally {
-    if (isInteractive) {
-      host.stdin.unpipe(process.stdin);
-      host.stdin.pause();
-    }
+    process.cancel();
   }
 }
 

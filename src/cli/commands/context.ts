@@ -1,0 +1,128 @@
+import { resolve } from "node:path";
+import { CONNECTION_OPTIONS, socketAddress, socketPath, withPort } from "../connection/index.ts";
+import {
+  type Context,
+  contextObject,
+  type Contexts,
+  contextsPath,
+  isContextName,
+  readContexts,
+  writeContexts,
+} from "../contexts/index.ts";
+import { CliError, UsageError } from "../errors.ts";
+import { type Command, defineCommand, type Host, type Parsed } from "./command.ts";
+
+const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
+const OPTIONS = {
+  address: { ...address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
+  bridge: { ...bridge, help: "set: a shell command whose standard input and output lead to the agent" },
+  credentials: { ...credentials, help: 'set: folder made by "guestctl issue"' },
+  "server-name": { ...serverName, help: "set: name in the agent's certificate" },
+  names: { type: "boolean", help: "list: nothing but the names" },
+} as const;
+
+type Arguments = Parsed<typeof OPTIONS>;
+
+/** What is done to the contexts. Gives what they are from now on. */
+type Action = (contexts: Contexts, name: string, values: Arguments["values"]) => Contexts;
+
+const ACTIONS: Readonly<Record<string, Action>> = { use, set, remove };
+
+export const context: Command = defineCommand({
+  usage: [
+    "context list [--names]",
+    "context use NAME",
+    "context set NAME [--address ADDRESS | --bridge COMMAND] [--credentials DIR] [--server-name NAME]",
+    "context remove NAME",
+  ],
+  about: `Keeps agents under names: where they are and the folder with their credentials. A context is used with "--context NAME",
+with GUESTCTL_CONTEXT, or, once "use" has made it the current one, where nothing else names an address. "set" makes or
+changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOME/guestctl/contexts.json, which is
+~/.config/guestctl/contexts.json by default.`,
+  options: OPTIONS,
+  notes: `With --json, one object with all contexts as they are then: "current" and "contexts", which has "address" or "bridge",
+"credentials" and "server_name" by name.`,
+  statuses: "0 done, 125 failed.",
+  examples: [
+    "context set dev --address 10.0.0.7 --credentials ./creds",
+    'context set box --bridge "docker exec -i box guest-agent bridge" --credentials ./box',
+    "context use dev",
+    "context list",
+  ],
+  completes: [["list", ...Object.keys(ACTIONS)], "context", "nothing"],
+  async run({ values, positionals }, host) {
+    const [verb = "", ...names] = positionals;
+    const path = contextsPath(host.env);
+    if (verb === "list" && names.length === 0) return show(await readContexts(path), values, host);
+    const action = ACTIONS[verb];
+    if (action === undefined) throw new UsageError("say what to do with contexts: list, use, set or remove");
+    const [name, ...more] = names;
+    if (name === undefined || more.length > 0) throw new UsageError(`context ${verb} wants the name of one context`);
+    const contexts = action(await readContexts(path), name, values);
+    await writeContexts(path, contexts);
+    return values.json === true ? show(contexts, values, host) : 0;
+  },
+});
+
+function use(contexts: Contexts, name: string): Contexts {
+  return { ...contexts, current: named(contexts, name) };
+}
+
+function set(contexts: Contexts, name: string, values: Arguments["values"]): Contexts {
+  if (!isContextName(name)) throw new UsageError("a context's name is made of letters, digits, and _ . - further in");
+  if (values.address !== undefined && values.bridge !== undefined) {
+    throw new UsageError("--address and --bridge do not go together");
+  }
+  const known = contexts.byName.get(name);
+  const isMoved = values.address !== undefined || values.bridge !== undefined;
+  const place = isMoved ? { address: asKept(values.address), bridge: values.bridge } : known;
+  const folder = values.credentials === undefined ? known?.credentials : resolve(values.credentials);
+  if (place === undefined) throw new UsageError("a new context wants --address or --bridge");
+  if (folder === undefined) throw new UsageError("a new context wants --credentials");
+  const changed: Context = {
+    address: place.address,
+    bridge: place.bridge,
+    credentials: folder,
+    serverName: values["server-name"] ?? known?.serverName,
+  };
+  const current = contexts.byName.size === 0 ? name : contexts.current;
+  return { current, byName: new Map([...contexts.byName, [name, changed]]) };
+}
+
+function remove(contexts: Contexts, name: string): Contexts {
+  const removed = named(contexts, name);
+  return {
+    current: contexts.current === removed ? undefined : contexts.current,
+    byName: new Map([...contexts.byName].filter(([other]) => other !== removed)),
+  };
+}
+
+/** Meant from any folder and with any port that a later guestctl may take for granted. */
+function asKept(given: string | undefined): string | undefined {
+  if (given === undefined) return undefined;
+  const path = socketPath(given);
+  return path === undefined ? withPort(given) : socketAddress(resolve(path));
+}
+
+function named({ byName }: Contexts, name: string): string {
+  if (!byName.has(name)) throw new CliError(`there is no context ${JSON.stringify(name)}; see "guestctl context list"`);
+  return name;
+}
+
+function show({ current, byName }: Contexts, values: Arguments["values"], host: Host): number {
+  const contexts = [...byName];
+  if (values.json === true) {
+    const json = {
+      current: current ?? null,
+      contexts: Object.fromEntries(contexts.map(([name, each]) => [name, contextObject(each)])),
+    };
+    host.stdout.write(`${JSON.stringify(json)}\n`);
+    return 0;
+  }
+  const widest = Math.max(0, ...contexts.map(([name]) => name.length));
+  for (const [name, each] of contexts) {
+    const line = `${name === current ? "*" : " "} ${name.padEnd(widest)}  ${each.address ?? each.bridge ?? ""}  ${each.credentials}`;
+    host.stdout.write(`${values.names === true ? name : line}\n`);
+  }
+  return 0;
+}

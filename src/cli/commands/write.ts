@@ -1,0 +1,42 @@
+import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
+import { UsageError } from "../errors.ts";
+import { parseMode } from "../values.ts";
+import { type Command, defineCommand } from "./command.ts";
+
+export const write: Command = defineCommand({
+  usage: ["write [options] PATH"],
+  about: `Writes standard input into a file of a sandbox. The file is replaced as a whole once the input has ended, or not at all;
+a new one belongs to the workload's user.`,
+  options: {
+    mode: {
+      type: "string",
+      argument: "OCTAL",
+      help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)",
+    },
+    parents: { type: "boolean", help: "make missing folders" },
+    exclusive: { type: "boolean", help: "fail if the file is there already" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
+  statuses: "0 written, 125 failed; the file is as it was then.",
+  examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
+  completes: ["nothing"],
+  async run({ values, positionals }, host) {
+    const [path, ...more] = positionals;
+    if (path === undefined || more.length > 0) throw new UsageError("write wants one path");
+    const file = {
+      createParents: values.parents === true,
+      exclusive: values.exclusive === true,
+      ...(values.mode !== undefined && { mode: parseMode(values.mode, "--mode") }),
+    };
+    const client = await openClient(values, host.env);
+    try {
+      const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
+      const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
+      if (values.json === true) host.stdout.write(`${JSON.stringify(json)}\n`);
+      return 0;
+    } finally {
+      client.close();
+    }
+  },
+});

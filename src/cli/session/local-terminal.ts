@@ -1,0 +1,29 @@
+import type { WriteStream } from "node:tty";
+import type { ExecCommand, ExecProcess } from "../../client/index.ts";
+
+/** The terminal that a command should run in: one like the local one, where there is one. */
+export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
+  const local = localTerminal(host);
+  return { cols: local?.columns ?? 0, rows: local?.rows ?? 0, term: host.env["TERM"] };
+}
+
+/** Has the terminal of a command follow the size of the local one until disposed of. */
+export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
+  const local = localTerminal(host);
+  const follow = (): void => {
+    if (local !== undefined && local.columns > 0 && local.rows > 0) process.resize(local.columns, local.rows);
+  };
+  local?.on("resize", follow);
+  // Nobody is told what happened to the terminal while guestctl was stopped.
+  host.on("SIGCONT", follow);
+  return {
+    [Symbol.dispose]: () => {
+      local?.off("resize", follow);
+      host.off("SIGCONT", follow);
+    },
+  };
+}
+
+function localTerminal(host: NodeJS.Process): WriteStream | undefined {
+  return [host.stdout, host.stderr].find((stream) => stream.isTTY);
+}

@@ -1,0 +1,1 @@
+export { enterRawMode, type RawMode, type RawModeOptions } from "./raw-mode.ts";
