@@ -1,0 +1,76 @@
+import type { Running } from "./contender.ts";
+import type { Job } from "./load.ts";
+import { measure, type Measurement } from "./meter.ts";
+import type { Contender, Samples } from "./row.ts";
+import type { Scale } from "./scale.ts";
+
+/** What every group of rows is measured with. */
+export interface Bench {
+  readonly contenders: ReadonlyMap<Contender, Running>;
+  readonly scale: Scale;
+  /** On a file system in memory where there is one: the disk is not what is compared. */
+  readonly folder: string;
+  readonly native: string;
+  readonly agentProgram: string;
+  /** Most anonymous memory seen, in bytes, by the name of the load. */
+  readonly peaks: Map<string, Map<Contender, number>>;
+  say(text: string): void;
+}
+
+/** The measurements of one job, by contender and round. */
+export type Runs = ReadonlyMap<Contender, readonly Measurement[]>;
+
+/** How a job is to be repeated. */
+export interface Repetition {
+  /** Name of the load; its memory peaks are kept under it. */
+  readonly name: string;
+  readonly contenders: readonly Contender[];
+  /** Default: the scale's. */
+  readonly rounds?: number;
+}
+
+/** What a contender is to do; undefined: it cannot. */
+export type JobFor = (contender: Contender) => Job;
+
+/**
+ * Runs the job of each contender in turn, round by round, so that whatever the machine does meanwhile strikes all of
+ * them. The first of a round is another one each time. A peer that fails is left out from there on.
+ */
+export async function sideBySide(bench: Bench, repetition: Repetition, jobFor: JobFor): Promise<Runs> {
+  const { name, rounds = bench.scale.rounds } = repetition;
+  const runs = new Map<Contender, Measurement[]>();
+  const present = repetition.contenders.filter((contender) => bench.contenders.has(contender));
+  bench.say(name);
+  for (let round = 0; round < rounds; round++) {
+    const first = round % present.length;
+    for (const contender of [...present.slice(first), ...present.slice(0, first)]) {
+      const running = bench.contenders.get(contender);
+      if (running === undefined) continue;
+      try {
+        const measurement = await measure(running, jobFor(contender));
+        runs.set(contender, [...(runs.get(contender) ?? []), measurement]);
+        notePeak(bench, name, contender, measurement.peakBytes);
+      } catch (error) {
+        if (contender === "ours") throw error;
+        bench.say(`${contender} is left out of "${name}": ${error instanceof Error ? error.message : String(error)}`);
+        runs.delete(contender);
+        present.splice(present.indexOf(contender), 1);
+      }
+    }
+  }
+  return runs;
+}
+
+function notePeak(bench: Bench, name: string, contender: Contender, bytes: number): void {
+  const peaks = bench.peaks.get(name) ?? new Map<Contender, number>();
+  peaks.set(contender, Math.max(peaks.get(contender) ?? 0, bytes));
+  bench.peaks.set(name, peaks);
+}
+
+/** One figure of each measurement. */
+export function samplesOf(runs: Runs, pick: (measurement: Measurement) => number | undefined): Samples {
+  const entries = [...runs].map(
+    ([contender, measurements]) => [contender, measurements.map(pick).filter((value) => value !== undefined)] as const,
+  );
+  return Object.fromEntries(entries.filter(([, values]) => values.length > 0));
+}

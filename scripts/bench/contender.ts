@@ -1,0 +1,26 @@
+import type { Load } from "./load.ts";
+import type { Contender } from "./row.ts";
+
+/** A server that is being measured, with a client connected to it. */
+export interface Running extends AsyncDisposable {
+  readonly contender: Contender;
+  /** What it is, with its version. */
+  readonly description: string;
+  readonly load: Load;
+  /** Its own processes now, without the commands that it runs. */
+  pids(): readonly number[];
+}
+
+/** What a contender is started with. */
+export interface Grounds {
+  /** The native program: server and client. */
+  readonly program: string;
+  /** For keys, sockets and the like; the caller removes it. */
+  readonly folder: string;
+  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
+  readonly credentialsFolder: string;
+  readonly token: string;
+}
+
+/** Starts a contender; or says what it would need. */
+export type Starter = (grounds: Grounds) => Promise<Running | string>;

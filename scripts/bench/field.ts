@@ -1,0 +1,54 @@
+import { existsSync } from "node:fs";
+import { mkdtemp, mkdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Running, Starter } from "./contender.ts";
+import { installPeers } from "./peers/install.ts";
+import { startBuiltAgent } from "./peers/agent.ts";
+import { startGrpcGo } from "./peers/grpc-go.ts";
+import { startNodeHttp2 } from "./peers/node-http2.ts";
+import { startOpenSsh } from "./peers/openssh.ts";
+import { startQemuGa } from "./peers/qemu-ga.ts";
+import type { Contender, Peer } from "./row.ts";
+
+const PEERS: readonly (readonly [Peer, Starter])[] = [
+  ["grpc-go", startGrpcGo],
+  ["node-http2", startNodeHttp2],
+  ["openssh", startOpenSsh],
+  ["qemu-ga", startQemuGa],
+];
+
+/** All contenders, running. */
+export interface Field extends AsyncDisposable {
+  readonly contenders: ReadonlyMap<Contender, Running>;
+  /** For files that are read and written. */
+  readonly folder: string;
+}
+
+/** Starts the agent and every peer that can be had; says which cannot. */
+export async function openField(native: string, agentProgram: string, say: (text: string) => void): Promise<Field> {
+  installPeers(say);
+  const memory = "/dev/shm";
+  const folder = await mkdtemp(join(existsSync(memory) ? memory : tmpdir(), "guest-agent-bench-"));
+  const contenders = new Map<Contender, Running>();
+  const close = async (): Promise<void> => {
+    for (const running of contenders.values()) await running[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  };
+  try {
+    const ours = await startBuiltAgent(native, agentProgram);
+    contenders.set("ours", ours);
+    for (const [peer, start] of PEERS) {
+      const own = join(folder, peer);
+      await mkdir(own, { mode: 0o700 });
+      const { credentialsDir: credentialsFolder, token } = ours.agent;
+      const started = await start({ program: native, folder: own, credentialsFolder, token });
+      if (typeof started === "string") say(`not measured: ${started}`);
+      else contenders.set(peer, started);
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return { contenders, folder, [Symbol.asyncDispose]: close };
+}

@@ -1,0 +1,29 @@
+import type { Running } from "./contender.ts";
+import type { Job, JobResult } from "./load.ts";
+import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
+
+const SAMPLE_INTERVAL_MS = 20;
+
+/** One job, from both sides. */
+export interface Measurement extends JobResult {
+  /** CPU time of the server. */
+  readonly cpuMs: number;
+  /** Most anonymous memory that the server was seen to hold. */
+  readonly peakBytes: number;
+}
+
+/** Runs a job and watches the server meanwhile. */
+export async function measure(running: Running, job: Job): Promise<Measurement> {
+  const before = running.pids();
+  let peakBytes = anonymousBytesOf(before);
+  const timer = setInterval(() => {
+    peakBytes = Math.max(peakBytes, anonymousBytesOf(running.pids()));
+  }, SAMPLE_INTERVAL_MS);
+  const cpuBeforeMs = cpuMsOf(before);
+  try {
+    const result = await running.load.run(job);
+    return { ...result, cpuMs: cpuMsOf(running.pids()) - cpuBeforeMs, peakBytes };
+  } finally {
+    clearInterval(timer);
+  }
+}

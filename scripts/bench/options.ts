@@ -1,0 +1,83 @@
+import { parseArgs } from "node:util";
+
+/** The groups of rows, in the order in which they are measured. */
+export const GROUPS = [
+  "health",
+  "exec",
+  "streams",
+  "files",
+  "growth",
+  "startup",
+  "size",
+  "duties",
+  "idle",
+  "memory",
+] as const;
+
+/** A group of rows that can be asked for. */
+export type Group = (typeof GROUPS)[number];
+
+/** What the command line asks for. */
+export interface Options {
+  /** A smaller load: a minute or so. */
+  readonly quick: boolean;
+  readonly groups: ReadonlySet<Group>;
+  /** The agent's program instead of the built one. */
+  readonly agentProgram: string | undefined;
+  readonly jsonFile: string | undefined;
+  readonly svgFile: string | undefined;
+  readonly markdownFile: string | undefined;
+  /** Compare with the recorded ratios and fail on a clear loss. */
+  readonly guard: boolean;
+  /** Record the ratios. */
+  readonly record: boolean;
+}
+
+/** For people who ask. */
+export const USAGE: string = `usage: npm run bench [-- OPTION...]
+  --quick            smaller loads: about a minute instead of a quarter of an hour
+  --rows=GROUP,...   only these: ${GROUPS.join(", ")}
+  --agent=PROGRAM    measure this guest-agent instead of the one in dist
+  --json FILE        all samples, as JSON
+  --svg FILE         a plot
+  --markdown FILE    the table, as Markdown
+  --guard            compare ratios with the recorded ones and fail on a clear loss
+  --record           record the ratios`;
+
+/** What is measured for the guard: quick to measure and steady as ratios. */
+const GUARDED_GROUPS: readonly Group[] = ["health", "exec", "streams", "files"];
+
+function groupsOf(rows: string | undefined, guards: boolean): ReadonlySet<Group> {
+  if (rows === undefined) return new Set(guards ? GUARDED_GROUPS : GROUPS);
+  const names = rows.split(",");
+  const unknown = names.find((name) => !GROUPS.some((group) => group === name));
+  if (unknown !== undefined) throw new Error(`--rows: there is no group "${unknown}"\n${USAGE}`);
+  return new Set(GROUPS.filter((group) => names.includes(group)));
+}
+
+/** Reads the command line; throws what is to be told to its user. */
+export function readOptions(args: readonly string[]): Options {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      quick: { type: "boolean", default: false },
+      rows: { type: "string" },
+      agent: { type: "string" },
+      json: { type: "string" },
+      svg: { type: "string" },
+      markdown: { type: "string" },
+      guard: { type: "boolean", default: false },
+      record: { type: "boolean", default: false },
+    },
+  });
+  return {
+    quick: values.quick,
+    groups: groupsOf(values.rows, values.guard || values.record),
+    agentProgram: values.agent,
+    jsonFile: values.json,
+    svgFile: values.svg,
+    markdownFile: values.markdown,
+    guard: values.guard,
+    record: values.record,
+  };
+}

@@ -1,0 +1,177 @@
+package load
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	pb "guest-agent/bench/gen/svc/guest/v1alpha1"
+)
+
+const service = "/svc.guest.v1alpha1.GuestAgent/"
+
+var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+
+// grpcTarget speaks the schema. It neither decodes nor encodes payloads: the client's own work is not to be measured.
+type grpcTarget struct {
+	connection *grpc.ClientConn
+	ctx        context.Context
+}
+
+func dialGrpc(address, folder, token string) (target, error) {
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.pem"), filepath.Join(folder, "client.key"))
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
+	if err != nil {
+		return nil, err
+	}
+	servers := x509.NewCertPool()
+	servers.AppendCertsFromPEM(authority)
+	secure := credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		RootCAs:      servers,
+		ServerName:   "localhost",
+		MinVersion:   tls.VersionTLS13,
+	})
+	connection, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(secure),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(4*windowBytes),
+	)
+	if err != nil {
+		return nil, err
+	}
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "svc-instance-token", token)
+	return &grpcTarget{connection: connection, ctx: ctx}, nil
+}
+
+// Large enough that the client never holds the server back.
+const windowBytes = 4 * 1024 * 1024
+
+func (t *grpcTarget) close() { t.connection.Close() }
+
+func (t *grpcTarget) ping() error {
+	return t.unary("Health", &pb.HealthRequest{}, &pb.HealthResponse{})
+}
+
+func (t *grpcTarget) duties() error {
+	var response pb.RestoreDutiesResponse
+	return t.unary("RunRestoreDuties", &pb.RestoreDutiesRequest{Entropy: make([]byte, 64)}, &response)
+}
+
+func (t *grpcTarget) unary(method string, request, response proto.Message) error {
+	var raw rawMessage
+	if err := t.connection.Invoke(t.ctx, service+method, encoded(request), &raw); err != nil {
+		return err
+	}
+	defer raw.free()
+	return proto.Unmarshal(raw.data.Materialize(), response)
+}
+
+func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancel(t.ctx)
+	stream, err := t.connection.NewStream(ctx, bothWays, service+method)
+	if err != nil {
+		cancel()
+	}
+	return stream, cancel, err
+}
+
+func (t *grpcTarget) readFile(path string) (int64, error) {
+	stream, cancel, err := t.open("ReadFile")
+	if err != nil {
+		return 0, err
+	}
+	defer cancel()
+	if err := stream.SendMsg(encoded(&pb.ReadFileRequest{Path: path})); err != nil {
+		return 0, err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	for {
+		var raw rawMessage
+		if err := stream.RecvMsg(&raw); err == io.EOF {
+			return total, nil
+		} else if err != nil {
+			return total, err
+		}
+		count, err := raw.payloadBytes(2)
+		raw.free()
+		if err != nil {
+			return total, err
+		}
+		total += count
+	}
+}
+
+func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int) error {
+	stream, cancel, err := t.open("WriteFile")
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	header := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Header{Header: &pb.WriteFileHeader{Path: path}}}
+	if err := stream.SendMsg(encoded(header)); err != nil {
+		return err
+	}
+	chunk := func(size int) proto.Message {
+		return &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Data{Data: make([]byte, size)}}
+	}
+	if err := sendAll(stream, totalBytes, chunkBytes, chunk); err != nil {
+		return err
+	}
+	var raw rawMessage
+	if err := stream.RecvMsg(&raw); err != nil {
+		return err
+	}
+	defer raw.free()
+	var response pb.WriteFileResponse
+	if err := proto.Unmarshal(raw.data.Materialize(), &response); err != nil {
+		return err
+	}
+	if response.BytesWritten != uint64(totalBytes) {
+		return fmt.Errorf("%d of %d bytes were written", response.BytesWritten, totalBytes)
+	}
+	return nil
+}
+
+// sendAll sends the same full message again and again, and what is left over at the end.
+func sendAll(stream grpc.ClientStream, totalBytes int64, chunkBytes int, chunk func(size int) proto.Message) error {
+	full := encoded(chunk(chunkBytes))
+	for left := totalBytes; left > 0; left -= int64(chunkBytes) {
+		message := full
+		if left < int64(chunkBytes) {
+			message = encoded(chunk(int(left)))
+		}
+		if err := stream.SendMsg(message); err != nil {
+			if err == io.EOF {
+				return stream.RecvMsg(&rawMessage{})
+			}
+			return err
+		}
+	}
+	return stream.CloseSend()
+}
+
+func encoded(message proto.Message) mem.BufferSlice {
+	bytes, err := proto.Marshal(message)
+	if err != nil {
+		panic(err)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(bytes)}
+}

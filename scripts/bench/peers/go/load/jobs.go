@@ -1,0 +1,161 @@
+package load
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// job is one order. Operations are spread over atOnce workers.
+type job struct {
+	Kind       string   `json:"kind"`
+	Command    []string `json:"command"`
+	Path       string   `json:"path"`
+	Count      int      `json:"count"`
+	AtOnce     int      `json:"atOnce"`
+	TotalBytes int64    `json:"totalBytes"`
+	ChunkBytes int      `json:"chunkBytes"`
+	Probe      bool     `json:"probe"`
+}
+
+type jobResult struct {
+	Seconds    float64    `json:"seconds"`
+	Operations int        `json:"operations"`
+	Bytes      int64      `json:"bytes"`
+	Latency    *quantiles `json:"latency,omitempty"`
+	// Pings beside the work, on a connection of their own.
+	Probe *quantiles `json:"probe,omitempty"`
+	Error string     `json:"error,omitempty"`
+}
+
+type bench struct {
+	dial   func() (target, error)
+	target target
+	held   []echoSession
+}
+
+// operation is done Count times; it returns the bytes moved.
+type operation func(worker int) (int64, error)
+
+func (b *bench) run(job job) (*jobResult, error) {
+	operation, err := b.operationOf(job)
+	if err != nil {
+		return nil, err
+	}
+	if job.Probe {
+		stop, err := b.startProbe()
+		if err != nil {
+			return nil, err
+		}
+		result, err := measure(job, operation)
+		probe := stop()
+		if err == nil {
+			result.Probe = probe
+		}
+		return result, err
+	}
+	return measure(job, operation)
+}
+
+func (b *bench) operationOf(job job) (operation, error) {
+	target := b.target
+	switch job.Kind {
+	case "ping":
+		return func(int) (int64, error) { return 0, target.ping() }, nil
+	case "run":
+		return func(int) (int64, error) { return target.run(job.Command, false) }, nil
+	case "terminal":
+		return func(int) (int64, error) { return target.run(job.Command, true) }, nil
+	case "feed":
+		return func(int) (int64, error) {
+			return job.TotalBytes, target.feed(job.Command, job.TotalBytes, job.ChunkBytes)
+		}, nil
+	case "read":
+		return func(int) (int64, error) { return target.readFile(job.Path) }, nil
+	case "write":
+		return func(worker int) (int64, error) {
+			path := fmt.Sprintf("%s.%d", job.Path, worker)
+			return job.TotalBytes, target.writeFile(path, job.TotalBytes, job.ChunkBytes)
+		}, nil
+	case "echo":
+		session, err := target.echo(job.Command)
+		if err != nil {
+			return nil, err
+		}
+		b.held = append(b.held, session)
+		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
+	case "hold":
+		var mutex sync.Mutex
+		return func(int) (int64, error) {
+			session, err := target.echo(job.Command)
+			if err != nil {
+				return 0, err
+			}
+			mutex.Lock()
+			b.held = append(b.held, session)
+			mutex.Unlock()
+			return 1, session.roundTrip()
+		}, nil
+	case "release":
+		return func(int) (int64, error) { return 0, b.release() }, nil
+	case "duties":
+		return func(int) (int64, error) { return 0, target.duties() }, nil
+	case "redial":
+		return func(int) (int64, error) { return 0, b.redial() }, nil
+	}
+	return nil, fmt.Errorf("no job %q", job.Kind)
+}
+
+func (b *bench) release() error {
+	var failed error
+	for _, session := range b.held {
+		if err := session.end(); err != nil {
+			failed = err
+		}
+	}
+	b.held = nil
+	return failed
+}
+
+func (b *bench) redial() error {
+	b.target.close()
+	fresh, err := b.dial()
+	if err == nil {
+		b.target = fresh
+	}
+	return err
+}
+
+func measure(job job, operation operation) (*jobResult, error) {
+	count, workers := max(job.Count, 1), max(job.AtOnce, 1)
+	latencies := make([]time.Duration, count)
+	var next, bytes atomic.Int64
+	var failure atomic.Pointer[error]
+	var group sync.WaitGroup
+	began := time.Now()
+	for worker := range workers {
+		group.Go(func() {
+			for failure.Load() == nil {
+				number := int(next.Add(1)) - 1
+				if number >= count {
+					return
+				}
+				start := time.Now()
+				moved, err := operation(worker)
+				if err != nil {
+					failure.Store(&err)
+					return
+				}
+				latencies[number] = time.Since(start)
+				bytes.Add(moved)
+			}
+		})
+	}
+	group.Wait()
+	seconds := time.Since(began).Seconds()
+	if err := failure.Load(); err != nil {
+		return nil, *err
+	}
+	return &jobResult{Seconds: seconds, Operations: count, Bytes: bytes.Load(), Latency: quantilesOf(latencies)}, nil
+}

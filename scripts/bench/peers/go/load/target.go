@@ -1,0 +1,28 @@
+package load
+
+import "errors"
+
+var errUnsupported = errors.New("this target has no such operation")
+
+// target is what can be asked of every contender, in its own protocol.
+type target interface {
+	// ping is the smallest question that the other side answers.
+	ping() error
+	// run runs a command to its end and returns how many bytes of output came.
+	run(command []string, inTerminal bool) (int64, error)
+	// feed runs a command that reads its input to the end.
+	feed(command []string, totalBytes int64, chunkBytes int) error
+	// echo starts a command that gives back what it gets.
+	echo(command []string) (echoSession, error)
+	readFile(path string) (int64, error)
+	writeFile(path string, totalBytes int64, chunkBytes int) error
+	// duties performs the restore duties, without a clock step.
+	duties() error
+	close()
+}
+
+// echoSession is a running command that answers each byte.
+type echoSession interface {
+	roundTrip() error
+	end() error
+}

@@ -1,0 +1,64 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+/** Reads a file of /proc; empty when the process has ended meanwhile. */
+function read(path: string): string {
+  try {
+    return readFileSync(path, "latin1");
+  } catch {
+    return "";
+  }
+}
+
+function threadsOf(pid: number): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`);
+  } catch {
+    return [];
+  }
+}
+
+/** Processes that a process has started and that run. */
+export function childrenOf(pid: number): number[] {
+  return threadsOf(pid).flatMap((thread) =>
+    read(`/proc/${pid}/task/${thread}/children`)
+      .split(" ")
+      .filter((text) => text !== "")
+      .map(Number),
+  );
+}
+
+/** Name of a process's program, cut by the kernel to 15 characters. */
+export function nameOf(pid: number): string {
+  return read(`/proc/${pid}/comm`).trim();
+}
+
+/** CPU time that the threads of these processes have used, in milliseconds (proc(5), schedstat: nanoseconds). */
+export function cpuMsOf(pids: readonly number[]): number {
+  let ns = 0;
+  for (const pid of pids) {
+    for (const thread of threadsOf(pid)) ns += Number(read(`/proc/${pid}/task/${thread}/schedstat`).split(" ", 1)[0]);
+  }
+  return ns / 1e6;
+}
+
+function statusField(text: string, name: string): number {
+  return Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(text)?.[1] ?? 0);
+}
+
+/** Anonymous memory of these processes, in bytes: what is theirs alone and cannot be dropped. */
+export function anonymousBytesOf(pids: readonly number[]): number {
+  let kibibytes = 0;
+  for (const pid of pids) kibibytes += statusField(read(`/proc/${pid}/status`), "RssAnon");
+  return kibibytes * 1024;
+}
+
+/** How often the threads of these processes went to sleep of their own accord: as often as they were woken. */
+export function wakeUpsOf(pids: readonly number[]): number {
+  let count = 0;
+  for (const pid of pids) {
+    for (const thread of threadsOf(pid)) {
+      count += statusField(read(`/proc/${pid}/task/${thread}/status`), "voluntary_ctxt_switches");
+    }
+  }
+  return count;
+}

@@ -1,0 +1,68 @@
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { type Bench, sideBySide } from "../bench.ts";
+import { fillFile } from "../fill-file.ts";
+import type { Job } from "../load.ts";
+import type { Contender, Row } from "../row.ts";
+import { transferRows } from "./transfer.ts";
+
+const CHUNK_BYTES = 256 * 1024;
+const PARALLEL = 64;
+const CONTENDERS = ["ours", "grpc-go", "openssh", "qemu-ga", "node-http2"] as const;
+const PARALLEL_CONTENDERS = ["ours", "grpc-go", "openssh"] as const;
+const CAT_CONTENDERS = ["ours", "openssh"] as const;
+
+const READ_NOTE = "OpenSSH by sftp; qemu-ga in base64";
+const WRITE_NOTE =
+  "ours and grpc-go: temporary file, SHA-256, fsync, rename; OpenSSH by sftp and qemu-ga: written in place";
+
+/** Files in and out, one and 64 at a time; read from and written to memory. */
+export async function fileRows(bench: Bench): Promise<Row[]> {
+  const { streamBytes, slowBytes, parallelBytes } = bench.scale;
+  const folder = join(bench.folder, "files");
+  mkdirSync(folder);
+  const sizeFor = (contender: Contender): number => (contender === "qemu-ga" ? slowBytes : streamBytes);
+  for (const sizeBytes of new Set([streamBytes, slowBytes, parallelBytes])) {
+    fillFile(join(folder, `read-${sizeBytes}`), sizeBytes);
+  }
+  const readOf = (sizeBytes: number): Job => ({ kind: "read", path: join(folder, `read-${sizeBytes}`), probe: true });
+  const writeOf = (sizeBytes: number): Job => ({
+    kind: "write",
+    path: join(folder, "written"),
+    totalBytes: sizeBytes,
+    chunkBytes: CHUNK_BYTES,
+    probe: true,
+  });
+  const many = { count: PARALLEL, atOnce: PARALLEL };
+  // qemu-ga answers one question at a time: a second caller has to wait for the transfer.
+  const alone = (contender: Contender, job: Job): Job => (contender === "qemu-ga" ? { ...job, probe: false } : job);
+
+  const read = await sideBySide(bench, { name: "file read", contenders: CONTENDERS }, (contender) =>
+    alone(contender, readOf(sizeFor(contender))),
+  );
+  const written = await sideBySide(bench, { name: "file write", contenders: CONTENDERS }, (contender) =>
+    alone(contender, writeOf(sizeFor(contender))),
+  );
+  const cat = await sideBySide(bench, { name: "file read against cat", contenders: CAT_CONTENDERS }, (contender) =>
+    contender === "ours"
+      ? readOf(streamBytes)
+      : { kind: "run", command: ["cat", join(folder, `read-${streamBytes}`)], probe: true },
+  );
+  const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: PARALLEL_CONTENDERS }, () => ({
+    ...readOf(parallelBytes),
+    ...many,
+  }));
+  const writtenMany = await sideBySide(
+    bench,
+    { name: `${PARALLEL} file writes`, contenders: PARALLEL_CONTENDERS },
+    () => ({ ...writeOf(parallelBytes), ...many }),
+  );
+  rmSync(folder, { recursive: true });
+  return [
+    ...transferRows("file read", "out", read, READ_NOTE),
+    ...transferRows("file read, OpenSSH by cat", "out", cat),
+    ...transferRows("file write", "in", written, WRITE_NOTE),
+    ...transferRows(`${PARALLEL} file reads at once`, "out", readMany, READ_NOTE),
+    ...transferRows(`${PARALLEL} file writes at once`, "in", writtenMany, WRITE_NOTE),
+  ];
+}

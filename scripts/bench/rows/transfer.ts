@@ -1,0 +1,43 @@
+import { type Runs, samplesOf } from "../bench.ts";
+import { type Goal, makeRow, type Row } from "../row.ts";
+
+const GIB = 2 ** 30;
+
+/** Which way the bytes go; more is asked where they leave the guest. */
+export type Direction = "out" | "in";
+
+const CPU_LIMITS: Readonly<Record<Direction, number>> = { out: 0.5, in: 0.8 };
+
+function goals(limit: number, relation: Goal["relation"], sshLimit: number): readonly Goal[] {
+  return [
+    { peer: "grpc-go", relation, limit },
+    { peer: "openssh", relation, limit: sshLimit },
+  ];
+}
+
+/** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile. */
+export function transferRows(name: string, direction: Direction, runs: Runs, note = ""): Row[] {
+  return [
+    makeRow({
+      name: `${name}: throughput`,
+      unit: "GB/s",
+      better: "higher",
+      samples: samplesOf(runs, ({ bytes, seconds }) => bytes / seconds / 1e9),
+      goals: goals(1.2, "at least", 2),
+      note,
+    }),
+    makeRow({
+      name: `${name}: CPU`,
+      unit: "s/GiB",
+      better: "lower",
+      samples: samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB)),
+      goals: goals(CPU_LIMITS[direction], "at most", 0.5),
+    }),
+    makeRow({
+      name: `${name}: Health p99 beside it`,
+      unit: "ms",
+      better: "lower",
+      samples: samplesOf(runs, ({ probe }) => (probe === undefined ? undefined : probe.p99Us / 1e3)),
+    }),
+  ];
+}

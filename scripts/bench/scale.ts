@@ -1,0 +1,56 @@
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+/** How much is done for one value of a row. */
+export interface Scale {
+  /** Values of each row; between two of a contender all the others have their turn. */
+  readonly rounds: number;
+  readonly healthCalls: number;
+  readonly execs: number;
+  readonly execsAtOnce: number;
+  readonly roundTrips: number;
+  readonly streamBytes: number;
+  readonly terminalBytes: number;
+  /** For QEMU's guest agent, which moves files in base64. */
+  readonly slowBytes: number;
+  /** Each of 64 files. */
+  readonly parallelBytes: number;
+  readonly growthExecs: readonly number[];
+  readonly growthBytes: readonly number[];
+  readonly duties: number;
+  readonly idleSeconds: number;
+}
+
+/** A quarter of an hour. */
+export const FULL: Scale = {
+  rounds: 5,
+  healthCalls: 10_000,
+  execs: 300,
+  execsAtOnce: 1_000,
+  roundTrips: 3_000,
+  streamBytes: 512 * MIB,
+  terminalBytes: 64 * MIB,
+  slowBytes: 64 * MIB,
+  parallelBytes: 8 * MIB,
+  growthExecs: [1, 10, 100, 256],
+  growthBytes: [MIB, GIB, 16 * GIB],
+  duties: 20,
+  idleSeconds: 60,
+};
+
+/** A minute. */
+export const QUICK: Scale = {
+  rounds: 3,
+  healthCalls: 2_000,
+  execs: 50,
+  execsAtOnce: 150,
+  roundTrips: 500,
+  streamBytes: 128 * MIB,
+  terminalBytes: 8 * MIB,
+  slowBytes: 16 * MIB,
+  parallelBytes: 2 * MIB,
+  growthExecs: [1, 10, 100],
+  growthBytes: [MIB, 256 * MIB],
+  duties: 5,
+  idleSeconds: 5,
+};
