@@ -1,12 +1,15 @@
 /**
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
  * into a sandbox, and an archive of it; and dist/guestctl for the node side. Arguments: the architectures; without any,
- * this machine's own and, where a cross compiler can be had, the other one.
+ * this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that were built
+ * from the same sources are left as they are.
  */
 import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
+import { parseArgs } from "node:util";
 import { prepareTools } from "./package/cross-tools.ts";
 import { bundle } from "./package/bundle.ts";
+import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
 import { type AgentScript, makeDistribution } from "./package/distribution.ts";
 import type { Architecture } from "./package/toolchain.ts";
 
@@ -65,11 +68,26 @@ function architectures(asked: readonly string[]): Architecture[] {
   });
 }
 
-try {
-  process.chdir(ROOT);
+async function build(asked: readonly string[], digest: string): Promise<void> {
   await buildGuestctl();
   const script = await bundleAgent();
-  for (const arch of architectures(process.argv.slice(2))) await buildFor(arch, script);
+  for (const arch of architectures(asked)) {
+    await buildFor(arch, script);
+    markCurrent(ROOT, arch, digest);
+  }
+}
+
+try {
+  process.chdir(ROOT);
+  const { values, positionals: asked } = parseArgs({
+    options: { "unless-current": { type: "boolean" } },
+    allowPositionals: true,
+  });
+  // Taken first: what changes during the build is not in it.
+  const digest = sourcesDigest(ROOT);
+  const keepsCurrent = values["unless-current"] === true && asked.length > 0;
+  const stale = keepsCurrent ? asked.filter((arch) => !isArchitecture(arch) || !isCurrent(ROOT, arch, digest)) : asked;
+  if (stale.length > 0 || !keepsCurrent) await build(stale, digest);
 } catch (error) {
   console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

@@ -3,6 +3,13 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs"
 import { homedir } from "node:os";
 import { join } from "node:path";
 
+import { missingPrograms, type Program } from "../../scripts/machine/programs.ts";
+
+const PROGRAMS: readonly Program[] = [
+  { name: "apt-get", package: "apt" },
+  { name: "debootstrap", package: "debootstrap" },
+  { name: "dpkg-deb", package: "dpkg" },
+];
 /** Outside of the project: what is in it comes from Debian and changes seldom. */
 const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-test-roots");
 
@@ -44,13 +51,14 @@ export function debianPackage(name: string): string {
 /** A minimal installation of Debian 12. Takes most of a minute the first time. */
 export function debianRoot(): string {
   return cached(`bookworm-${process.arch}`, (folder) => {
-    if (!hasDebootstrap()) apt(["install", "-y", "-qq", "--no-install-recommends", "debootstrap"], folder);
     const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
     const mirror = /^(\S+) bookworm$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
     execFileSync("debootstrap", ["--variant=minbase", "bookworm", folder, mirror], { stdio: "pipe" });
   });
 }
 
-function hasDebootstrap(): boolean {
-  return ["/usr/sbin/debootstrap", "/sbin/debootstrap"].some((path) => existsSync(path));
+/** Why there can be nothing of Debian here; undefined: there can. */
+export function noDebian(): string | undefined {
+  const [missing] = missingPrograms(PROGRAMS);
+  return missing && `needs ${missing.name} (Debian: ${missing.package})`;
 }

@@ -1,33 +1,63 @@
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 
 import { debianPackage, debianRoot } from "./debian-archive.ts";
 
 /** The root file system of an image. */
 export interface Root {
-  readonly name: string;
-  readonly folder: string;
+  readonly name: RootName;
+  /** Folders that lie over each other, the uppermost first. None is ever written to. */
+  readonly layers: readonly string[];
   /** Command that runs the line of shell put after it; undefined: there is no program at all. */
-  readonly shell: readonly string[] | undefined;
+  readonly shell?: readonly string[];
+  /** The same for a shell that needs no library of the image. */
+  readonly staticShell?: readonly string[];
   /** Words of shell that sleep; a shell without /proc does not find its own. */
   readonly sleep?: string;
   /** A program that needs the image's own C library. */
   readonly linked?: string;
 }
 
-/** All roots that the agent is tried in, below a folder that `remove` removes. */
+/** Roots that the agent is tried in, below a folder that `remove` removes. */
 export interface Roots {
   readonly all: readonly Root[];
+  /** A layer of files that break programs which heed them; see TRAPS. */
+  readonly traps: string;
   /** Compiled for all of them; see enter_root.c. */
   readonly enterRoot: string;
+  /** A new empty folder. */
+  folder(): string;
   remove(): void;
 }
 
-const PROGRAMS = join(import.meta.dirname, "..", "fixtures", "programs");
-/** Where things are mounted in a root that is otherwise read-only. */
-const MOUNT_POINTS = ["agent", "tmp", "proc", "dev"];
+/** Their names, in the order of `Roots.all`. */
+export const ROOT_NAMES = ["Debian 12", "musl", "glibc without libstdc++", "scratch", "empty"] as const;
+
+/** One of them. */
+export type RootName = (typeof ROOT_NAMES)[number];
+type Programs = Omit<Root, "name" | "layers">;
+
+const SOURCES = join(import.meta.dirname, "..", "fixtures", "programs");
+const TRIPLET = process.arch === "arm64" ? "aarch64" : "x86_64";
+const STATIC_SHELL = ["/busybox", "sh", "-c"];
+const SHELL_PROGRAMS: Programs = { shell: ["/bin/sh", "-c"], staticShell: STATIC_SHELL, sleep: "/bin/sleep" };
+
+/**
+ * Where the image's files would lead a program that heeds them: to another C library than its own, in the place of its
+ * own too, and to settings that cannot be read.
+ */
+const TRAPS: Readonly<Record<string, string>> = {
+  "etc/ld.so.preload": "/traps/libc.so\n",
+  "etc/ld.so.conf": "/traps\n",
+  "etc/ssl/openssl.cnf": "nodejs_conf = broken\n[broken]\nproviders = nowhere\n[nowhere]\nx = y\n= =\n",
+  "etc/nsswitch.conf": "passwd: nowhere\nhosts: nowhere\n",
+  "etc/hosts": "0.0.0.0 localhost\n",
+};
+
+/** Libraries of a wrong C library, by names that a program for glibc looks for. */
+const WRONG_LIBRARIES = ["libc.so", "libc.so.6", "libstdc++.so.6", "libm.so.6", "libdl.so.2"];
 
 function place(source: string, folder: string, target: string = source): void {
   const path = join(folder, target);
@@ -39,34 +69,19 @@ function compile(args: readonly string[]): void {
   execFileSync("gcc", ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", ...args], { stdio: "inherit" });
 }
 
-/** Image files that would break a program which heeds them. */
 function addTraps(folder: string): void {
-  for (const [file, text] of Object.entries({
-    "etc/ld.so.preload": "/no/such/library.so\n",
-    "etc/ssl/openssl.cnf": "nodejs_conf = broken\n[broken]\nproviders = nowhere\n[nowhere]\nx = y\n= =\n",
-    "etc/nsswitch.conf": "passwd: nowhere\nhosts: nowhere\n",
-  })) {
+  for (const [file, text] of Object.entries(TRAPS)) {
     mkdirSync(dirname(join(folder, file)), { recursive: true });
     writeFileSync(join(folder, file), text);
   }
+  const wrong = join(debianPackage("musl"), `lib/ld-musl-${TRIPLET}.so.1`);
+  for (const name of WRONG_LIBRARIES) place(wrong, folder, `traps/${name}`);
 }
 
-function scratch(folder: string): Root {
-  place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "busybox");
-  addTraps(folder);
-  return {
-    name: "scratch: one static program, hostile files",
-    folder,
-    shell: ["/busybox", "sh", "-c"],
-    sleep: "/busybox sleep",
-  };
-}
-
-function musl(folder: string): Root {
+/** musl's C library with a busybox, and a program that is linked with it. */
+function fillMusl(folder: string): Programs {
   const [runtime, development] = [debianPackage("musl"), debianPackage("musl-dev")];
-  const triplet = process.arch === "arm64" ? "aarch64" : "x86_64";
-  const loader = `lib/ld-musl-${triplet}.so.1`;
-  const library = join(development, `usr/lib/${triplet}-linux-musl`);
+  const library = join(development, `usr/lib/${TRIPLET}-linux-musl`);
   execFileSync("cp", ["-a", `${runtime}/.`, folder]);
   for (const name of ["sh", "sleep"]) {
     place(join(debianPackage("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
@@ -74,57 +89,69 @@ function musl(folder: string): Root {
   compile([
     "-nostdinc",
     "-isystem",
-    join(development, `usr/include/${triplet}-linux-musl`),
+    join(development, `usr/include/${TRIPLET}-linux-musl`),
     "-nostdlib",
     "-no-pie",
-    `-Wl,-dynamic-linker,/${loader}`,
+    `-Wl,-dynamic-linker,/lib/ld-musl-${TRIPLET}.so.1`,
     "-o",
     join(folder, "linked"),
-    join(PROGRAMS, "linked.c"),
+    join(SOURCES, "linked.c"),
     join(library, "crt1.o"),
     join(library, "crti.o"),
-    `-L${join(runtime, `lib/${triplet}-linux-musl`)}`,
+    `-L${join(runtime, `lib/${TRIPLET}-linux-musl`)}`,
     "-l:libc.so",
     join(library, "crtn.o"),
   ]);
-  return { name: "musl and busybox", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
+  return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
-function glibc(folder: string): Root {
+/** This machine's C library and no other one, with a busybox that is linked with it. */
+function fillGlibc(folder: string): Programs {
   const program = join(debianPackage("busybox"), "bin/busybox");
   for (const name of ["sh", "sleep"]) place(program, folder, `bin/${name}`);
   const libraries = execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+) \(0x/g);
   for (const [, library = ""] of libraries) place(library, folder, library);
-  compile(["-o", join(folder, "linked"), join(PROGRAMS, "linked.c")]);
-  return { name: "glibc without libstdc++", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
+  return linkWithGlibc(folder);
 }
 
-/** The cached one itself: its folders to mount on and its program are the same each time. */
-function debian(): Root {
-  const folder = debianRoot();
-  addMountPoints(folder);
-  compile(["-o", join(folder, "linked"), join(PROGRAMS, "linked.c")]);
-  return { name: "Debian 12", folder, shell: ["/bin/sh", "-c"], sleep: "/bin/sleep", linked: "/linked" };
+function linkWithGlibc(folder: string): Programs {
+  compile(["-o", join(folder, "linked"), join(SOURCES, "linked.c")]);
+  return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
-function empty(folder: string): Root {
-  return { name: "empty", folder, shell: undefined };
-}
+/** What each root has of its own. A program for all that have any comes on top. */
+const FILL: Readonly<Record<RootName, (folder: string) => Programs>> = {
+  "Debian 12": linkWithGlibc,
+  musl: fillMusl,
+  "glibc without libstdc++": fillGlibc,
+  scratch: () => ({ shell: STATIC_SHELL, staticShell: STATIC_SHELL, sleep: "/busybox sleep" }),
+  empty: () => ({}),
+};
 
+/** Where things are mounted. */
 function addMountPoints(folder: string): void {
-  for (const point of MOUNT_POINTS) mkdirSync(join(folder, point), { recursive: true });
+  for (const point of ["agent", "tmp", "proc", "dev"]) mkdirSync(join(folder, point), { recursive: true });
 }
 
-/** Makes them; needs root and Debian's packages. */
-export function makeRoots(): Roots {
+function makeRoot(name: RootName, folder: string, points: string): Root {
+  const programs = FILL[name](folder);
+  if (programs.shell !== undefined) place(join(debianPackage("busybox-static"), "bin/busybox"), folder, "busybox");
+  return { name, layers: [folder, points, ...(name === "Debian 12" ? [debianRoot()] : [])], ...programs };
+}
+
+/** Makes them, or some of them; needs root and Debian's packages. */
+export function makeRoots(names: readonly RootName[] = ROOT_NAMES): Roots {
   const base = mkdtempSync(join(tmpdir(), "guest-agent-roots-"));
+  const folder = (): string => {
+    const made = mkdtempSync(join(base, "f-"));
+    chmodSync(made, 0o755);
+    return made;
+  };
   const enterRoot = join(base, "enter-root");
-  compile(["-static", "-o", enterRoot, join(PROGRAMS, "enter_root.c")]);
-  const all = [debian, musl, glibc, scratch, empty].map((make) => {
-    const folder = mkdtempSync(join(base, `${basename(make.name)}-`));
-    addMountPoints(folder);
-    execFileSync("chmod", ["755", folder]);
-    return make(folder);
-  });
-  return { all, enterRoot, remove: () => rmSync(base, { recursive: true, force: true }) };
+  compile(["-static", "-o", enterRoot, join(SOURCES, "enter_root.c")]);
+  const [traps, points] = [folder(), folder()];
+  addTraps(traps);
+  addMountPoints(points);
+  const all = names.map((name) => makeRoot(name, folder(), points));
+  return { all, traps, enterRoot, folder, remove: () => rmSync(base, { recursive: true, force: true }) };
 }

@@ -1,39 +1,80 @@
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 
 import type { RunningAgent } from "../fixtures/agent.ts";
-import type { Root } from "./roots.ts";
+import type { Root, Roots } from "./roots.ts";
 
 /** How a root is entered. */
 export interface Setting {
-  /** Whether /proc and /dev are there. */
-  readonly mounts: boolean;
+  /** Whether /proc is mounted. */
+  readonly proc: boolean;
+  /** Whether /dev is mounted, with /dev/pts. */
+  readonly dev: boolean;
   readonly user: number;
-  /** PID 1 itself, or started by a PID 1 that stays. */
+  /** PID 1 itself, or started by a PID 1 that changed the root before and stays. */
   readonly init: "is the agent" | "stays";
-  /** NAME=VALUE, set only once inside. */
-  readonly variables?: readonly string[];
+  /** Whether variables and files of the image are there that break what heeds them. */
+  readonly hostile: boolean;
+  /** Whether the agent could write to the root. */
+  readonly writable: boolean;
 }
 
+/** A place in which one agent is started; see ENTER. */
+export interface Sandbox {
+  /** Command that becomes the agent of the bundle; what is put after it is ignored. */
+  readonly command: readonly string[];
+  /** Folder of the layer that is written to, and of the root, as an agent's `unshare` sees them. */
+  readonly upper: string;
+  readonly root: string;
+}
+
+/** What must not act on the agent, yet reach its children. */
+export const HOSTILE_VARIABLES: readonly string[] = [
+  "NODE_OPTIONS=--no-such-option",
+  "NODE_EXTRA_CA_CERTS=/nowhere",
+  "NODE_PATH=/traps",
+  "LD_PRELOAD=/traps/libc.so",
+  "LD_LIBRARY_PATH=/traps",
+  "LD_BIND_NOW=1",
+  "OPENSSL_CONF=/etc/ssl/openssl.cnf",
+  "SSL_CERT_FILE=/nowhere",
+  "GLIBC_TUNABLES=glibc.malloc.check=3",
+  "MALLOC_PERTURB_=7",
+  "UV_THREADPOOL_SIZE=0",
+  "TMPDIR=/nowhere",
+  "HOME=/nowhere",
+];
+
 /**
- * In mount, process and session namespaces of its own: a read-only root with the bundle mounted read-only, and a /tmp that
- * holds the credentials and sockets by the same path as outside, and executes nothing.
+ * In mount and process namespaces of its own: layers that become a root, the bundle in it mounted read-only, and a /tmp
+ * that holds the credentials and sockets by the same path as outside, and executes nothing. The clock cannot be set.
  */
 const ENTER = `
 set -eu
-enter=$1 root=$2 bundle=$3 mounts=$4 user=$5 init=$6
+enter=$1 place=$2 layers=$3 bundle=$4 writable=$5 proc=$6 dev=$7 user=$8 init=$9 variables=\${10}
 folder=$(dirname "$SVC_TLS_CERT_FILE")
+export SVC_GUEST_SOCKET="$folder/guest.sock"
 chown -R "$user" "$folder"
-mount --bind "$root" "$root"
+mount -t tmpfs tmpfs "$place"
+root=$place/root
+mkdir "$root" "$place/upper" "$place/work"
+chown "$user" "$place/upper"
+if [ "$writable" = true ]; then
+  mount -t overlay -o "lowerdir=$layers,upperdir=$place/upper,workdir=$place/work" overlay "$root"
+else
+  mount -t overlay -o "ro,lowerdir=$layers" overlay "$root"
+fi
 mount --bind "$bundle" "$root/agent"
 mount -o remount,bind,ro "$root/agent"
 mount -t tmpfs -o noexec,nosuid,mode=1777 tmpfs "$root/tmp"
 mkdir -p "$root$folder"
 mount --bind "$folder" "$root$folder"
 mount -o remount,bind,noexec "$root$folder"
-if [ "$mounts" = true ]; then
+if [ "$proc" = true ]; then
   mount -t proc proc "$root/proc"
+fi
+if [ "$dev" = true ]; then
   mount -t tmpfs -o mode=755 tmpfs "$root/dev"
   for node in null:3 zero:5 random:8 urandom:9; do
     mknod -m 666 "$root/dev/\${node%:*}" c 1 "\${node#*:}"
@@ -41,20 +82,26 @@ if [ "$mounts" = true ]; then
   mkdir "$root/dev/pts"
   mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$root/dev/pts"
   ln -s pts/ptmx "$root/dev/ptmx"
+  mount -o remount,ro "$root/dev"
 fi
-mount -o remount,bind,ro "$root"
+exec setpriv --bounding-set=-sys_time "$enter" "$root" "$user" "$init" /agent/guest-agent $variables
 `;
 
-/** Command that becomes the agent of the bundle in a root; what is put after it is ignored. */
-export function inRoot(root: Root, enterRoot: string, bundle: string, setting: Setting): string[] {
-  const { mounts, user, init, variables = [] } = setting;
-  const become = init === "stays" ? '"$@"; exit $?' : 'exec "$@"';
-  const words = variables.map((variable) => `'${variable.replaceAll("'", String.raw`'\''`)}'`).join(" ");
-  const script = `${ENTER}
-set -- "$enter" "$root" "$user" /agent/guest-agent HOME=/ ${words}
-${become}`;
+/** A place for one agent in a root. */
+export function makeSandbox(roots: Roots, root: Root, bundle: string, setting: Setting): Sandbox {
+  const { proc, dev, user, init, hostile, writable } = setting;
+  const place = roots.folder();
+  const layers = [...(hostile ? [roots.traps] : []), ...root.layers].join(":");
+  const flags = [writable, proc, dev, user].map(String);
+  const how = init === "stays" ? "stay" : "become";
+  const variables = hostile ? HOSTILE_VARIABLES : ["HOME=/"];
   const namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
-  return [...namespaces, "sh", "-c", script, "sh", enterRoot, root.folder, bundle, String(mounts), String(user), init];
+  const args = [roots.enterRoot, place, layers, bundle, ...flags, how, variables.join(" ")];
+  return {
+    command: [...namespaces, "sh", "-c", ENTER, "sh", ...args],
+    upper: join(place, "upper"),
+    root: join(place, "root"),
+  };
 }
 
 /** The launcher's process id as seen from here: the first below that runs the entrypoint. */
@@ -65,6 +112,11 @@ export function launcherOf(pid: number): number {
     if (deeper > 0) return deeper;
   }
   return 0;
+}
+
+/** The agent itself: what the launcher started first. */
+export function agentOf(launcher: number): number {
+  return childrenOf(launcher)[0] ?? 0;
 }
 
 /** Its launcher, killed where a test ends early: unshare(1) passes no signal on. */
@@ -78,8 +130,11 @@ export function endAtLast(agent: RunningAgent): { readonly pid: number } & Dispo
 
 /** None where it has ended. */
 function childrenOf(pid: number): number[] {
-  const file = `/proc/${pid}/task/${pid}/children`;
-  return existsSync(file) ? readFileSync(file, "utf8").split(" ").filter(Boolean).map(Number) : [];
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+  } catch {
+    return [];
+  }
 }
 
 /** Declares the workload idle as curl would: plain JSON over the workload's socket. */

@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+
+import { type GuestClient, GuestError } from "../../src/client/index.ts";
+import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { RunningAgent } from "../fixtures/agent.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { writtenBy } from "./footprint.ts";
+import type { Root } from "./roots.ts";
+import { agentOf, declareIdle, HOSTILE_VARIABLES, launcherOf, type Sandbox, type Setting } from "./sandbox.ts";
+
+/** What one root gave in one setting, by what was asked for. */
+export type Findings = Readonly<Record<string, string>>;
+
+/** Everything that an exercise is done with. */
+export interface Exercise {
+  readonly agent: RunningAgent;
+  readonly root: Root;
+  readonly setting: Setting;
+  readonly sandbox: Sandbox;
+}
+
+const NO_PROGRAM = "no program";
+const CAP_SYS_TIME = 25n;
+const CONTENT = Buffer.alloc(300_000, "x");
+
+/** Everything the agent does, in one root. Fails where something that could work does not. */
+export async function exercise(exercised: Exercise): Promise<Findings> {
+  const { agent } = exercised;
+  using guest = clientOf(agent);
+  assert.equal((await guest.health()).alive, true);
+  assert.equal(await declareIdle(agent), 200);
+  assert.ok((await guest.health()).idleDeclared !== undefined);
+  const findings = {
+    workload: shellIn(exercised.root, exercised.setting) === undefined ? NO_PROGRAM : "yes",
+    "Health, DeclareIdle": "yes",
+    "exec on pipes": await pipes(exercised, guest),
+    terminal: await terminal(exercised, guest),
+    "as another user": await otherUser(exercised, guest),
+    hooks: await hooks(exercised, guest),
+    "restore duties": await duties(exercised, guest),
+    "cgroup for each": agent.log.some(({ event }) => event === "no_cgroups") ? "no" : "yes",
+  };
+  const sockets = ["guest.sock", "workload.sock"].map((name) => join(agent.credentialsDir, name));
+  assert.deepEqual(writtenBy(agent, exercised.sandbox), sockets, "written to disk");
+  return { ...findings, "written by itself": "its sockets", files: await files(exercised, guest) };
+}
+
+/** The shell for commands in this setting: hostile variables reach children, and break what needs a library. */
+export function shellIn(root: Root, { hostile }: Setting): readonly string[] | undefined {
+  return hostile ? root.staticShell : root.shell;
+}
+
+async function refusalOf(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+    return "none";
+  } catch (error) {
+    if (!(error instanceof GuestError)) throw error;
+    return error.reason ?? error.status;
+  }
+}
+
+async function pipes({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
+  const shell = shellIn(root, setting);
+  if (shell === undefined) {
+    assert.equal(await refusalOf(guest.run({ args: ["/bin/sh"] })), "EXEC_NOT_FOUND");
+    return NO_PROGRAM;
+  }
+  const line = 'read -r a; echo "got $a $GREETING"; exit 3';
+  const ran = await guest.run({ args: [...shell, line] }, Buffer.from("in\n"));
+  assert.equal(Buffer.from(ran.stdout).toString(), "got in hello\n");
+  assert.equal(ran.code, 3);
+  if (setting.hostile) {
+    const { stdout } = await guest.run({ args: [...shell, "/busybox env"] });
+    const seen = new Set(Buffer.from(stdout).toString().split("\n"));
+    for (const variable of HOSTILE_VARIABLES) assert.ok(seen.has(variable), `${variable} reaches commands unchanged`);
+  } else if (root.linked !== undefined) {
+    const { stdout } = await guest.run({ args: [root.linked] });
+    assert.equal(Buffer.from(stdout).toString(), "linked with the image's libc\n");
+  }
+  return "yes";
+}
+
+async function terminal({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
+  const shell = shellIn(root, setting);
+  if (shell === undefined) return NO_PROGRAM;
+  const args = [...shell, "test -t 0 && echo here; read -r a; echo $a"];
+  const ran = guest.run({ args, terminal: { cols: 80, rows: 24 } }, Buffer.from("typed\n"));
+  if (setting.dev) {
+    assert.match(Buffer.from((await ran).stdout).toString(), /here\r\n[^]*typed\r\n/);
+    return "yes";
+  }
+  const refusal = await refusalOf(ran);
+  assert.equal(refusal, "EXEC_SETUP_FAILED");
+  return refusal;
+}
+
+async function otherUser({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
+  const shell = shellIn(root, setting);
+  if (shell === undefined) return NO_PROGRAM;
+  const ran = guest.run({ args: [...shell, "/busybox id -u"], user: "1234" });
+  if (setting.user === 0) {
+    assert.equal(Buffer.from((await ran).stdout).toString(), "1234\n");
+    return "yes";
+  }
+  const refusal = await refusalOf(ran);
+  assert.equal(refusal, "EXEC_BAD_USER");
+  return refusal;
+}
+
+async function hooks({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
+  const outcome = await guest.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  if (shellIn(root, setting) === undefined) {
+    assert.equal(outcome.ran, false);
+    return NO_PROGRAM;
+  }
+  assert.deepEqual([outcome.ran, outcome.exitCode, outcome.stdoutTail], [true, 5, "hook\n"]);
+  return "yes";
+}
+
+async function duties({ agent, setting }: Exercise, guest: GuestClient): Promise<string> {
+  assertCannotSetClock(agentOf(launcherOf(agent.pid)));
+  const hostTime = timestampFromMs(Date.now());
+  const done = await guest.runRestoreDuties({ entropy: new Uint8Array(64).fill(7), hostTime });
+  assert.equal(done.clockStepped, false);
+  assert.match(done.degraded, /clock_set:EPERM$/);
+  assert.equal(done.entropyCredited, setting.user === 0);
+  return done.degraded.replace(/;?clock_set:EPERM$/, "") || "done";
+}
+
+/** The clock of the machine that tests is not to be touched: before it is asked for, it must be out of the agent's reach. */
+function assertCannotSetClock(pid: number): void {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const [, bounding = ""] = /^CapBnd:\s*(\S+)$/m.exec(status) ?? [];
+  const [, effective = ""] = /^CapEff:\s*(\S+)$/m.exec(status) ?? [];
+  for (const set of [bounding, effective]) assert.equal((BigInt(`0x${set}`) >> CAP_SYS_TIME) & 1n, 0n);
+}
+
+async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient): Promise<string> {
+  await guest.writeFile("/tmp/file", CONTENT);
+  const read = await Array.fromAsync(guest.readFile("/tmp/file"));
+  assert.ok(Buffer.concat(read).equals(CONTENT));
+  assert.equal((await guest.statPath("/tmp/file")).size, BigInt(CONTENT.length));
+  const refusal = await refusalOf(guest.writeFile("/file", CONTENT));
+  assert.equal(refusal, setting.writable ? "none" : "PATH_PERMISSION_DENIED");
+  const seen = writtenBy(agent, sandbox).filter((path) => path.endsWith("/file"));
+  assert.deepEqual(seen, setting.writable ? ["/file", "/tmp/file"] : ["/tmp/file"], "the listing sees what is written");
+  return "yes";
+}
