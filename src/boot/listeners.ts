@@ -3,7 +3,8 @@ import type { AgentError, Clock, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Session } from "../rpc/index.ts";
 import type { Capabilities } from "../rpc/handlers/index.ts";
-import type { ManagementServer, WorkloadServer } from "../server/index.ts";
+import type { ManagementServer } from "../server/index.ts";
+import type { WorkloadServer } from "../server/workload/index.ts";
 import { AGENT_VERSION } from "../version.ts";
 
 /** What the listeners need. */
@@ -34,7 +35,7 @@ export class Listeners {
     const { configuration, clock, log } = this.#parts;
     const path = configuration.workloadSocketPath;
     if (path === undefined) return;
-    const { WorkloadServer } = await import("../server/index.ts");
+    const { WorkloadServer } = await import("../server/workload/index.ts");
     this.#workload = new WorkloadServer({
       declareIdle: () => ({ declaredAtNs: declareIdle() }),
       agentVersion: AGENT_VERSION,

@@ -5,5 +5,3 @@ export { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
 export { ManagementServer, type ManagementServerOptions } from "./management.ts";
 export type { TlsMaterial } from "./tls.ts";
 export { TOKEN_METADATA_KEY, tokenAuthenticator } from "./token.ts";
-export { type WorkloadLimits, WorkloadServer, type WorkloadServerOptions } from "./workload.ts";
-export type { DeclareIdle } from "./workload-service.ts";

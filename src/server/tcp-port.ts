@@ -5,16 +5,28 @@ import { errnoOf, listening } from "./listening.ts";
 /** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
 export async function listenTcp(server: Server, port: number): Promise<number> {
   try {
+    // Without an address, Node needs neither its resolver nor its parser of addresses, which take 8 ms to set up.
+    await listening(server, { port });
+    // Node falls back to IPv4 whatever keeps it from IPv6: a port in use there must not be passed over.
+    if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
+  } catch (error) {
+    throw portError(port, error);
+  }
+  return addressOf(server).port;
+}
+
+async function listenExplicitly(server: Server, port: number): Promise<void> {
+  await new Promise((resolve) => server.close(resolve));
+  try {
     await listening(server, { host: "::", port, ipv6Only: false });
   } catch (error) {
-    if (!["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes(errnoOf(error) ?? "")) throw portError(port, error);
-    try {
-      await listening(server, { host: "0.0.0.0", port });
-    } catch (error4) {
-      throw portError(port, error4);
-    }
+    if (!["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes(errnoOf(error) ?? "")) throw error;
+    await listening(server, { host: "0.0.0.0", port });
   }
-  return (server.address() as AddressInfo).port;
+}
+
+function addressOf(server: Server): AddressInfo {
+  return server.address() as AddressInfo;
 }
 
 function portError(port: number, cause: unknown): AgentError {

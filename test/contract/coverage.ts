@@ -16,14 +16,14 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       says: "The management operations are not reachable on the workload socket",
       tests: [
         ["health/health.test.ts", "does not have the management operations"],
-        ["server/workload.test.ts", "has no management method"],
+        ["server/workload/server.test.ts", "has no management method"],
       ],
     },
     {
       says: "WorkloadService is unauthenticated by design",
       tests: [
         ["health/health.test.ts", "is open to every user of the guest"],
-        ["server/workload.test.ts", "may be used by everybody"],
+        ["server/workload/server.test.ts", "may be used by everybody"],
       ],
     },
   ],

@@ -4,7 +4,7 @@ import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { createConnectRouter } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import { DeclareIdleResponseSchema, WorkloadService } from "../gen/svc/guest/v1alpha1/workload_pb.ts";
+import { DeclareIdleResponseSchema, WorkloadService } from "../../gen/svc/guest/v1alpha1/workload_pb.ts";
 
 const NS_PER_SECOND = 1_000_000_000n;
 /** Far above any request of the service. */

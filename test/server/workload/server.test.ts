@@ -13,11 +13,11 @@ import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
 import { execa } from "execa";
-import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { DeclareIdleResponseSchema, WorkloadService } from "../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
-import { type WorkloadLimits, WorkloadServer } from "../../src/server/index.ts";
-import { type RecordingLog, recordingLog } from "../fixtures/recording-log.ts";
-import { systemClock } from "../fixtures/system-clock.ts";
+import { GuestAgent } from "../../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
+import { type WorkloadLimits, WorkloadServer } from "../../../src/server/workload/index.ts";
+import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const JSON_TYPE = { "content-type": "application/json" };

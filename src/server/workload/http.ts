@@ -1,0 +1,89 @@
+import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
+import { constants, createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
+import type { Socket } from "node:net";
+import { connectionOf } from "../connections.ts";
+import { dropAfter } from "./deadline.ts";
+import type { WorkloadLimits } from "./limits.ts";
+import type { DeclareIdle, HttpExchange } from "./service.ts";
+
+const HEADER_LIMIT_BYTES = 8 * 1024;
+
+/** What the workload's requests are answered with. */
+export interface WorkloadHttpOptions {
+  readonly declareIdle: DeclareIdle;
+  /** Value of the response header `svc-agent-version`. */
+  readonly agentVersion: string;
+  readonly limits: WorkloadLimits;
+}
+
+/** Both versions of HTTP over connections that others accept. */
+export class WorkloadHttp {
+  readonly #options: WorkloadHttpOptions;
+  readonly #http1: Http1Server;
+  readonly #http2: Http2Server;
+  #service: Promise<HttpExchange> | undefined;
+
+  constructor(options: WorkloadHttpOptions) {
+    this.#options = options;
+    this.#http1 = createHttp1Server({ maxHeaderSize: HEADER_LIMIT_BYTES }, (request, response) => {
+      response.shouldKeepAlive = false;
+      void this.#answer(request, response);
+    });
+    this.#http1.on("clientError", (_error, socket) => socket.destroy());
+    this.#http2 = createHttp2Server(
+      {
+        settings: { maxConcurrentStreams: 16, maxHeaderListSize: HEADER_LIMIT_BYTES },
+        maxSessionMemory: 1,
+        maxSessionInvalidFrames: 10,
+      },
+      (request, response) => {
+        void this.#answer(request, response);
+      },
+    );
+    this.#http2.on("session", (session) => this.#watch(session));
+    this.#http2.on("sessionError", () => {});
+  }
+
+  /** Reads the socket from now on. What it held already is read as well. */
+  serve(socket: Socket, protocol: "http1" | "http2"): void {
+    (protocol === "http2" ? this.#http2 : this.#http1).emit("connection", socket);
+  }
+
+  #watch(session: ServerHttp2Session): void {
+    const { headersTimeoutMs, idleTimeoutMs, connectionAgeMs } = this.#options.limits;
+    const connection = connectionOf(session.socket);
+    const first = connection && dropAfter(connection, headersTimeoutMs, "no request");
+    const old = setTimeout(() => session.close(), connectionAgeMs);
+    old.unref();
+    session.setTimeout(idleTimeoutMs, () => session.destroy());
+    session.once("stream", () => clearTimeout(first));
+    session.once("close", () => {
+      clearTimeout(first);
+      clearTimeout(old);
+    });
+  }
+
+  async #answer(...[request, response]: Parameters<HttpExchange>): Promise<void> {
+    const overdue = setTimeout(() => abandon(request), this.#options.limits.requestTimeoutMs);
+    overdue.unref();
+    response.once("close", () => clearTimeout(overdue));
+    try {
+      response.setHeader("svc-agent-version", this.#options.agentVersion);
+      // Most workloads never call, and what answers them takes megabytes and tens of milliseconds to load.
+      this.#service ??= import("./service.ts").then(({ workloadService }) =>
+        workloadService(this.#options.declareIdle),
+      );
+      await (
+        await this.#service
+      )(request, response);
+    } catch {
+      // The client is gone or its request is unusable: nobody is left to tell.
+      abandon(request);
+    }
+  }
+}
+
+function abandon(request: Parameters<HttpExchange>[0]): void {
+  if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
+  else request.destroy();
+}

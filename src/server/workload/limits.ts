@@ -1,0 +1,23 @@
+import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
+
+/** Bounds of the workload's listener: whoever is at the other end is untrusted. */
+export interface WorkloadLimits {
+  readonly connections: number;
+  /** From the connection to its first request's headers. */
+  readonly headersTimeoutMs: number;
+  /** From a request's headers to the end of its response; for HTTP/1 from the connection on. */
+  readonly requestTimeoutMs: number;
+  /** Time without any traffic. */
+  readonly idleTimeoutMs: number;
+  /** Age at which an HTTP/2 connection takes no more requests. */
+  readonly connectionAgeMs: number;
+}
+
+/** The limits where nothing else is said. */
+export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
+  connections: CONNECTION_LIMIT,
+  headersTimeoutMs: HANDSHAKE_TIMEOUT_MS,
+  requestTimeoutMs: 10_000,
+  idleTimeoutMs: 60_000,
+  connectionAgeMs: 600_000,
+};

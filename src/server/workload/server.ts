@@ -1,0 +1,85 @@
+import { createServer, type Server, type Socket } from "node:net";
+import type { Clock, Log } from "../../domain/index.ts";
+import { Connections } from "../connections.ts";
+import { errnoOf } from "../listening.ts";
+import { sniffProtocol } from "../protocol-sniffer.ts";
+import { RefusalLog } from "../refusals.ts";
+import { listenUnix } from "../unix-socket.ts";
+import { dropAfter } from "./deadline.ts";
+import type { WorkloadHttp } from "./http.ts";
+import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
+import type { DeclareIdle } from "./service.ts";
+
+/** Anybody in the guest may declare idle: the workload may run as any user. */
+const SOCKET_MODE = 0o666;
+
+/** What the workload's server is made of. */
+export interface WorkloadServerOptions {
+  readonly declareIdle: DeclareIdle;
+  /** Value of the response header `svc-agent-version`. */
+  readonly agentVersion: string;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly limits?: Partial<WorkloadLimits>;
+}
+
+/** Serves WorkloadService, and nothing else, on a unix socket: gRPC over HTTP/2, and HTTP/1.1 with JSON. */
+export class WorkloadServer {
+  readonly #options: WorkloadServerOptions;
+  readonly #limits: WorkloadLimits;
+  readonly #connections: Connections;
+  readonly #sockets = new Set<Socket>();
+  readonly #acceptor: Server;
+  #http: Promise<WorkloadHttp> | undefined;
+
+  constructor(options: WorkloadServerOptions) {
+    const { log, clock } = options;
+    this.#options = options;
+    this.#limits = { ...DEFAULT_WORKLOAD_LIMITS, ...options.limits };
+    this.#connections = new Connections(this.#limits.connections, new RefusalLog(log, clock, "workload"));
+    this.#acceptor = createServer((socket) => this.#accept(socket));
+    this.#acceptor.on("error", (error) => log.warn("accept_failed", { listener: "workload", errno: errnoOf(error) }));
+  }
+
+  /** Listens on `path`. Throws AgentError when it cannot. */
+  async listen(path: string): Promise<void> {
+    await listenUnix(this.#acceptor, path, SOCKET_MODE);
+  }
+
+  /** Closes the socket and every connection. */
+  close(): void {
+    this.#acceptor.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #accept(socket: Socket): void {
+    const connection = this.#connections.admit(socket);
+    if (connection === undefined) return;
+    this.#sockets.add(socket);
+    const { headersTimeoutMs, requestTimeoutMs } = this.#limits;
+    const first = dropAfter(connection, headersTimeoutMs, "no request");
+    socket.once("close", () => {
+      clearTimeout(first);
+      this.#sockets.delete(socket);
+    });
+    sniffProtocol(socket, (protocol) => {
+      clearTimeout(first);
+      connection.established();
+      if (protocol === "http1") {
+        const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
+        socket.once("close", () => clearTimeout(whole));
+      }
+      void this.#serve(socket, protocol);
+    });
+  }
+
+  /** The agent listens before the workload starts; what it takes to load HTTP can wait until somebody calls. */
+  async #serve(socket: Socket, protocol: "http1" | "http2"): Promise<void> {
+    const { declareIdle, agentVersion } = this.#options;
+    this.#http ??= import("./http.ts").then(
+      ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, limits: this.#limits }),
+    );
+    const http = await this.#http;
+    if (!socket.destroyed) http.serve(socket, protocol);
+  }
+}
