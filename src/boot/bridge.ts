@@ -3,6 +3,10 @@ import type { Addon } from "../native/index.ts";
 import { LauncherChannel, takeInheritance } from "../platform/index.ts";
 
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
+/** sysexits(3). */
+const STATUS_USAGE = 64;
+/** SIGHUP, SIGINT, SIGQUIT, SIGTERM: those that ask a program to leave. */
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
  * Joins standard input and output to the management socket of an agent: `path`, else that of SVC_GUEST_SOCKET, which is
@@ -14,11 +18,33 @@ export async function bootBridge(
   complain: (line: string) => void,
 ): Promise<number> {
   const { entries, channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
-  const variable = entries
-    .map((entry) => Buffer.from(entry).toString())
-    .find((text) => text.startsWith(SOCKET_VARIABLE));
-  const { bridge } = await import("../server/index.ts");
-  const status = await bridge(path ?? variable?.slice(SOCKET_VARIABLE.length), complain);
-  if (channelFd !== undefined) new LauncherChannel(addon, channelFd).announceExit();
+  const launcher = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
+  // The launcher passes signals on by its channel alone; without it they have their usual effect.
+  launcher?.listen((signal) => {
+    if (!LEAVE_SIGNALS.has(signal)) return;
+    launcher.announceExit();
+    addon.exitNow(128 + signal);
+  });
+  const status = await run(addon, path ?? socketOf(entries), complain);
+  launcher?.announceExit();
   return status;
+}
+
+async function run(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
+  if ([0, 1].some((fd) => isInLineMode(addon, fd))) {
+    complain("bridge: a terminal in line mode would change the bytes; start it without one (docker exec -i, not -it)");
+    return STATUS_USAGE;
+  }
+  const { bridge } = await import("../server/index.ts");
+  return bridge(path, complain);
+}
+
+/** A raw terminal has no key for the end of a file. */
+function isInLineMode(addon: Addon, fd: number): boolean {
+  return addon.terminalEofByte(fd) >= 0;
+}
+
+function socketOf(environment: readonly Uint8Array[]): string | undefined {
+  const entries = environment.map((entry) => Buffer.from(entry).toString());
+  return entries.find((entry) => entry.startsWith(SOCKET_VARIABLE))?.slice(SOCKET_VARIABLE.length);
 }

@@ -1,5 +1,7 @@
 import { once } from "node:events";
+import { createReadStream, createWriteStream, fstatSync } from "node:fs";
 import { connect, Socket } from "node:net";
+import type { Readable, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { errnoOf } from "./listening.ts";
 
@@ -8,12 +10,14 @@ const STATUS_USAGE = 64;
 const STATUS_UNAVAILABLE = 69;
 const STATUS_IO_ERROR = 74;
 
-const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"]);
+/** EIO: a terminal or port whose other end was closed. */
+const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /**
- * Joins standard input and output (pipes or sockets) to a guest agent's unix socket, byte for byte. The end of the
- * input is passed on and the rest of the answer still arrives; the agent's end ends the bridge. Resolves with the exit
- * status; what failed is told to `complain`. Nothing but the agent's bytes goes to standard output.
+ * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to a guest agent's unix socket,
+ * byte for byte. The end of the input is passed on and the rest of the answer still arrives; the agent's end ends the
+ * bridge. Resolves with the exit status; what failed is told to `complain`. Nothing but the agent's bytes goes to
+ * standard output.
  */
 export async function bridge(path: string | undefined, complain: (line: string) => void): Promise<number> {
   if (!path) {
@@ -28,11 +32,8 @@ export async function bridge(path: string | undefined, complain: (line: string) 
     return STATUS_UNAVAILABLE;
   }
   try {
-    // Not process.stdout: its writes to a pipe block, and with them the other direction.
-    const input = new Socket({ fd: 0, readable: true, writable: false });
-    const output = new Socket({ fd: 1, readable: false, writable: true });
-    const sent = pipeline(input, agent);
-    const received = pipeline(agent, output);
+    const sent = pipeline(openInput(), agent);
+    const received = pipeline(agent, openOutput());
     // A failure to send is the failure to receive as well, unless the agent has already said all it had to.
     sent.catch(() => undefined);
     await received;
@@ -40,7 +41,22 @@ export async function bridge(path: string | undefined, complain: (line: string) 
   } catch (error) {
     const errno = errnoOf(error) ?? "unknown error";
     if (PEER_GONE.has(errno)) return 0;
-    complain(`bridge: standard input and output must be pipes or sockets, and one of them failed: ${errno}`);
+    complain(`bridge: standard input or output failed: ${errno}`);
     return STATUS_IO_ERROR;
   }
+}
+
+function openInput(): Readable {
+  return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
+}
+
+/** Not process.stdout: its writes to a pipe or terminal block, and with them the other direction. */
+function openOutput(): Writable {
+  return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
+}
+
+/** What Node's event loop can read and write. A device is left to its threads. */
+function isStream(fd: number): boolean {
+  const status = fstatSync(fd);
+  return status.isFIFO() || status.isSocket();
 }
