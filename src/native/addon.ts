@@ -120,6 +120,18 @@ export interface Addon {
   removeFolderAt(folder: number, name: string): number;
   /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
   forbidDumps(): number;
+  /** A bit for each of this process's effective capabilities. */
+  effectiveCapabilities(): bigint | number;
+  /** 0: no seccomp filter; 2: one. */
+  seccompMode(): number;
+  /** Changes nothing: -EINVAL where the clock may be stepped, else what the kernel would answer. */
+  probeClockStep(): number;
+  /** Changes nothing: -EINVAL where a random device lets entropy be credited, else what the kernel would answer. */
+  probeCreditEntropy(fd: number): number;
+  /** Changes nothing: -EINVAL where clone3(2) can be called, else what it would answer. */
+  probeClone3(): number;
+  /** The same for close_range(2). */
+  probeCloseRange(): number;
   /** Ends the process at once, whatever its threads do. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
@@ -161,5 +173,11 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "makeFolderAt",
   "removeFolderAt",
   "forbidDumps",
+  "effectiveCapabilities",
+  "seccompMode",
+  "probeClockStep",
+  "probeCreditEntropy",
+  "probeClone3",
+  "probeCloseRange",
   "FdWatch",
 ];

@@ -36,6 +36,12 @@ static const struct {
     {"makeFolderAt", agent_make_folder_at},
     {"removeFolderAt", agent_remove_folder_at},
     {"forbidDumps", agent_forbid_dumps},
+    {"effectiveCapabilities", agent_effective_capabilities},
+    {"seccompMode", agent_seccomp_mode},
+    {"probeClockStep", agent_probe_clock_step},
+    {"probeCreditEntropy", agent_probe_credit_entropy},
+    {"probeClone3", agent_probe_clone3},
+    {"probeCloseRange", agent_probe_close_range},
     {"linkDescriptor", agent_link_descriptor},
     {"exitNow", agent_exit_now},
 };

@@ -68,6 +68,16 @@ napi_value agent_open_at(napi_env env, napi_callback_info info);
 napi_value agent_make_folder_at(napi_env env, napi_callback_info info);
 napi_value agent_remove_folder_at(napi_env env, napi_callback_info info);
 
+/* privileges.c */
+napi_value agent_effective_capabilities(napi_env env, napi_callback_info info);
+napi_value agent_seccomp_mode(napi_env env, napi_callback_info info);
+
+/* probe.c */
+napi_value agent_probe_clock_step(napi_env env, napi_callback_info info);
+napi_value agent_probe_credit_entropy(napi_env env, napi_callback_info info);
+napi_value agent_probe_clone3(napi_env env, napi_callback_info info);
+napi_value agent_probe_close_range(napi_env env, napi_callback_info info);
+
 /* dumpable.c */
 napi_value agent_forbid_dumps(napi_env env, napi_callback_info info);
 
