@@ -1,9 +1,11 @@
-import { build } from "esbuild";
+import { build, type Plugin } from "esbuild";
 
 /** What a bundle is made for. */
 export interface BundleOptions {
   /** Oldest Node that runs it, as esbuild names it. */
   readonly target: string;
+  /** Changes what is bundled: for tests. */
+  readonly plugins?: Plugin[];
 }
 
 /**
@@ -11,13 +13,18 @@ export interface BundleOptions {
  * well. Lines are kept short, because an uncaught error prints the line it came from. Returns the files
  * that went into it, as paths from the working directory.
  */
-export async function bundle(entry: string, output: string, { target }: BundleOptions): Promise<string[]> {
+export async function bundle(
+  entry: string,
+  output: string,
+  { target, plugins = [] }: BundleOptions,
+): Promise<string[]> {
   const { metafile } = await build({
     entryPoints: [entry],
     outfile: output,
     bundle: true,
     platform: "node",
     target,
+    plugins,
     format: "cjs",
     minify: true,
     keepNames: true,

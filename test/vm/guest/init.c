@@ -1,19 +1,24 @@
 /*
- * PID 1 of the test guest: what a substrate's init does before and around a sandbox. Mounts, loads the modules of
- * /modules.list, brings eth0 up, starts the oracle, and starts /sandbox's entrypoint in a chroot, with the
- * environment of /agent.env (a line a variable), the arguments of /agent.args (a line each) and without the
- * capabilities of /agent.drop (a number a line).
+ * PID 1 of the test guest: what the substrate's init does. Mounts, loads the modules of /modules.list, brings eth0 up,
+ * starts the oracle, goes into the container's root, /sandbox, starts the stand-in for the substrate's own agent there,
+ * with the command of /substrate.args, and launches the entrypoint of /agent.args as a child, with the environment of
+ * /agent.env and without the capabilities of /agent.drop (a line each). Forwards SIGTERM to the entrypoint, and switches
+ * the guest off when that has ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/random.h>
 #include <net/if.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -83,28 +88,41 @@ static void await_interface(const char *name) {
     usleep(10000);
 }
 
-static void start_oracle(void) {
+/* Whether the kernel's generator is ready, and what a forced reseed says: for the one that asks how a guest began. */
+static void report_generator(void) {
+  char byte;
+  int ready = getrandom(&byte, 1, GRND_NONBLOCK) == 1;
+  int device = open("/dev/urandom", O_WRONLY | O_CLOEXEC);
+  int error = ioctl(device, RNDRESEEDCRNG) ? errno : 0;
+  printf("GUEST-GENERATOR %s, reseed %s\n", ready ? "ready" : "not ready", strerrorname_np(error));
+  close(device);
+}
+
+static void start_program(char **args) {
   if (fork() == 0) {
-    execl("/oracle", "/oracle", (char *)NULL);
-    perror("/oracle");
+    execv(args[0], args);
+    perror(args[0]);
     _exit(127);
   }
 }
 
-static pid_t start_entrypoint(void) {
-  char **environment = lines_of("/agent.env"), **args = lines_of("/agent.args"), **drop = lines_of("/agent.drop");
+static pid_t start_entrypoint(char **args, char **environment, char **drop) {
   pid_t pid = fork();
   if (pid != 0)
     return pid;
   setsid();
-  if (chroot("/sandbox") || chdir("/"))
-    perror("/sandbox");
   for (; *drop; drop++)
     if (prctl(PR_CAPBSET_DROP, atoi(*drop), 0, 0, 0))
       perror("PR_CAPBSET_DROP");
   execve(args[0], args, environment);
   perror(args[0]);
   _exit(127);
+}
+
+static pid_t entrypoint;
+
+static void forward(int signal) {
+  kill(entrypoint, signal);
 }
 
 int main(void) {
@@ -115,6 +133,7 @@ int main(void) {
   dup2(console, 0);
   dup2(console, 1);
   dup2(console, 2);
+  report_generator();
   for (char **module = lines_of("/modules.list"); *module; module++)
     load_module(*module);
   interface_up("lo", "127.0.0.1", "255.0.0.0");
@@ -122,16 +141,26 @@ int main(void) {
   interface_up("eth0", "10.0.2.15", "255.255.255.0");
   mount_at("proc", "/sandbox/proc");
   mount_at("sysfs", "/sandbox/sys");
+  mount_at("cgroup2", "/sandbox/sys/fs/cgroup");
   mount_at("devtmpfs", "/sandbox/dev");
   mount_at("devpts", "/sandbox/dev/pts");
   mount_at("tmpfs", "/sandbox/tmp");
   mount_at("tmpfs", "/sandbox/run");
-  start_oracle();
-  pid_t entrypoint = start_entrypoint();
+  start_program((char *[]){"/oracle", NULL});
+  char **args = lines_of("/agent.args"), **environment = lines_of("/agent.env"), **drop = lines_of("/agent.drop");
+  char **substrate = lines_of("/substrate.args");
+  if (chroot("/sandbox") || chdir("/"))
+    perror("/sandbox");
+  start_program(substrate);
+  entrypoint = start_entrypoint(args, environment, drop);
+  signal(SIGTERM, forward);
   for (;;) {
     int status;
     if (wait(&status) == entrypoint) {
-      printf("GUEST-ENTRYPOINT-ENDED %d\n", status);
+      if (WIFEXITED(status))
+        printf("GUEST-ENTRYPOINT-ENDED exit %d\n", WEXITSTATUS(status));
+      else
+        printf("GUEST-ENTRYPOINT-ENDED signal %d\n", WTERMSIG(status));
       sync();
       reboot(RB_POWER_OFF);
     }

@@ -1,24 +1,32 @@
 /*
  * Says what this guest's kernel says. Listens on TCP 7070; a request is a line, its answer another:
- *   random   32 bytes of getrandom(2), in hex
- *   vdso     32 bytes of the vDSO's getrandom (Linux 6.11 and later), in hex; or "none"
+ *   random   64 times 32 bytes of getrandom(2), in hex
+ *   vdso     the same of the vDSO's getrandom (Linux 6.11 and later); or "none"
  *   clocks   CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
- * Small and static, so that two clones that are asked the same do the same.
+ *   reseed   makes the kernel's generator reseed from itself; 0 or the errno
+ * Small and static, so that two clones that are asked the same do the same. Many draws, because anything that draws in
+ * between shifts a clone along the stream that it shares with the other one; 32 bytes each, one step of that stream.
  */
 #define _GNU_SOURCE
 #include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PORT 7070
 #define BYTES 32
+#define DRAWS 64
 
 /* include/uapi/linux/random.h, Linux 6.11. */
 struct opaque_params {
@@ -71,10 +79,26 @@ static void open_vdso(void) {
     draw = NULL;
 }
 
-static void answer_hex(int fd, const unsigned char *bytes) {
-  for (int i = 0; i < BYTES; i++)
-    dprintf(fd, "%02x", bytes[i]);
-  dprintf(fd, "\n");
+static ssize_t from_kernel(void *bytes) {
+  return syscall(SYS_getrandom, bytes, BYTES, 0);
+}
+
+static ssize_t from_vdso(void *bytes) {
+  return draw ? draw(bytes, BYTES, 0, state, state_bytes) : 0;
+}
+
+/* All draws come first: what writing the answer does must not get in between. */
+static void answer_draws(FILE *out, ssize_t (*source)(void *)) {
+  static unsigned char drawn[DRAWS][BYTES];
+  for (int i = 0; i < DRAWS; i++)
+    if (source(drawn[i]) != BYTES) {
+      fputs("none\n", out);
+      return;
+    }
+  for (int i = 0; i < DRAWS; i++)
+    for (int j = 0; j < BYTES; j++)
+      fprintf(out, "%s%02x", i && !j ? " " : "", drawn[i][j]);
+  fputc('\n', out);
 }
 
 static long long nanoseconds(clockid_t clock) {
@@ -83,16 +107,25 @@ static long long nanoseconds(clockid_t clock) {
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static void answer(int fd, const char *question) {
-  unsigned char bytes[BYTES];
-  if (!strcmp(question, "random") && getrandom(bytes, BYTES, 0) == BYTES)
-    answer_hex(fd, bytes);
-  else if (!strcmp(question, "vdso") && draw && draw(bytes, BYTES, 0, state, state_bytes) == BYTES)
-    answer_hex(fd, bytes);
+static int reseed(void) {
+  int device = open("/dev/urandom", O_WRONLY | O_CLOEXEC);
+  int error = device < 0 || ioctl(device, RNDRESEEDCRNG) ? errno : 0;
+  close(device);
+  return error;
+}
+
+static void answer(FILE *out, const char *question) {
+  if (!strcmp(question, "random"))
+    answer_draws(out, from_kernel);
+  else if (!strcmp(question, "vdso"))
+    answer_draws(out, from_vdso);
   else if (!strcmp(question, "clocks"))
-    dprintf(fd, "%lld %lld\n", nanoseconds(CLOCK_REALTIME), nanoseconds(CLOCK_BOOTTIME));
+    fprintf(out, "%lld %lld\n", nanoseconds(CLOCK_REALTIME), nanoseconds(CLOCK_BOOTTIME));
+  else if (!strcmp(question, "reseed"))
+    fprintf(out, "%d\n", reseed());
   else
-    dprintf(fd, "none\n");
+    fputs("none\n", out);
+  fflush(out);
 }
 
 int main(void) {
@@ -105,14 +138,15 @@ int main(void) {
   }
   for (;;) {
     int fd = accept(listener, NULL, NULL);
-    FILE *questions = fdopen(dup(fd), "r");
+    FILE *questions = fdopen(fd, "r"), *answers = fdopen(dup(fd), "w");
     char line[64];
-    while (questions && fgets(line, sizeof line, questions)) {
+    while (questions && answers && fgets(line, sizeof line, questions)) {
       line[strcspn(line, "\n")] = 0;
-      answer(fd, line);
+      answer(answers, line);
     }
+    if (answers)
+      fclose(answers);
     if (questions)
       fclose(questions);
-    close(fd);
   }
 }

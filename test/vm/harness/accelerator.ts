@@ -4,36 +4,45 @@ import { join } from "node:path";
 import { modules, writeInitramfs } from "./initramfs.ts";
 import { Machine } from "./machine.ts";
 import { ask } from "./oracle.ts";
-import { buildGuestProgram, provideKernel, provideQemu } from "./provision.ts";
+import { buildGuestProgram, provideBusybox, provideKernel } from "./provision.ts";
+import { MOUNT_POINTS } from "./sandbox.ts";
 
 /** A guest that has not booted by then will not: /dev/kvm may be there and still boot nothing. */
 const PROBE_LIMIT_MS = 8_000;
 
-/** "kvm" where a guest really boots with it, else "tcg": found out by booting one. */
-export async function probeAccelerator(): Promise<"kvm" | "tcg"> {
-  if (!existsSync("/dev/kvm") || provideQemu() !== undefined) return "tcg";
-  const kernel = provideKernel("6.1");
-  if (kernel === undefined) return "tcg";
+/** What guests run on, and why. */
+export interface Accelerator {
+  readonly name: "kvm" | "tcg";
+  readonly reason: string;
+}
+
+/** KVM where a guest really boots with it, else emulation (TCG): found out by booting one. */
+export async function probeAccelerator(): Promise<Accelerator> {
+  if (!existsSync("/dev/kvm")) return { name: "tcg", reason: "there is no /dev/kvm" };
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
   try {
-    const initramfs = join(folder, "initramfs");
-    writeInitramfs(
-      initramfs,
-      ["proc", "sandbox/proc", "sandbox/sys", "sandbox/dev", "sandbox/tmp", "sandbox/run"],
-      [
-        ...modules(kernel.modulesFolder, ["virtio_pci", "virtio_net"]),
-        { path: "init", content: readFileSync(buildGuestProgram("init", folder)) },
-        { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
-        { path: "sandbox/busybox", content: readFileSync("/usr/bin/busybox") },
-        { path: "agent.args", content: "/busybox\nsleep\n1000\n" },
-      ],
-    );
-    await using machine = await Machine.start({ kernelImage: kernel.image, initramfs, accelerator: "kvm" });
+    const initramfs = smallestGuest(folder);
+    const { image } = provideKernel("6.1");
+    await using machine = await Machine.start({ kernelImage: image, initramfs, accelerator: "kvm" });
     await ask(machine.oraclePort, ["clocks"], PROBE_LIMIT_MS);
-    return "kvm";
-  } catch {
-    return "tcg";
+    return { name: "kvm", reason: "a guest booted with it" };
+  } catch (error) {
+    return { name: "tcg", reason: `no guest booted with /dev/kvm: ${error instanceof Error ? error.message : "?"}` };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** An initramfs with init, the oracle, and an entrypoint that does nothing; returns its path. */
+export function smallestGuest(folder: string): string {
+  const initramfs = join(folder, "initramfs");
+  writeInitramfs(initramfs, MOUNT_POINTS, [
+    ...modules(provideKernel("6.1").modulesFolder, ["virtio_pci", "virtio_net"]),
+    { path: "init", content: readFileSync(buildGuestProgram("init", folder)) },
+    { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
+    { path: "sandbox/busybox", content: readFileSync(provideBusybox()) },
+    { path: "agent.args", content: "/busybox\nsleep\n1000000\n" },
+    { path: "substrate.args", content: "/busybox\nsleep\n1000000\n" },
+  ]);
+  return initramfs;
 }

@@ -1,82 +1,62 @@
-import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
-import type { TestContext } from "node:test";
+import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { type TcpOptions, type GuestClient, GuestError } from "../../../src/client/index.ts";
+import { connect, type GuestClient, GuestError, type TcpOptions } from "../../../src/client/index.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type GuestFile, modules, writeInitramfs } from "./initramfs.ts";
-import { Machine } from "./machine.ts";
-import { buildGuestProgram, provideKernel, provideQemu } from "./provision.ts";
+import { type AgentBuild, shippedAgent } from "./agent-build.ts";
+import { writeInitramfs } from "./initramfs.ts";
+import { Machine, type MachineOptions } from "./machine.ts";
+import { provideKernel } from "./provision.ts";
+import { guestFiles, MOUNT_POINTS, type SandboxOptions, TOKEN } from "./sandbox.ts";
 
-const ROOT = join(import.meta.dirname, "..", "..", "..");
-const TOKEN = "vm-token-0123456789abcdef";
-const CREDENTIALS = "/run-credentials";
+/** Of a boot under emulation on a machine with much else to do. */
 const READY_LIMIT_MS = 180_000;
 
 /** What a guest is made of. Everything has a default. */
-export interface GuestOptions {
+export interface GuestOptions
+  extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments"> {
   /** Series of the kernel. Default: "6.12". */
   readonly kernel?: string;
-  /** SVC_PROCESS_SPEC. Default: a workload that sleeps. */
-  readonly process?: object;
-  readonly hooks?: object;
-  /** Numbers of the capabilities that the sandbox goes without (capabilities(7)). */
-  readonly dropCapabilities?: readonly number[];
-  /** What the guest takes for the time at boot, as QEMU's `-rtc base`. Default: the host's. */
-  readonly bootTime?: string;
+  /** Default: as shipped. */
+  readonly agent?: AgentBuild;
 }
 
-/** Something that machines are started from: an initramfs with the built agent, and snapshots of machines. */
+/** Something that machines are started from: an initramfs with an agent, and snapshots of machines. */
 export class Guest implements Disposable {
   readonly certificates: Certificates;
   readonly #folder: string;
-  readonly #kernelImage: string;
-  readonly #bootTime: string | undefined;
+  readonly #machine: Omit<MachineOptions, "snapshot">;
 
-  private constructor(folder: string, certificates: Certificates, kernelImage: string, bootTime: string | undefined) {
+  private constructor(folder: string, certificates: Certificates, machine: Omit<MachineOptions, "snapshot">) {
     this.#folder = folder;
     this.certificates = certificates;
-    this.#kernelImage = kernelImage;
-    this.#bootTime = bootTime;
+    this.#machine = machine;
   }
 
-  /** Prepares a guest; undefined, and the test loudly skipped, where this machine cannot have one. */
-  static async prepare(t: TestContext, options: GuestOptions = {}): Promise<Guest | undefined> {
-    const problem = provideQemu();
-    const kernel = problem === undefined ? provideKernel(options.kernel ?? "6.12") : undefined;
-    if (kernel === undefined) {
-      t.skip(problem ?? `no Debian cloud kernel ${options.kernel ?? "6.12"} in this machine's package sources`);
-      return undefined;
-    }
+  static async prepare(options: GuestOptions = {}): Promise<Guest> {
+    const { kernel: series = "6.12", agent = shippedAgent(), bridge = false, ...others } = options;
+    const kernel = provideKernel(series);
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
+    const initramfs = join(folder, "initramfs");
     const certificates = await issueCertificates();
-    writeInitramfs(
-      join(folder, "initramfs"),
-      ["sandbox/proc", "sandbox/sys", "sandbox/dev", "sandbox/tmp", "sandbox/run", "proc"],
-      [
-        ...modules(kernel.modulesFolder, ["virtio_pci", "virtio_net"]),
-        { path: "init", content: readFileSync(buildGuestProgram("init", folder)) },
-        { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
-        ...configuration(options),
-        ...credentials(certificates),
-        ...agentFiles(),
-        { path: "sandbox/bin/busybox", content: readFileSync("/usr/bin/busybox") },
-      ],
-    );
-    return new Guest(folder, certificates, kernel.image, options.bootTime);
+    writeInitramfs(initramfs, MOUNT_POINTS, guestFiles(kernel, agent, certificates, options, folder));
+    const { bootTime, processor, kernelArguments } = others;
+    return new Guest(folder, certificates, {
+      kernelImage: kernel.image,
+      initramfs,
+      accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
+      serialPort: bridge,
+      ...(bootTime !== undefined && { bootTime }),
+      ...(processor !== undefined && { processor }),
+      ...(kernelArguments !== undefined && { kernelArguments }),
+    });
   }
 
   /** Boots a machine, or continues a snapshot. */
   start(snapshot?: string): Promise<Machine> {
-    return Machine.start({
-      kernelImage: this.#kernelImage,
-      initramfs: join(this.#folder, "initramfs"),
-      accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
-      ...(this.#bootTime !== undefined && { bootTime: this.#bootTime }),
-      ...(snapshot !== undefined && { snapshot }),
-    });
+    return Machine.start({ ...this.#machine, ...(snapshot !== undefined && { snapshot }) });
   }
 
   /** Boots a machine and waits until its agent answers. */
@@ -101,8 +81,9 @@ export class Guest implements Disposable {
     return file;
   }
 
-  /** The real client of a machine's agent. */
+  /** A client of a machine's agent: the node's own. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
+    if (this.#machine.serialPort === true) return connect({ address: `unix:/${machine.serialSocket}`, token: TOKEN });
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: TOKEN }, options);
   }
 
@@ -116,53 +97,12 @@ export async function reachable(client: GuestClient): ReturnType<GuestClient["he
   const deadline = performance.now() + READY_LIMIT_MS;
   for (;;) {
     try {
-      return await client.health({ signal: AbortSignal.timeout(20_000) });
+      return await client.health({ timeoutMs: 20_000 });
     } catch (error) {
-      const early = error instanceof GuestError && (error.status === "UNAVAILABLE" || error.status === "CANCELLED");
+      const early =
+        error instanceof GuestError && ["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"].includes(error.status);
       if (!early || performance.now() > deadline) throw error;
       await pause(100);
     }
   }
-}
-
-function configuration(options: GuestOptions): GuestFile[] {
-  const { process: spec = { args: ["/bin/busybox", "sleep", "1000000"] }, hooks = {}, dropCapabilities = [] } = options;
-  const environment = [
-    "PATH=/bin",
-    `SVC_INSTANCE_TOKEN=${TOKEN}`,
-    "SVC_GUEST_PORT=7071",
-    `SVC_TLS_CERT_FILE=${CREDENTIALS}/server.pem`,
-    `SVC_TLS_KEY_FILE=${CREDENTIALS}/server.key`,
-    `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
-    "SVC_WORKLOAD_SOCKET=/run/workload.sock",
-    `SVC_PROCESS_SPEC=${JSON.stringify(spec)}`,
-    `SVC_HOOKS_SPEC=${JSON.stringify(hooks)}`,
-  ];
-  return [
-    { path: "agent.env", content: `${environment.join("\n")}\n` },
-    { path: "agent.args", content: "/opt/guest-agent/guest-agent\n" },
-    { path: "agent.drop", content: dropCapabilities.map((number) => `${number}\n`).join("") },
-  ];
-}
-
-function credentials({ ca, server }: Certificates): GuestFile[] {
-  const folder = `sandbox${CREDENTIALS}`;
-  return [
-    { path: `${folder}/ca.pem`, content: ca, mode: 0o600 },
-    { path: `${folder}/server.pem`, content: server.cert, mode: 0o600 },
-    { path: `${folder}/server.key`, content: server.key, mode: 0o600 },
-  ];
-}
-
-/** The built distribution, as it is injected into a sandbox. */
-function agentFiles(): GuestFile[] {
-  const folder = join(ROOT, "dist", "linux-x64");
-  return globSync("**/*", { cwd: folder, exclude: ["LICENSES"], withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name))
-    .map((path) => ({
-      path: join("sandbox/opt/guest-agent", relative(folder, path)),
-      content: readFileSync(path),
-      mode: statSync(path).mode & 0o777,
-    }));
 }

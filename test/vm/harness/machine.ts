@@ -1,9 +1,10 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { startQemu } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
 
 /** What a machine is started with. Two machines of one snapshot must have the same but for `snapshot`. */
@@ -16,13 +17,15 @@ export interface MachineOptions {
   readonly accelerator: string;
   /** QEMU's -rtc base: what the guest takes for the time at boot. Default: the host's. */
   readonly bootTime?: string;
+  /** QEMU's -cpu. Default: the host's processor, or all that can be emulated. */
+  readonly processor?: string;
+  /** More of the kernel's command line. */
+  readonly kernelArguments?: string;
+  /** A port of virtio-serial beside the network. */
+  readonly serialPort?: boolean;
 }
 
 const START_LIMIT_MS = 60_000;
-const running = new Set<ChildProcess>();
-process.on("exit", () => {
-  for (const child of running) child.kill("SIGKILL");
-});
 
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
@@ -34,11 +37,34 @@ async function freePort(): Promise<number> {
   return address.port;
 }
 
+function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
+  const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
+  const processor = options.processor ?? (options.accelerator === "kvm" ? "host" : "max");
+  const words = [
+    "-nodefaults -no-user-config -display none -no-reboot -machine q35 -m 768 -smp 1",
+    `-accel ${options.accelerator} -cpu ${processor}`,
+    `-serial file:${join(folder, "console.log")} -qmp unix:${join(folder, "qmp.sock")},server=on,wait=off`,
+    `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
+    ...(options.serialPort === true
+      ? [
+          `-chardev socket,id=c0,path=${join(folder, "serial.sock")},server=on,wait=off`,
+          "-device virtio-serial-pci -device virtserialport,chardev=c0,name=guest-agent",
+        ]
+      : []),
+    `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
+    ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
+  ].flatMap((group) => group.split(" "));
+  const kernelArguments = `console=ttyS0 quiet panic=-1 ${options.kernelArguments ?? ""}`;
+  const incoming = options.snapshot === undefined ? [] : ["-incoming", `exec:cat ${options.snapshot}`];
+  return [...words, "-append", kernelArguments, ...incoming];
+}
+
 /**
  * One guest on QEMU: one processor (so that clones draw from the same per-processor generator), no vmgenid and no
  * virtio-rng (with which the guest's kernel would reseed by itself).
  */
 export class Machine implements AsyncDisposable {
+  /** On the host's loopback, of the guest's port 7071. */
   readonly agentPort: number;
   readonly oraclePort: number;
   readonly #folder: string;
@@ -55,32 +81,33 @@ export class Machine implements AsyncDisposable {
   static async start(options: MachineOptions): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const ports = [await freePort(), await freePort()] as const;
-    const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
-    const socket = join(folder, "qmp.sock");
-    const args = [
-      "-nodefaults -no-user-config -display none -no-reboot -machine q35 -m 768 -smp 1",
-      `-accel ${options.accelerator} -cpu ${options.accelerator === "kvm" ? "host" : "max"}`,
-      `-serial file:${join(folder, "console.log")} -qmp unix:${socket},server=on,wait=off`,
-      `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
-      `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
-      ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
-    ].flatMap((group) => group.split(" "));
-    args.push("-append", "console=ttyS0 quiet panic=-1");
-    if (options.snapshot !== undefined) args.push("-incoming", `exec:cat ${options.snapshot}`);
-    const child = spawn("qemu-system-x86_64", args, { stdio: ["ignore", "ignore", "inherit"] });
-    running.add(child);
+    const child = startQemu(qemuArguments(options, folder, ports));
     const ended = new AbortController();
-    child.once("exit", (code, signal) => {
-      running.delete(child);
-      ended.abort(new Error(`QEMU ended: ${code ?? signal}`));
-    });
-    const qmp = await Qmp.connect(socket, AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]));
+    child.once("exit", (code, signal) => ended.abort(new Error(`QEMU ended: ${code ?? signal}`)));
+    child.once("error", (error) => ended.abort(error));
+    const limit = AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]);
+    const qmp = await Qmp.connect(join(folder, "qmp.sock"), limit);
     const machine = new Machine(ports, folder, child, qmp);
     if (options.snapshot !== undefined) {
       await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
       await qmp.execute("cont");
     }
     return machine;
+  }
+
+  /** Process id of QEMU. */
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  /** Host's end of the virtio-serial port: a unix socket that takes one connection at a time. */
+  get serialSocket(): string {
+    return join(this.#folder, "serial.sock");
+  }
+
+  /** What the guest wrote to its console. */
+  get console(): string {
+    return readFileSync(join(this.#folder, "console.log"), "latin1");
   }
 
   /** Stops the guest and writes its memory and devices to a file. */
@@ -97,18 +124,15 @@ export class Machine implements AsyncDisposable {
     await this.#qmp.execute("cont");
   }
 
-  /** What the guest wrote to its console. */
-  get console(): string {
-    return readFileSync(join(this.#folder, "console.log"), "latin1");
+  /** Resolves when the guest has switched itself off. */
+  async ended(): Promise<void> {
+    if (this.#process.exitCode === null && this.#process.signalCode === null) await once(this.#process, "exit");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#qmp[Symbol.dispose]();
-    if (this.#process.exitCode === null && this.#process.signalCode === null) {
-      const exited = once(this.#process, "exit");
-      this.#process.kill("SIGKILL");
-      await exited;
-    }
+    this.#process.kill("SIGKILL");
+    await this.ended();
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }

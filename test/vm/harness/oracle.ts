@@ -1,10 +1,12 @@
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 
-const ATTEMPT_MS = 2_000;
+const ATTEMPT_MS = 5_000;
+const CLOCK_SAMPLES = 8;
+const NS_PER_MS = 1_000_000n;
 
 /** What the guest's oracle can be asked (test/vm/guest/oracle.c). */
-export type Question = "random" | "vdso" | "clocks";
+export type Question = "random" | "vdso" | "clocks" | "reseed";
 
 function attempt(port: number, questions: readonly Question[]): Promise<string[]> {
   return new Promise((resolve, reject) => {
@@ -38,4 +40,32 @@ export async function ask(port: number, questions: readonly Question[], limitMs 
       await pause(50);
     }
   }
+}
+
+/** Clocks of a guest. */
+export interface GuestClocks {
+  /** Its CLOCK_REALTIME minus the host's, in milliseconds. */
+  readonly driftMs: number;
+  /** Its CLOCK_BOOTTIME, in milliseconds. */
+  readonly uptimeMs: number;
+}
+
+/** Reads the guest's clocks, several times, and takes the reading that took the shortest: it is the most exact. */
+export async function readClocks(port: number): Promise<GuestClocks> {
+  let best: GuestClocks = { driftMs: Number.NaN, uptimeMs: Number.NaN };
+  let shortestMs = Number.POSITIVE_INFINITY;
+  for (let sample = 0; sample < CLOCK_SAMPLES; sample++) {
+    const askedMs = Date.now();
+    const began = performance.now();
+    const [line = ""] = await ask(port, ["clocks"]);
+    const tookMs = performance.now() - began;
+    const [realtimeNs = "0", uptimeNs = "0"] = line.split(" ");
+    if (tookMs >= shortestMs) continue;
+    shortestMs = tookMs;
+    best = {
+      driftMs: Number(BigInt(realtimeNs) / NS_PER_MS) - (askedMs + tookMs / 2),
+      uptimeMs: Number(BigInt(uptimeNs) / NS_PER_MS),
+    };
+  }
+  return best;
 }

@@ -1,73 +1,89 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, globSync, mkdirSync, renameSync, rmSync } from "node:fs";
-import { homedir } from "node:os";
+import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
+import { cached, have, install, search, unpacked, updateLists } from "./packages.ts";
 
-/** Where downloads and built guest programs are kept between runs. */
-export const CACHE_FOLDER: string = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-vm");
+/** The kernels that are always tested. */
+export const SERIES: readonly string[] = ["6.1", "6.12"];
 
 /** A kernel that guests boot. */
 export interface GuestKernel {
-  /** Its series, such as "6.1". */
-  readonly series: string;
   readonly image: string;
   /** Folder of its modules. */
   readonly modulesFolder: string;
 }
 
-function apt(...args: string[]): string {
-  return execFileSync("apt-get", args, {
-    encoding: "utf8",
-    cwd: CACHE_FOLDER,
-    env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-}
-
-function have(command: string): boolean {
-  return (process.env["PATH"] ?? "").split(":").some((folder) => existsSync(join(folder, command)));
-}
-
-/** Installs QEMU with apt where it is missing and that is possible; undefined when it is there, else why it is not. */
+/** Installs QEMU where it is missing and that is possible; undefined when it is there, else why it is not. */
 export function provideQemu(): string | undefined {
-  mkdirSync(CACHE_FOLDER, { recursive: true });
+  if (process.arch !== "x64") return "the guests are x64, and this machine is not";
   if (have("qemu-system-x86_64")) return undefined;
-  if (process.arch !== "x64") return "guests are x64 and this machine is not";
   if (process.getuid?.() !== 0 || !have("apt-get")) {
     return "qemu-system-x86_64 is missing: install qemu-system-x86, or run as root on Debian";
   }
   try {
-    apt("update", "-qq");
-    apt("install", "-y", "-qq", "--no-install-recommends", "qemu-system-x86");
-  } catch {
-    return "qemu-system-x86_64 is missing and apt-get could not install it";
+    install("qemu-system-x86");
+    return undefined;
+  } catch (error) {
+    return `qemu-system-x86_64 is missing, and apt-get could not install it: ${String(error)}`;
   }
-  return undefined;
 }
 
-/** The newest Debian cloud kernel of a series, downloaded once; undefined when the machine's sources have none. */
-export function provideKernel(series: string): GuestKernel | undefined {
-  const folder = join(CACHE_FOLDER, `kernel-${series}`);
-  if (!existsSync(folder)) {
-    const names = execFileSync("apt-cache", ["search", "--names-only", "^linux-image-.*-cloud-amd64-unsigned$"], {
-      encoding: "utf8",
-    });
-    const [name] = [...names.matchAll(/^(linux-image-\S+)/gm)]
-      .map(([, found = ""]) => found)
-      .filter((found) => found.startsWith(`linux-image-${series}.`))
-      .toSorted((a, b) => b.localeCompare(a, "en", { numeric: true }));
-    if (name === undefined) return undefined;
-    const unfinished = `${folder}.${process.pid}`;
-    mkdirSync(unfinished);
-    if (globSync(`${name}_*.deb`, { cwd: CACHE_FOLDER }).length === 0) apt("download", "-qq", name);
-    const [file = ""] = globSync(`${name}_*.deb`, { cwd: CACHE_FOLDER });
-    execFileSync("dpkg", ["-x", file, unfinished], { cwd: CACHE_FOLDER });
-    rmSync(join(CACHE_FOLDER, file));
-    renameSync(unfinished, folder);
+/** The other programs that guests are made with. Throws when one cannot be had. */
+export function provideTools(): void {
+  if (!have("xz")) install("xz-utils");
+  provideBusybox();
+}
+
+/** A static busybox: the guest has nothing else. */
+export function provideBusybox(): string {
+  const folder = cached("busybox-static") ?? freshly(() => unpacked("busybox-static", "busybox-static"));
+  const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(folder, name)).find((name) => existsSync(name));
+  if (path === undefined) throw new Error(`the package busybox-static has no busybox; look into ${folder}`);
+  return path;
+}
+
+/** apt's lists may be missing or old. */
+function freshly<T>(action: () => T): T {
+  try {
+    return action();
+  } catch {
+    updateLists();
+    return action();
   }
+}
+
+/** Packages of Debian's cloud kernels, newest first. */
+function kernelPackages(): string[] {
+  return search("^linux-image-.*-cloud-amd64-unsigned$").toSorted((a, b) =>
+    b.localeCompare(a, "en", { numeric: true }),
+  );
+}
+
+function seriesOf(name: string): string {
+  return /^linux-image-(\d+\.\d+)/.exec(name)?.[1] ?? "";
+}
+
+/** The newest series beyond those that are always tested; undefined when apt has none. */
+export function newerSeries(): string | undefined {
+  const [newest = ""] = kernelPackages().map(seriesOf);
+  const isNewer = SERIES.every((series) => newest.localeCompare(series, "en", { numeric: true }) > 0);
+  return isNewer ? newest : undefined;
+}
+
+/** The newest Debian cloud kernel of a series, downloaded once. Throws when it cannot be had. */
+export function provideKernel(series: string): GuestKernel {
+  const name = `kernel-${series}`;
+  const folder = cached(name) ?? freshly(() => unpacked(packageOf(series), name));
   const [image] = globSync("boot/vmlinuz-*", { cwd: folder });
-  if (image === undefined) return undefined;
-  return { series, image: join(folder, image), modulesFolder: join(folder, "lib/modules") };
+  if (image === undefined) throw new Error(`no kernel in ${folder}: remove that folder and try again`);
+  return { image: join(folder, image), modulesFolder: join(folder, "lib/modules") };
+}
+
+function packageOf(series: string): string {
+  const name = kernelPackages().find((candidate) => seriesOf(candidate) === series);
+  if (name === undefined)
+    throw new Error(`apt knows no linux-image-${series}.*-cloud-amd64-unsigned: add Debian's sources`);
+  return name;
 }
 
 /** Compiles a program of test/vm/guest, statically; returns its path. */

@@ -16,10 +16,13 @@ export class Qmp implements Disposable {
   private constructor(socket: Socket) {
     this.#socket = socket;
     socket.on("error", () => undefined);
-    createInterface({ input: socket }).on("line", (line) => {
-      const reply = JSON.parse(line) as Reply;
-      if ("return" in reply || "error" in reply) this.#waiting.shift()?.(reply);
-    });
+    createInterface({ input: socket })
+      .on("line", (line) => {
+        const reply = JSON.parse(line) as Reply;
+        if ("return" in reply || "error" in reply) this.#waiting.shift()?.(reply);
+      })
+      // It passes on what the socket fails with; the end of that one is seen below.
+      .on("error", () => undefined);
     socket.on("close", () => {
       for (const settle of this.#waiting.splice(0)) settle({ error: { desc: "QEMU is gone" } });
     });

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { after, describe, test } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { Stage } from "./cases/stage.ts";
+import { reachable } from "./harness/guest.ts";
+
+const MEBIBYTE = 2 ** 20;
+/** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
+const LISTENING = "0A";
+const ORACLE_PORT = (7070).toString(16).toUpperCase();
+
+describe("a guest without a management port", () => {
+  const stage = new Stage({ bridge: true });
+  after(() => stage.end());
+
+  test("is reached over virtio-serial, through the bridge command that the substrate's agent runs", async () => {
+    await stage.boot();
+    using client = stage.client();
+    assert.equal((await reachable(client)).alive, true);
+    const input = randomBytes(4 * MEBIBYTE);
+    const { stdout, code } = await client.run({ args: ["/bin/busybox", "cat"] }, input);
+    assert.equal(code, 0);
+    assert.ok(stdout.equals(input));
+  });
+
+  test("has no listener on the network", async () => {
+    using client = stage.client();
+    const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
+    const sockets = stdout
+      .toString()
+      .split("\n")
+      .map((line) => line.trim().split(/\s+/));
+    const ports = sockets.filter(([, , , state]) => state === LISTENING).map(([, local = ""]) => local.split(":")[1]);
+    assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
+  });
+
+  test("is reached again after a restore, and performs its duties", async () => {
+    const { guest } = stage;
+    const snapshot = await guest.snapshot(stage.machine);
+    await stage.replaceMachine(() => guest.start(snapshot));
+    using client = stage.client();
+    await reachable(client);
+    const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampFromMs(Date.now()) });
+    assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
+    using next = stage.client();
+    assert.equal((await reachable(next)).alive, true);
+  });
+});

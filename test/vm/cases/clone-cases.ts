@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { test, type TestContext } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { SHIPPED_CHECKS } from "../clones/checks.ts";
+import { clone, type Clones } from "../clones/pair.ts";
+import { Source } from "../clones/source.ts";
+import { drawTheSame } from "../clones/draws.ts";
+import type { Machine } from "../harness/machine.ts";
+import { readClocks } from "../harness/oracle.ts";
+import type { Stage } from "./stage.ts";
+
+const CALLS_AT_ONCE = 8;
+
+/** Several clones of one snapshot. Takes the stage's machine as their source. */
+export function cloneCases(stage: Stage): void {
+  let clones: Clones | undefined;
+  const seen = (): Clones => {
+    if (clones === undefined) throw new Error("there are no clones: see the case that makes them");
+    return clones;
+  };
+
+  test("a snapshot with a command, a connection and a timed-out hook in it is restored four times", async (t) => {
+    await using source = await Source.prepare(stage.guest, stage.takeMachine());
+    clones = await clone(stage.guest, source, (machine) => repeatedDuties(t, stage, machine));
+    const [{ duties, driftBeforeMs, driftAfterMs }] = clones.pair;
+    t.diagnostic(
+      `${clones.snapshots} snapshot(s); drift ${driftBeforeMs.toFixed(1)} ms, reported ${duties.clockDriftMs} ms, ` +
+        `after the duties ${driftAfterMs.toFixed(1)} ms`,
+    );
+  });
+
+  test("control: two clones that get no duties draw the same, twice", () => {
+    const [one, other] = seen().control;
+    assert.ok(drawTheSame(one.first, other.first), "the first time");
+    assert.ok(drawTheSame(one.second, other.second), "the second time");
+  });
+
+  test("control: the clones that get duties are alike before them, and like those that get none", () => {
+    const { control, pair } = seen();
+    assert.ok(drawTheSame(pair[0].before, pair[1].before));
+    assert.ok(drawTheSame(pair[0].before, control[0].first));
+  });
+
+  for (const { title, check } of SHIPPED_CHECKS) test(title, () => check(seen().pair));
+}
+
+/** In one of the clones, once all else has been seen. */
+async function repeatedDuties(t: TestContext, stage: Stage, machine: Machine): Promise<void> {
+  await t.test(
+    "repeated and concurrent duties mix every time, never put the clock back, and leave it right",
+    async () => {
+      using client = stage.guest.client(machine);
+      await client.health();
+      const calls = Array.from({ length: CALLS_AT_ONCE }, () =>
+        client.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampFromMs(Date.now()) }),
+      );
+      const all = await Promise.all(calls);
+      for (const { entropyBytesMixed, entropyCredited, clockStepped, degraded } of all) {
+        assert.deepEqual([entropyBytesMixed, entropyCredited], [64, true]);
+        assert.equal(degraded, clockStepped ? "" : "clock_stale");
+      }
+      assert.ok(all.some(({ clockStepped }) => clockStepped));
+      const { driftMs } = await readClocks(machine.oraclePort);
+      assert.ok(Math.abs(driftMs) < 100, `${driftMs} ms after concurrent duties`);
+    },
+  );
+}

@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
+import { reachable } from "../harness/guest.ts";
+import { readClocks } from "../harness/oracle.ts";
+import { RawSession } from "../harness/raw-session.ts";
+import { TOKEN } from "../harness/sandbox.ts";
+import type { Stage } from "./stage.ts";
+
+const UNAUTHENTICATED = 16;
+const MEBIBYTE = 2 ** 20;
+const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
+/** Makes `ready_cmd` succeed. */
+const READY_FILE = "/run/ready";
+
+/** Process specification of a guest for these cases. */
+export const SANDBOX_PROCESS: object = {
+  args: ["/bin/workload"],
+  env: { FROM_THE_SPEC: "delivered" },
+  readyCmd: { args: ["/bin/busybox", "test", "-e", READY_FILE], intervalMs: 300 },
+};
+
+/** What a sandbox that was never restored must do. The first case boots it. */
+export function sandboxCases(stage: Stage, series: string): void {
+  test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
+    await stage.boot();
+    using client = stage.client();
+    const health = await reachable(client);
+    assert.equal(health.alive, true);
+    assert.equal(health.ready, false, "ready_cmd does not succeed yet");
+    const { stdout } = await client.run({ args: ["/bin/busybox", "uname", "-r"] });
+    assert.ok(stdout.toString().startsWith(`${series}.`), stdout.toString());
+  });
+
+  test("a sibling that reaches the port without credentials gets nowhere", async () => {
+    const { machine, guest } = stage;
+    const { ca, client } = guest.certificates;
+    const rogue = await issueCertificates();
+    const port = machine.agentPort;
+    for (const target of [{ port }, { port, ca }, { port, ca, client: rogue.client }]) {
+      using session = new RawSession(target);
+      assert.equal(await session.health(TOKEN), undefined);
+    }
+    using tokenless = new RawSession({ port, ca, client });
+    assert.equal(await tokenless.health(), UNAUTHENTICATED);
+    assert.equal(await tokenless.health("not-the-token-0123456789"), UNAUTHENTICATED);
+    using right = stage.client();
+    assert.equal((await right.health()).alive, true);
+  });
+
+  test("commands run in the session: Process.env reaches them, the agent's own variables do not", async () => {
+    using client = stage.client();
+    const { stdout, code } = await client.run({ args: ["/bin/busybox", "env"], env: { ASKED: "for" } });
+    assert.equal(code, 0);
+    assert.match(stdout.toString(), /^FROM_THE_SPEC=delivered$/m);
+    assert.match(stdout.toString(), /^ASKED=for$/m);
+    assert.doesNotMatch(stdout.toString(), /SVC_/);
+    const echoed = await client.run({ args: ["/bin/busybox", "cat"] }, randomBytes(MEBIBYTE));
+    assert.equal(echoed.stdout.length, MEBIBYTE);
+  });
+
+  test("a command gets a terminal", async () => {
+    using client = stage.client();
+    const terminal = { cols: 101, rows: 33 };
+    const script = "busybox tty; busybox stty size";
+    const { stdout } = await client.run({ args: ["/bin/busybox", "sh", "-c", script], terminal });
+    assert.match(stdout.toString(), /^\/dev\/pts\/\d+\r\n33 101\r\n$/);
+  });
+
+  test("files go in and out whole", async () => {
+    using client = stage.client();
+    const content = randomBytes(4 * MEBIBYTE);
+    await client.writeFile("/tmp/some/file", content, { createParents: true, mode: 0o640 });
+    const { size, mode } = await client.statPath("/tmp/some/file");
+    assert.deepEqual([Number(size), mode & 0o777], [content.length, 0o640]);
+    const hash = createHash("sha256");
+    for await (const chunk of client.readFile("/tmp/some/file")) hash.update(chunk);
+    assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));
+  });
+
+  test("ready follows ready_cmd", async () => {
+    using client = stage.client();
+    await client.run({ args: ["/bin/busybox", "touch", READY_FILE] });
+    while (!(await client.health()).ready) await pause(50);
+    assert.equal((await client.health()).readyCmdExit, 0);
+  });
+
+  test("the workload declares itself idle on its socket, and Health says so", async () => {
+    using client = stage.client();
+    const before = await client.health();
+    assert.equal(before.idleDeclared, undefined);
+    await client.run({ args: ["/bin/busybox", "killall", "-USR1", "workload"] });
+    while ((await client.health()).idleDeclared === undefined) await pause(50);
+  });
+
+  test("a POST_RESTORE hook runs when it is asked for", async () => {
+    using client = stage.client();
+    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
+    assert.deepEqual([hook.ran, hook.timedOut, hook.exitCode], [true, false, 0]);
+  });
+
+  test("empty entropy is refused and nothing has changed; without host_time the clock stays", async () => {
+    using client = stage.client();
+    using older = new RawSession({
+      port: stage.machine.agentPort,
+      ca: stage.guest.certificates.ca,
+      client: stage.guest.certificates.client,
+    });
+    assert.equal(await older.health(TOKEN), 0);
+    const before = await readClocks(stage.machine.oraclePort);
+    const refused = client.runRestoreDuties({ entropy: new Uint8Array(), hostTime: { seconds: 4_000_000_000n } });
+    await assert.rejects(refused, { status: "INVALID_ARGUMENT" });
+    assert.equal(await older.health(TOKEN), 0, "sessions are as they were");
+    const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
+    assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.clockDriftMs], [true, false, 0n]);
+    assert.equal(duties.degraded, "");
+    const after = await readClocks(stage.machine.oraclePort);
+    assert.ok(Math.abs(after.driftMs - before.driftMs) < 100, `${before.driftMs} ms, then ${after.driftMs} ms`);
+  });
+
+  test("a command over the memory limit of its cgroup ends with oom_killed, its neighbour does not", async () => {
+    using client = stage.client();
+    const grow = ["/bin/busybox", "sh", "-c", "read go; exec busybox dd if=/dev/zero of=/dev/null bs=64M count=1"];
+    const [limited, free] = [client.exec({ args: grow, stdin: true }), client.exec({ args: grow, stdin: true })];
+    for (const each of [limited, free]) each.stderr.resume();
+    const pid = await limited.started;
+    const limit = `cg=$(busybox cut -d: -f3 /proc/${pid}/cgroup); echo ${MEMORY_LIMIT_BYTES} > /sys/fs/cgroup$cg/memory.max`;
+    const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", limit] });
+    assert.equal(code, 0, stderr.toString());
+    for (const each of [limited, free]) {
+      each.stdout.resume();
+      each.stdin.end("go\n");
+    }
+    const [killed, spared] = [await limited.wait(), await free.wait()];
+    assert.deepEqual([killed.oomKilled, killed.signal, killed.code], [true, 9, 137]);
+    assert.deepEqual([spared.oomKilled, spared.code], [false, 0]);
+  });
+}

@@ -1,0 +1,54 @@
+import type { GuestClient } from "../../../src/client/index.ts";
+import { Guest, type GuestOptions } from "../harness/guest.ts";
+import type { Machine } from "../harness/machine.ts";
+
+/** A guest and the machine of it that the cases of a suite share, one after the other. */
+export class Stage {
+  readonly #options: GuestOptions;
+  #guest: Guest | undefined;
+  #machine: Machine | undefined;
+
+  constructor(options: GuestOptions) {
+    this.#options = options;
+  }
+
+  /** Boots the machine. */
+  async boot(): Promise<void> {
+    this.#guest = await Guest.prepare(this.#options);
+    this.#machine = await this.#guest.boot();
+  }
+
+  get guest(): Guest {
+    if (this.#guest === undefined) throw new Error("there is no guest: see the first case");
+    return this.#guest;
+  }
+
+  get machine(): Machine {
+    if (this.#machine === undefined) throw new Error("there is no machine: see the cases before");
+    return this.#machine;
+  }
+
+  /** A client with a connection of its own. */
+  client(): GuestClient & Disposable {
+    return this.guest.client(this.machine);
+  }
+
+  /** Another machine takes the place of the one so far, which is switched off. */
+  async replaceMachine(start: () => Promise<Machine>): Promise<void> {
+    await this.machine[Symbol.asyncDispose]();
+    this.#machine = undefined;
+    this.#machine = await start();
+  }
+
+  /** The machine belongs to the caller from now on. */
+  takeMachine(): Machine {
+    const { machine } = this;
+    this.#machine = undefined;
+    return machine;
+  }
+
+  async end(): Promise<void> {
+    await this.#machine?.[Symbol.asyncDispose]();
+    this.#guest?.[Symbol.dispose]();
+  }
+}

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { restoreSequence } from "../../../src/client/index.ts";
+import { reachable } from "../harness/guest.ts";
+import { readClocks } from "../harness/oracle.ts";
+import type { Stage } from "./stage.ts";
+
+const STANDBY_MS = 3_000;
+/** Process id and start time of the workload (proc_pid_stat(5)). */
+const WORKLOAD = ["/bin/busybox", "sh", "-c", "busybox cut -d ' ' -f 1,22 /proc/$(busybox pidof workload)/stat"];
+
+/** Pause to disk: the machine writes its memory and goes, another one continues. Goes on with that other one. */
+export function standbyCases(stage: Stage): void {
+  test("standby: memory is written, the machine goes, another one continues; uptime and stamps go on, and exec works", async () => {
+    const { guest } = stage;
+    let workload: string;
+    {
+      using client = stage.client();
+      workload = (await client.run({ args: WORKLOAD })).stdout.toString();
+      assert.match(workload, /^\d+ \d+\n$/);
+    }
+    using before = stage.client();
+    const healthBefore = await before.health();
+    const clocksBefore = await readClocks(stage.machine.oraclePort);
+    const snapshot = await guest.snapshot(stage.machine, "standby");
+    await stage.replaceMachine(async () => {
+      await pause(STANDBY_MS);
+      return guest.start(snapshot);
+    });
+
+    const clocks = await readClocks(stage.machine.oraclePort);
+    assert.ok(clocks.uptimeMs >= clocksBefore.uptimeMs, "uptime goes on");
+    assert.ok(clocks.driftMs <= clocksBefore.driftMs - STANDBY_MS + 100, `behind by the pause: ${clocks.driftMs} ms`);
+    const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachMs: 60_000 });
+    assert.deepEqual([duties.degraded, duties.clockStepped, hook.ran], ["", true, true]);
+    assert.equal(health.ready, true);
+    assert.deepEqual(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
+    assert.deepEqual(health.idleDeclared, healthBefore.idleDeclared);
+    using client = stage.client();
+    await reachable(client);
+    assert.equal((await client.run({ args: WORKLOAD })).stdout.toString(), workload, "the same workload");
+  });
+}

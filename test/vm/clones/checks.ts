@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import type { Clone } from "./clone.ts";
+import { shareNumbers } from "./draws.ts";
+import { DAEMON_MARK, EXEC_MARK, FILE, HOOK_MARK } from "./source.ts";
+
+/** Two clones of one snapshot, each after duties with entropy of its own. */
+export type Pair = readonly [Clone, Clone];
+
+/** Names of what must hold for two clones. */
+export type CheckName =
+  | "kernel"
+  | "vdso"
+  | "tls"
+  | "agent"
+  | "report"
+  | "drift"
+  | "clock"
+  | "hookTime"
+  | "hookNumbers"
+  | "certificates"
+  | "sessions"
+  | "hookDead"
+  | "execs"
+  | "files";
+
+/** Something that must hold for two clones. */
+export interface CloneCheck {
+  readonly title: string;
+  /** Throws AssertionError. */
+  readonly check: (pair: Pair) => void;
+}
+
+/** Of the clock after the duties, and of what they report. */
+const CLOCK_TOLERANCE_MS = 100;
+const OK = 0;
+
+function ofEach(check: (clone: Clone) => void): (pair: Pair) => void {
+  return (pair) => {
+    for (const clone of pair) check(clone);
+  };
+}
+
+/** The numbers that the POST_RESTORE hook drew. */
+function hookNumbers({ hook }: Clone): string[] {
+  return hook.output.split("\n").slice(1).filter(Boolean);
+}
+
+/** What the agent logged of its own numbers; only a build that was changed for it does (SHOW_OWN_NUMBERS). */
+function ownNumbers({ console: text }: Clone, when: "before" | "after"): Record<string, string> {
+  const line = text.split("\n").find((each) => each.includes(`"event":"own_numbers","when":"${when}"`));
+  if (line === undefined) throw new Error(`the agent does not show its own numbers of ${when} the duties`);
+  const { uuid, bytes, integer, web, key } = JSON.parse(line) as Record<string, string>;
+  return Object.fromEntries(Object.entries({ uuid, bytes, integer, web, key }).map(([k, v]) => [k, String(v)]));
+}
+
+function near(actual: number, expected: number, tolerance: number, what: string): void {
+  assert.ok(Math.abs(actual - expected) < tolerance, `${what}: ${actual}, expected ${expected} ± ${tolerance}`);
+}
+
+/** What must hold for two clones, by name. */
+export const CLONE_CHECKS: Readonly<Record<CheckName, CloneCheck>> = {
+  kernel: {
+    title: "after the duties getrandom gives the clones nothing in common",
+    check: ([one, other]) => assert.equal(shareNumbers(one.after.kernel, other.after.kernel), false),
+  },
+  vdso: {
+    title: "nor does the vDSO's getrandom, where there is one",
+    check: ([one, other]) => assert.equal(shareNumbers(one.after.vdso, other.after.vdso), false),
+  },
+  tls: {
+    title: "the agent's own TLS random and key share differ after the duties",
+    check: ([one, other]) => {
+      assert.notEqual(one.after.tlsRandom, other.after.tlsRandom);
+      assert.notEqual(one.after.tlsKeyShare, other.after.tlsKeyShare);
+    },
+  },
+  agent: {
+    title: "UUIDs, bytes, integers and keys that the agent draws for itself differ after the duties",
+    check: ([one, other]) => {
+      assert.deepEqual(ownNumbers(one, "before"), ownNumbers(other, "before"), "control: alike before");
+      const theirs = ownNumbers(other, "after");
+      for (const [name, number] of Object.entries(ownNumbers(one, "after")))
+        assert.notEqual(number, theirs[name], name);
+    },
+  },
+  report: {
+    title: "the entropy is mixed in and credited, and nothing is degraded",
+    check: ofEach(({ duties }) => {
+      assert.equal(duties.entropyBytesMixed, 64);
+      assert.equal(duties.entropyCredited, true);
+      assert.equal(duties.clockStepped, true);
+      assert.equal(duties.degraded, "");
+    }),
+  },
+  drift: {
+    title: "the drift before the step is reported",
+    check: ofEach(({ duties, driftBeforeMs }) => {
+      assert.ok(driftBeforeMs < -3_000, `a guest that was paused is behind: ${driftBeforeMs} ms`);
+      near(Number(duties.clockDriftMs), driftBeforeMs, CLOCK_TOLERANCE_MS, "clock_drift_ms");
+    }),
+  },
+  clock: {
+    title: "the clock is right within 100 ms after the duties",
+    check: ofEach(({ driftAfterMs }) => near(driftAfterMs, 0, CLOCK_TOLERANCE_MS, "drift after the duties")),
+  },
+  hookTime: {
+    title: "POST_RESTORE sees the stepped clock",
+    check: ofEach(({ hook }) => {
+      const seconds = Number(hook.output.split("\n")[0]);
+      assert.ok(seconds >= Math.floor(hook.startedMs / 1000) - 1, `${seconds} s, started at ${hook.startedMs} ms`);
+      assert.ok(seconds <= Math.ceil(hook.endedMs / 1000) + 1, `${seconds} s, ended at ${hook.endedMs} ms`);
+    }),
+  },
+  hookNumbers: {
+    title: "POST_RESTORE draws fresh numbers",
+    check: (pair) => {
+      const [one, other] = [hookNumbers(pair[0]), hookNumbers(pair[1])];
+      assert.deepEqual([one.length, other.length], [8, 8]);
+      assert.equal(shareNumbers(one, other), false);
+    },
+  },
+  certificates: {
+    title: "by the stale clock a certificate of after the snapshot lets in, and one that has expired does not",
+    check: ofEach(({ duties, expiredSession }) => {
+      assert.equal(duties.clockStepped, true);
+      assert.equal(expiredSession, undefined);
+    }),
+  },
+  sessions: {
+    title: "connections of before the duties are dead, half-open ones too",
+    check: ofEach(({ olderSession, console: text }) => {
+      assert.deepEqual(olderSession, [OK, undefined]);
+      assert.match(text, /half-open while the connections were renewed/);
+      const [, dropped] = /"droppedSessions":(\d+)/.exec(text) ?? [];
+      assert.ok(Number(dropped) >= 2, `the one of before the snapshot as well: ${dropped}`);
+    }),
+  },
+  hookDead: {
+    title: "the hook that timed out before the snapshot is not in the clones",
+    check: ofEach(({ processes }) => assert.doesNotMatch(processes, HOOK_MARK)),
+  },
+  execs: {
+    title: "the command of the old connection is ended, and what it had sent to a session of its own lives on",
+    check: ofEach(({ processes }) => {
+      assert.doesNotMatch(processes, EXEC_MARK);
+      assert.match(processes, DAEMON_MARK);
+    }),
+  },
+  files: {
+    title: "files are as they were",
+    check: ofEach(({ file }) => assert.equal(file, FILE.content)),
+  },
+};
+
+/** Those that can be seen of the shipped agent. */
+export const SHIPPED_CHECKS: readonly CloneCheck[] = Object.entries(CLONE_CHECKS)
+  .filter(([name]) => name !== "agent")
+  .map(([, check]) => check);

@@ -1,0 +1,146 @@
+import { randomBytes } from "node:crypto";
+import { connect, type Socket } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type { GuestClient } from "../../../src/client/index.ts";
+import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { RestoreDutiesResponse } from "../../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { Guest } from "../harness/guest.ts";
+import type { Machine } from "../harness/machine.ts";
+import { readClocks } from "../harness/oracle.ts";
+import { RawSession } from "../harness/raw-session.ts";
+import { TOKEN } from "../harness/sandbox.ts";
+import { type Draws, drawAll } from "./draws.ts";
+import { EXEC_MARK, FILE } from "./source.ts";
+
+/** Time for a hung-up command to end, which itself has five seconds. */
+const HANGUP_LIMIT_MS = 30_000;
+const REACH_LIMIT_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const ENTROPY_BYTES = 64;
+
+/** Two draws of a clone that nobody had do anything in between. */
+export interface Control {
+  readonly first: Draws;
+  readonly second: Draws;
+}
+
+/** What a clone looked like, before and after its duties. */
+export interface Clone {
+  readonly before: Draws;
+  readonly after: Draws;
+  readonly duties: RestoreDutiesResponse;
+  readonly driftBeforeMs: number;
+  readonly driftAfterMs: number;
+  /** gRPC status of Health over a connection from before the duties: then, and after them (undefined: it was dead). */
+  readonly olderSession: readonly [number | undefined, number | undefined];
+  /** The same for a client certificate that had expired an hour ago. */
+  readonly expiredSession: number | undefined;
+  readonly hook: { readonly output: string; readonly startedMs: number; readonly endedMs: number };
+  /** The list of processes, once the command of before the snapshot is gone or has had its time. */
+  readonly processes: string;
+  readonly file: string;
+  readonly console: string;
+}
+
+/** Draws twice, with the same calls in between as in a clone that has its duties, but for the duties. */
+export async function observeControl(guest: Guest, snapshot: string): Promise<Control> {
+  await using machine = await guest.start(snapshot);
+  const first = await drawAll(machine);
+  using callers = await Callers.meet(guest, machine);
+  await callers.expired.health(TOKEN);
+  return { first, second: await drawAll(machine) };
+}
+
+/** Has a clone perform its duties and looks at it before and after. `useFresh` goes on with the clone. */
+export async function observeClone(
+  guest: Guest,
+  snapshot: string,
+  goOn: (machine: Machine) => Promise<void> = () => Promise.resolve(),
+): Promise<Clone> {
+  await using machine = await guest.start(snapshot);
+  const before = await drawAll(machine);
+  using callers = await Callers.meet(guest, machine);
+  const expiredSession = await callers.expired.health(TOKEN);
+  const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
+  const olderBefore = await callers.older.health(TOKEN);
+  const duties = await callers.fresh.runRestoreDuties({
+    entropy: randomBytes(ENTROPY_BYTES),
+    hostTime: timestampFromMs(Date.now()),
+  });
+  const after = await drawAll(machine);
+  const { driftMs: driftAfterMs } = await readClocks(machine.oraclePort);
+  const olderAfter = await callers.older.health(TOKEN);
+  using client = guest.client(machine);
+  const hook = await postRestore(client);
+  const processes = await settledProcesses(client);
+  const parts: Uint8Array[] = [];
+  for await (const part of client.readFile(FILE.path)) parts.push(part);
+  await goOn(machine);
+  return {
+    before,
+    after,
+    duties,
+    driftBeforeMs,
+    driftAfterMs,
+    olderSession: [olderBefore, olderAfter],
+    expiredSession,
+    hook,
+    processes,
+    file: Buffer.concat(parts).toString(),
+    console: machine.console,
+  };
+}
+
+/** Those who call a clone before its duties. */
+class Callers implements Disposable {
+  /** A session that is there before the one that asks for the duties. */
+  readonly older: RawSession;
+  readonly expired: RawSession;
+  /** With a certificate that was issued after the snapshot. */
+  readonly fresh: GuestClient & Disposable;
+  readonly #halfOpen: Socket;
+
+  private constructor(older: RawSession, expired: RawSession, fresh: GuestClient & Disposable, halfOpen: Socket) {
+    this.older = older;
+    this.expired = expired;
+    this.fresh = fresh;
+    this.#halfOpen = halfOpen;
+  }
+
+  static async meet(guest: Guest, machine: Machine): Promise<Callers> {
+    const { ca, client, issueClient } = guest.certificates;
+    const nowMs = Date.now();
+    const past = { notBefore: new Date(nowMs - 2 * HOUR_MS), notAfter: new Date(nowMs - HOUR_MS) };
+    const future = { notBefore: new Date(nowMs), notAfter: new Date(nowMs + HOUR_MS) };
+    const [expired, fresh] = [await issueClient(past), await issueClient(future)];
+    const port = machine.agentPort;
+    const older = new RawSession({ port, ca, client });
+    await older.health(TOKEN);
+    const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
+    await caller.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
+    const halfOpen = connect(port, "127.0.0.1").on("error", () => undefined);
+    return new Callers(older, new RawSession({ port, ca, client: expired }), caller, halfOpen);
+  }
+
+  [Symbol.dispose](): void {
+    for (const each of [this.older, this.expired, this.fresh]) each[Symbol.dispose]();
+    this.#halfOpen.destroy();
+  }
+}
+
+async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
+  const startedMs = Date.now();
+  const { stdoutTail: output } = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
+  return { output, startedMs, endedMs: Date.now() };
+}
+
+async function settledProcesses(client: GuestClient): Promise<string> {
+  const deadline = performance.now() + HANGUP_LIMIT_MS;
+  for (;;) {
+    const { stdout } = await client.run({ args: ["/bin/busybox", "ps"] });
+    const processes = stdout.toString();
+    if (!EXEC_MARK.test(processes) || performance.now() > deadline) return processes;
+    await pause(200);
+  }
+}

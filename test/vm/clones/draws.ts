@@ -1,0 +1,46 @@
+import type { Machine } from "../harness/machine.ts";
+import { ask } from "../harness/oracle.ts";
+import { serverHello } from "../harness/server-hello.ts";
+
+/** What a guest drew, all in hex. */
+export interface Draws {
+  /** Of getrandom(2), one after the other. */
+  readonly kernel: readonly string[];
+  /** Of the vDSO's getrandom; empty where the kernel has none. */
+  readonly vdso: readonly string[];
+  /** Random of the agent's next ServerHello. */
+  readonly tlsRandom: string;
+  /** Key share of the same. */
+  readonly tlsKeyShare: string;
+}
+
+/** The kernel first: everything else makes it draw as well. */
+export async function drawAll(machine: Machine): Promise<Draws> {
+  const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"]);
+  const hello = await serverHello(machine.agentPort);
+  return {
+    kernel: kernel.split(" "),
+    vdso: vdso === "none" ? [] : vdso.split(" "),
+    tlsRandom: hello.random,
+    tlsKeyShare: hello.keyShare,
+  };
+}
+
+/**
+ * Two guests draw from the same stream: some number came to both. Not necessarily at the same place, as whatever else
+ * drew in between moves a guest along the stream.
+ */
+export function shareNumbers(one: readonly string[], other: readonly string[]): boolean {
+  const seen = new Set(one);
+  return other.some((number) => seen.has(number));
+}
+
+/** Everything that one guest drew, the other draws as well. */
+export function drawTheSame(one: Draws, other: Draws): boolean {
+  return (
+    shareNumbers(one.kernel, other.kernel) &&
+    (one.vdso.length === 0 || shareNumbers(one.vdso, other.vdso)) &&
+    one.tlsRandom === other.tlsRandom &&
+    one.tlsKeyShare === other.tlsKeyShare
+  );
+}

@@ -1,0 +1,80 @@
+import type { Patch } from "../harness/patches.ts";
+import type { CheckName } from "./checks.ts";
+
+/** A duty that a build leaves out, and what must notice that. */
+export interface Mutation {
+  /** What the build does not do. */
+  readonly without: string;
+  readonly patch: Patch;
+  /** The checks that must fail. */
+  readonly breaks: readonly CheckName[];
+  /** Others that fail as a consequence, always or by chance; the rest must hold. */
+  readonly mayBreak: readonly CheckName[];
+}
+
+/** One for each duty that makes clones different. */
+export const MUTATIONS: readonly Mutation[] = [
+  {
+    without: "the kernel's reseed",
+    patch: {
+      file: "src/platform/kernel/entropy-device.ts",
+      find: "reseed: () => failure(addon.reseedCrng(fd)),",
+      replace: "reseed: () => undefined,",
+    },
+    breaks: ["kernel", "vdso"],
+    mayBreak: ["hookNumbers"],
+  },
+  {
+    without: "the reseed of OpenSSL",
+    patch: {
+      file: "src/platform/kernel/process-randomness.ts",
+      find: "const result = addon.reseedOpenssl(seed);",
+      replace: "const result: number = 1;",
+    },
+    breaks: ["tls", "agent"],
+    mayBreak: [],
+  },
+  {
+    without: "the step of the clock",
+    patch: {
+      file: "src/restore/clock-duty.ts",
+      find: "const errno = this.#kernel.stepClock(hostTimeNs + elapsedNs);",
+      replace: "const errno = elapsedNs < 0n ? this.#kernel.stepClock(hostTimeNs) : undefined;",
+    },
+    breaks: ["clock", "hookTime"],
+    mayBreak: [],
+  },
+  {
+    without: "the end of other sessions",
+    patch: {
+      file: "src/restore/restore.ts",
+      find: "const droppedSessions = renew.dropOtherSessions(call.session);",
+      replace: "const droppedSessions = 0;",
+    },
+    breaks: ["sessions"],
+    mayBreak: ["execs"],
+  },
+];
+
+/**
+ * Has the agent log what its own generators give, before and after it renews them: nothing of the shipped agent shows
+ * its UUIDs and integers.
+ */
+export const SHOW_OWN_NUMBERS: Patch = {
+  file: "src/restore/restore.ts",
+  find: "const entropy = renewRandomness(request.entropy, kernel, randomness);",
+  replace: `
+    const own = () => {
+      const c = process.getBuiltinModule("node:crypto");
+      return {
+        uuid: c.randomUUID(),
+        bytes: c.randomBytes(16).toString("hex"),
+        integer: String(c.randomInt(2 ** 47)),
+        web: Buffer.from(c.webcrypto.getRandomValues(new Uint8Array(16))).toString("hex"),
+        key: c.createECDH("prime256v1").generateKeys("hex"),
+      };
+    };
+    log.info("own_numbers", { when: "before", ...own() });
+    const entropy = renewRandomness(request.entropy, kernel, randomness);
+    log.info("own_numbers", { when: "after", ...own() });`,
+};

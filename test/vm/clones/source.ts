@@ -1,0 +1,78 @@
+import assert from "node:assert/strict";
+import { setTimeout as pause } from "node:timers/promises";
+import type { ExecProcess, GuestClient } from "../../../src/client/index.ts";
+import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { Guest } from "../harness/guest.ts";
+import type { Machine } from "../harness/machine.ts";
+import { ask } from "../harness/oracle.ts";
+
+/** Hooks of a guest that is going to be cloned. */
+export const CLONE_HOOKS: object = {
+  preSnapshot: { args: ["/bin/busybox", "sh", "-c", "busybox sleep 4242 & busybox sleep 4243"] },
+  postRestore: {
+    args: [
+      "/bin/busybox",
+      "sh",
+      "-c",
+      "busybox date +%s; for i in 1 2 3 4 5 6 7 8; do busybox od -An -tx8 -N16 -w16 /dev/urandom; done",
+    ],
+  },
+};
+/** Marks of processes of the source, as they stand in the list of processes. */
+export const HOOK_MARK: RegExp = /sleep 424[23]/;
+export const EXEC_MARK: RegExp = /sleep 31337/;
+export const DAEMON_MARK: RegExp = /sleep 31338/;
+/** A file that the source wrote, and its content. */
+export const FILE: { readonly path: string; readonly content: string } = {
+  path: "/tmp/before-the-snapshot",
+  content: "written by the source\n",
+};
+/** How long a snapshot lies: what its clones are behind, at least. */
+const LIES_MS = 4_000;
+
+/** A machine of which snapshots are taken, with everything in it that clones must not keep. */
+export class Source implements AsyncDisposable {
+  readonly #guest: Guest;
+  readonly #machine: Machine;
+  readonly #client: GuestClient & Disposable;
+  readonly #exec: ExecProcess;
+  #snapshots = 0;
+
+  private constructor(guest: Guest, machine: Machine, client: GuestClient & Disposable, exec: ExecProcess) {
+    this.#guest = guest;
+    this.#machine = machine;
+    this.#client = client;
+    this.#exec = exec;
+  }
+
+  /** Leaves behind: a file, a command with its connection and a daemon of it, and a PRE_SNAPSHOT hook that timed out. */
+  static async prepare(guest: Guest, machine: Machine): Promise<Source> {
+    const client = guest.client(machine);
+    await client.writeFile(FILE.path, Buffer.from(FILE.content));
+    const script = "busybox setsid busybox sleep 31338 <&- >&- 2>&- & exec busybox sleep 31337";
+    const exec = client.exec({ args: ["/bin/busybox", "sh", "-c", script] });
+    exec.wait().catch(() => undefined);
+    await exec.started;
+    const hook = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 500 });
+    assert.deepEqual([hook.ran, hook.timedOut], [true, true], "the PRE_SNAPSHOT hook is told to have timed out");
+    return new Source(guest, machine, client, exec);
+  }
+
+  /**
+   * A snapshot that has lain for some seconds. Just before it the kernel's generator is reseeded, so that it does not do
+   * that by itself while the clones are compared.
+   */
+  async snapshot(): Promise<string> {
+    if (this.#snapshots > 0) await this.#machine.resume();
+    await ask(this.#machine.oraclePort, ["reseed"]);
+    const file = await this.#guest.snapshot(this.#machine, `source-${++this.#snapshots}`);
+    await pause(LIES_MS);
+    return file;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#exec.cancel();
+    this.#client.close();
+    await this.#machine[Symbol.asyncDispose]();
+  }
+}

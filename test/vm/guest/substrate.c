@@ -1,0 +1,95 @@
+/*
+ * Stands in for the substrate's own agent, which lives in the same guest beside ours: on a channel of the hypervisor it
+ * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
+ * port of virtio-serial, and the command its own arguments; without such a port it only lives.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ATTEMPTS 200
+#define PAUSE_US 20000
+
+/* The device appears some time after its driver was loaded. */
+static int open_port(void) {
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+    DIR *devices = opendir("/dev");
+    struct dirent *entry;
+    char path[300] = "";
+    while (devices && (entry = readdir(devices)))
+      if (!strncmp(entry->d_name, "vport", 5))
+        snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+    if (devices)
+      closedir(devices);
+    if (*path)
+      return open(path, O_RDWR | O_CLOEXEC);
+    usleep(PAUSE_US);
+  }
+  return -1;
+}
+
+/* A port whose other end nobody holds says POLLHUP. */
+static void await_host(int port) {
+  struct pollfd look = {.fd = port, .events = POLLIN};
+  while (poll(&look, 1, -1) < 0 || (look.revents & POLLHUP))
+    usleep(PAUSE_US);
+}
+
+static void pump(int from, int to) {
+  char bytes[65536];
+  ssize_t count;
+  while ((count = read(from, bytes, sizeof bytes)) > 0)
+    for (ssize_t done = 0, written; done < count; done += written)
+      if ((written = write(to, bytes + done, (size_t)(count - done))) < 0)
+        return;
+}
+
+static pid_t start(char **command, int stream) {
+  pid_t pid = fork();
+  if (pid != 0)
+    return pid;
+  dup2(stream, STDIN_FILENO);
+  dup2(stream, STDOUT_FILENO);
+  execv(command[0], command);
+  perror(command[0]);
+  _exit(127);
+}
+
+/* Two processes, one a direction: neither waits for the other. */
+static void serve(int port, char **command) {
+  int streams[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, streams))
+    return;
+  pid_t child = start(command, streams[1]);
+  close(streams[1]);
+  pid_t sender = fork();
+  if (sender == 0) {
+    pump(port, streams[0]);
+    shutdown(streams[0], SHUT_WR);
+    _exit(0);
+  }
+  pump(streams[0], port);
+  kill(sender, SIGKILL);
+  kill(child, SIGTERM);
+  close(streams[0]);
+  waitpid(sender, NULL, 0);
+  waitpid(child, NULL, 0);
+}
+
+int main(int argc, char **argv) {
+  int port = argc > 1 ? open_port() : -1;
+  signal(SIGPIPE, SIG_IGN);
+  while (port >= 0) {
+    await_host(port);
+    serve(port, argv + 1);
+  }
+  for (;;)
+    pause();
+}
