@@ -12,6 +12,13 @@ export interface CommandEntry {
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   ["cat", { summary: "write files of a sandbox to standard output", load: async () => (await import("./cat.ts")).cat }],
   [
+    "completion",
+    {
+      summary: "write a shell's completion script",
+      load: async () => (await import("./completion.ts")).completion(COMMANDS),
+    },
+  ],
+  [
     "context",
     { summary: "keep addresses and credentials under names", load: async () => (await import("./context.ts")).context },
   ],

@@ -13,13 +13,14 @@ export function followSize(process: ExecProcess, host: NodeJS.Process): Disposab
   const follow = (): void => {
     if (local !== undefined && local.columns > 0 && local.rows > 0) process.resize(local.columns, local.rows);
   };
+  // A stopped guestctl is not told of new sizes, and Node only looks when it is told.
+  const look = (): boolean => host.kill(host.pid, "SIGWINCH");
   local?.on("resize", follow);
-  // Nobody is told what happened to the terminal while guestctl was stopped.
-  host.on("SIGCONT", follow);
+  host.on("SIGCONT", look);
   return {
     [Symbol.dispose]: () => {
       local?.off("resize", follow);
-      host.off("SIGCONT", follow);
+      host.off("SIGCONT", look);
     },
   };
 }

@@ -1,0 +1,27 @@
+import { completionScript, SHELLS } from "../completion/index.ts";
+import { UsageError } from "../errors.ts";
+import { type Command, defineCommand } from "./command.ts";
+import type { CommandEntry } from "./index.ts";
+
+/** @param table all commands, this one included */
+export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
+  return defineCommand({
+    usage: [`completion ${SHELLS.join("|")}`],
+    about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files, and the names of contexts.
+Where to put it: bash, into ~/.bashrc: source <(guestctl completion bash); zsh, into ~/.zshrc after compinit: source
+<(guestctl completion zsh); fish, into a file: guestctl completion fish > ~/.config/fish/completions/guestctl.fish`,
+    options: {},
+    notes: 'With --json, one object: "shell" and "script".',
+    statuses: "0 written, 125 failed.",
+    examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion fish | source"],
+    completes: [SHELLS, "nothing"],
+    async run({ values, positionals }, host) {
+      const [name, ...more] = positionals;
+      const shell = SHELLS.find((known) => known === name);
+      if (shell === undefined || more.length > 0) throw new UsageError(`say which shell: ${SHELLS.join(", ")}`);
+      const script = await completionScript(shell, table);
+      host.stdout.write(values.json === true ? `${JSON.stringify({ shell, script })}\n` : script);
+      return 0;
+    },
+  });
+}

@@ -1,0 +1,120 @@
+import type { Completes } from "../commands/index.ts";
+import { type CompletedCommand, spellings } from "./model.ts";
+
+/** Completion for bash 3.2 or later, to be sourced. */
+export function bashCompletion(commands: readonly CompletedCommand[]): string {
+  return `# Completion of guestctl for bash: source <(guestctl completion bash)
+
+# The options of a command.
+_guestctl_options() {
+  case "$1" in
+${commands.map(({ name, options }) => `    ${name}) echo '${options.flatMap(spellings).join(" ")}' ;;`).join("\n")}
+  esac
+}
+
+# What the value of a command's option may be; fails where it has none.
+_guestctl_value() {
+  case "$1 $2" in
+${lines(grouped(commands.flatMap(valueCases)))}
+    *) return 1 ;;
+  esac
+}
+
+# What a command's positional argument may be, by its place.
+_guestctl_place() {
+  case "$1 $2" in
+${lines(commands.flatMap(placeCases))}
+    *) echo nothing ;;
+  esac
+}
+
+# Offers the words on standard input that begin with the current one.
+_guestctl_reply() {
+  local word
+  while IFS= read -r word; do COMPREPLY+=("$word"); done
+}
+
+_guestctl_offer() {
+  local kind="$1"
+  shift
+  case "$kind" in
+    file) compopt -o filenames 2> /dev/null; _guestctl_reply < <(compgen -f -- "$cur") ;;
+    folder) compopt -o filenames 2> /dev/null; _guestctl_reply < <(compgen -d -- "$cur") ;;
+    context) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" context list --names 2> /dev/null)" -- "$cur") ;;
+    words) _guestctl_reply < <(compgen -W "$*" -- "$cur") ;;
+  esac
+}
+
+_guestctl() {
+  local cur="\${COMP_WORDS[COMP_CWORD]}" command="\${COMP_WORDS[1]}" value='' word i place=0 glued='' own=yes
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    _guestctl_offer words '${[...commands.map(({ name }) => name), "--help", "--version"].join(" ")}'
+    return
+  fi
+  for ((i = 2; i < COMP_CWORD; i++)); do
+    word="\${COMP_WORDS[i]}"
+    # bash takes --name=value and host:port apart.
+    if [[ "$word" == '=' ]]; then continue; fi
+    if [[ "$word" == ':' ]]; then glued=yes; continue; fi
+    if [[ -n "$glued" ]]; then glued=''; continue; fi
+    if [[ -n "$value" ]]; then value=''; continue; fi
+    if [[ -n "$own" && "$word" == '--' ]]; then own=''; continue; fi
+    if [[ -n "$own" && "$word" == -?* ]]; then value="$(_guestctl_value "$command" "$word")"; continue; fi
+    ((place += 1))
+  done
+  if [[ "$cur" == '=' ]]; then cur=''; fi
+  if [[ -n "$value" ]]; then
+    _guestctl_offer $value
+  elif [[ " ${commandTakers(commands)} " == *" $command "* ]] && { ((place > 0)) || [[ -z "$own" ]]; }; then
+    return
+  elif [[ -n "$own" && "$cur" == -* ]]; then
+    _guestctl_offer words "$(_guestctl_options "$command")"
+  else
+    _guestctl_offer $(_guestctl_place "$command" "$place")
+  fi
+}
+
+complete -F _guestctl guestctl
+`;
+}
+
+/** A pattern of `case` and what it prints. */
+type Case = readonly [pattern: string, kind: string];
+
+function valueCases({ name, options }: CompletedCommand): Case[] {
+  return options
+    .filter(({ argument }) => argument !== undefined)
+    .flatMap((option) =>
+      spellings(option).map((spelling): Case => [`'${name} ${spelling}'`, kindOf(option.completes)]),
+    );
+}
+
+function placeCases({ name, places }: CompletedCommand): Case[] {
+  return places.map((place, index) => {
+    const isLast = index === places.length - 1;
+    return [isLast ? `'${name} '*` : `'${name} ${index}'`, kindOf(place)];
+  });
+}
+
+function kindOf(completes: Completes): string {
+  return typeof completes === "string" ? completes : `words ${completes.join(" ")}`;
+}
+
+function lines(cases: readonly Case[]): string {
+  return cases.map(([pattern, kind]) => `    ${pattern}) echo ${kind} ;;`).join("\n");
+}
+
+/** One case for each kind: for patterns of which only one ever fits. */
+function grouped(all: readonly Case[]): Case[] {
+  const byKind = new Map<string, string[]>();
+  for (const [pattern, kind] of all) byKind.set(kind, [...(byKind.get(kind) ?? []), pattern]);
+  return [...byKind].map(([kind, patterns]) => [patterns.join(" | "), kind]);
+}
+
+function commandTakers(commands: readonly CompletedCommand[]): string {
+  return commands
+    .filter(({ takesCommand }) => takesCommand)
+    .map(({ name }) => name)
+    .join(" ");
+}

@@ -1,0 +1,74 @@
+import type { Completes } from "../commands/index.ts";
+import { type CompletedCommand, type CompletedOption, spellings } from "./model.ts";
+
+/** Completion for zsh: sourced after compinit, or as the file _guestctl in a folder of $fpath. */
+export function zshCompletion(commands: readonly CompletedCommand[]): string {
+  return `#compdef guestctl
+# Completion of guestctl for zsh: source <(guestctl completion zsh)
+
+_guestctl_contexts() {
+  local -a names
+  names=(\${(f)"$($guestctl context list --names 2> /dev/null)"})
+  compadd -a names
+}
+
+_guestctl() {
+  local guestctl=$words[1]
+  local -a commands
+  commands=(
+${commands.map(({ name, summary }) => `    ${quoted(`${name}:${summary}`)}`).join("\n")}
+  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    compadd -- --help --version
+    return
+  fi
+  shift words
+  (( CURRENT-- ))
+  case $words[1] in
+${commands.map((command) => `    ${command.name})\n      _arguments -s ${argumentsOf(command).join(" \\\n        ")} ;;`).join("\n")}
+  esac
+}
+
+if [[ $funcstack[1] == _guestctl ]]; then
+  _guestctl "$@"
+else
+  compdef _guestctl guestctl
+fi
+`;
+}
+
+/** Arguments of _arguments. */
+function argumentsOf({ options, places, takesCommand }: CompletedCommand): string[] {
+  if (takesCommand) return ["-S", ...options.map(optionSpec), quoted("*:: : ")];
+  const positionals = places.map((place, index) => {
+    const isLast = index === places.length - 1;
+    return quoted(`${isLast ? "*" : index + 1}: :${action(place)}`);
+  });
+  return ["-S", ...options.map(optionSpec), ...positionals];
+}
+
+function optionSpec(option: CompletedOption): string {
+  const { argument, isRepeatable, help, completes } = option;
+  const value = argument === undefined ? "" : `:${escaped(argument)}:${action(completes)}`;
+  const prefix = isRepeatable ? quoted("*") : quoted(`(${spellings(option).join(" ")})`);
+  const names = spellings(option).map((name) =>
+    argument === undefined ? name : `${name}${name.startsWith("--") ? "=" : "+"}`,
+  );
+  const each = names.length === 1 ? (names[0] ?? "") : `{${names.join(",")}}`;
+  return `${prefix}${each}${quoted(`[${escaped(help)}]${value}`)}`;
+}
+
+function action(completes: Completes): string {
+  if (typeof completes !== "string") return `(${completes.join(" ")})`;
+  return { file: "_files", folder: "_files -/", context: "_guestctl_contexts", nothing: " " }[completes];
+}
+
+/** What _arguments takes for text. */
+function escaped(text: string): string {
+  return text.replace(/[\\[\]:]/g, String.raw`\$&`);
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
