@@ -14,6 +14,8 @@ export interface Bench {
   readonly agentProgram: string;
   /** Most anonymous memory seen, in bytes, by the name of the load. */
   readonly peaks: Map<string, Map<Contender, number>>;
+  /** Anonymous memory after the start, before any load. */
+  readonly idleBytes: ReadonlyMap<Contender, number>;
   say(text: string): void;
 }
 
@@ -73,4 +75,15 @@ export function samplesOf(runs: Runs, pick: (measurement: Measurement) => number
     ([contender, measurements]) => [contender, measurements.map(pick).filter((value) => value !== undefined)] as const,
   );
   return Object.fromEntries(entries.filter(([, values]) => values.length > 0));
+}
+
+/** Enough calls that no server pays for its first ones while it is measured. */
+const WARM_UP_CALLS = 500;
+
+/** One load of calls and commands for everybody, which is not counted. */
+export async function warmUp(bench: Bench): Promise<void> {
+  bench.say("warming up");
+  for (const { load } of bench.contenders.values()) {
+    await load.run({ kind: "ping", count: WARM_UP_CALLS });
+  }
 }

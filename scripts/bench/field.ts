@@ -3,6 +3,7 @@ import { mkdtemp, mkdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Running, Starter } from "./contender.ts";
+import { anonymousBytesOf } from "./proc.ts";
 import { installPeers } from "./peers/install.ts";
 import { startBuiltAgent } from "./peers/agent.ts";
 import { startGrpcGo } from "./peers/grpc-go.ts";
@@ -21,6 +22,8 @@ const PEERS: readonly (readonly [Peer, Starter])[] = [
 /** All contenders, running. */
 export interface Field extends AsyncDisposable {
   readonly contenders: ReadonlyMap<Contender, Running>;
+  /** Anonymous memory of each after its start. */
+  readonly idleBytes: ReadonlyMap<Contender, number>;
   /** For files that are read and written. */
   readonly folder: string;
 }
@@ -36,6 +39,7 @@ export async function openField(native: string, agentProgram: string, say: (text
     await rm(folder, { recursive: true, force: true });
   };
   try {
+    // Dialled by its client, as the others are by the time that they are counted.
     const ours = await startBuiltAgent(native, agentProgram);
     contenders.set("ours", ours);
     for (const [peer, start] of PEERS) {
@@ -50,5 +54,8 @@ export async function openField(native: string, agentProgram: string, say: (text
     await close();
     throw error;
   }
-  return { contenders, folder, [Symbol.asyncDispose]: close };
+  const idleBytes = new Map(
+    [...contenders].map(([name, running]) => [name, anonymousBytesOf(running.pids())] as const),
+  );
+  return { contenders, idleBytes, folder, [Symbol.asyncDispose]: close };
 }

@@ -1,28 +1,21 @@
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { buildGo, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { standaloneFolder } from "../../test/fixtures/standalone.ts";
-import type { Bench } from "./bench.ts";
+import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
+import { lossesAgainst, readRecorded, writeRecorded } from "./guard.ts";
 import { describeMachine } from "./machine.ts";
+import { MEASURES } from "./measures.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
 import { GO_SOURCES } from "./peers/grpc-go.ts";
-import { markdownTable, notes } from "./report/table.ts";
+import { plot } from "./report/plot.ts";
+import { markdownReport } from "./report/report.ts";
 import type { Row } from "./row.ts";
-import { execRows } from "./rows/exec.ts";
-import { fileRows } from "./rows/files.ts";
-import { healthRows } from "./rows/health.ts";
-import { streamRows } from "./rows/streams.ts";
 import { FULL, QUICK } from "./scale.ts";
 
-type Measure = (bench: Bench) => Promise<readonly Row[]>;
-
-const MEASURES: Readonly<Partial<Record<Group, Measure>>> = {
-  health: healthRows,
-  exec: execRows,
-  streams: streamRows,
-  files: fileRows,
-};
+/** Times that a group is measured before a loss counts. */
+const TRIES = 3;
 
 async function nativeProgram(): Promise<string> {
   const go = await provideGo();
@@ -42,13 +35,41 @@ export async function main(args: readonly string[]): Promise<number> {
   const agentProgram = options.agentProgram ?? join(standaloneFolder(), "guest-agent");
   await using field = await openField(native, agentProgram, say);
   const bench: Bench = { ...field, scale: options.quick ? QUICK : FULL, native, agentProgram, peaks: new Map(), say };
-  const rows: Row[] = [];
-  for (const group of options.groups) rows.push(...((await MEASURES[group]?.(bench)) ?? []));
-  console.log(markdownTable(rows));
-  console.log(notes(rows));
-  if (options.jsonFile !== undefined) {
-    const contenders = [...field.contenders.values()].map(({ contender, description }) => ({ contender, description }));
-    writeFileSync(options.jsonFile, `${JSON.stringify({ machine, contenders, rows }, undefined, 1)}\n`);
+  await warmUp(bench);
+  const rows = new Map<Group, readonly Row[]>();
+  for (const group of options.groups) rows.set(group, await MEASURES[group](bench));
+  const contenders = [...field.contenders.values()].map(({ contender, description }) => ({ contender, description }));
+  const all = [...rows.values()].flat();
+  const report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
+  console.log(markdownReport(report));
+  save(options.jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
+  save(options.svgFile, plot(all));
+  save(options.markdownFile, markdownReport(report));
+  if (options.record) writeRecorded(all);
+  return options.guard ? await guard(bench, rows) : 0;
+}
+
+function save(file: string | undefined, text: string): void {
+  if (file === undefined) return;
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}
+
+/** A loss is one that shows each time: a machine that was busy with something else for a moment is none. */
+async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>): Promise<number> {
+  const recorded = readRecorded();
+  let status = 0;
+  for (const [group, first] of measured) {
+    let losses = lossesAgainst(recorded, first);
+    for (let tries = 1; tries < TRIES && losses.length > 0; tries++) {
+      const again = lossesAgainst(recorded, await MEASURES[group](bench));
+      losses = losses.filter(({ row }) => again.some((other) => other.row === row));
+    }
+    for (const { row, recorded: before, now } of losses) {
+      console.error(`lost: ${row} was ${before} of grpc-go's and is now ${now.toFixed(2)}, in each of ${TRIES} tries`);
+      status = 1;
+    }
   }
-  return 0;
+  if (status === 0) console.error("no row is clearly worse than recorded");
+  return status;
 }

@@ -17,6 +17,7 @@ function makeKey(file: string): void {
   execFileSync("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-f", file]);
 }
 
+/** SHLVL: a bash that sshd starts would otherwise read the user's own start-up file for every command. */
 function configuration(folder: string, port: number): string {
   return `ListenAddress 127.0.0.1:${port}
 HostKey ${folder}/host
@@ -29,6 +30,7 @@ PasswordAuthentication no
 MaxSessions ${SESSIONS}
 PrintMotd no
 PrintLastLog no
+SetEnv SHLVL=2
 Subsystem sftp ${SFTP_SERVER}
 `;
 }

@@ -1,0 +1,53 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Row } from "./row.ts";
+
+/** Ratios to grpc-go that were measured on a quiet machine, by the row's name. */
+export type Recorded = Readonly<Record<string, number>>;
+
+/** A row that has become clearly worse. */
+export interface Loss {
+  readonly row: string;
+  readonly recorded: number;
+  readonly now: number;
+}
+
+/** A row is lost when our share of the peer's figure is this many times the recorded one: far beyond what noise does. */
+const TOLERANCE = 1.6;
+const PEER = "grpc-go";
+const FILE = join(import.meta.dirname, "recorded.json");
+
+/** CPU time and medians are steady; what is measured once in a hundred calls, or beside others, is not. */
+function isGuarded({ name, unit, ratios }: Row): boolean {
+  return ratios[PEER] !== undefined && (unit === "s/GiB" || name.startsWith("CPU of ") || name.endsWith(" p50"));
+}
+
+/** Our figure as a multiple of the peer's, where more is worse. */
+function burden(row: Row): number {
+  const ratio = row.ratios[PEER] ?? 0;
+  return row.better === "lower" ? ratio : 1 / ratio;
+}
+
+/** The ratios that a later run is to be held against. */
+export function ratiosOf(rows: readonly Row[]): Recorded {
+  return Object.fromEntries(rows.filter(isGuarded).map((row) => [row.name, Number(burden(row).toPrecision(3))]));
+}
+
+/** The rows that are clearly worse than recorded. */
+export function lossesAgainst(recorded: Recorded, rows: readonly Row[]): Loss[] {
+  return rows.filter(isGuarded).flatMap((row) => {
+    const before = recorded[row.name];
+    const now = burden(row);
+    return before !== undefined && now > before * TOLERANCE ? [{ row: row.name, recorded: before, now }] : [];
+  });
+}
+
+/** What was recorded last. */
+export function readRecorded(): Recorded {
+  return JSON.parse(readFileSync(FILE, "utf8")) as Recorded;
+}
+
+/** Records these rows. */
+export function writeRecorded(rows: readonly Row[]): void {
+  writeFileSync(FILE, `${JSON.stringify(ratiosOf(rows), undefined, 2)}\n`);
+}
