@@ -84,7 +84,7 @@ export class GuestClient {
     return restoreSequence(this.#redial, options);
   }
 
-  /** Closes the connection once the calls in progress have ended. */
+  /** Closes the connection once the calls in progress have ended, and removes what a bridge has left in TMPDIR. */
   close(): void {
     this.#channel.close();
   }

@@ -1,11 +1,21 @@
-import type { Writable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 import { ReadableStream, WritableStream } from "node:stream/web";
+
+/** A web stream of a stream of Node. Cancelling destroys that one. */
+export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
+  return streamOf(stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>, () => {
+    stream.destroy();
+  });
+}
 
 /**
  * A web stream of what an iterator gives, taken only when it is asked for: the streams of Node's own toWeb() count
  * chunks as if they were bytes and so hold nothing up.
  */
-export function readableStream(chunks: AsyncIterator<Uint8Array, unknown, undefined>): ReadableStream<Uint8Array> {
+export function streamOf(
+  chunks: AsyncIterator<Uint8Array, unknown, undefined>,
+  cancel: () => unknown,
+): ReadableStream<Uint8Array> {
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller): Promise<void> {
@@ -14,7 +24,7 @@ export function readableStream(chunks: AsyncIterator<Uint8Array, unknown, undefi
         else controller.enqueue(next.value);
       },
       async cancel(): Promise<void> {
-        await chunks.return?.();
+        await cancel();
       },
     },
     { highWaterMark: 0 },

@@ -82,8 +82,8 @@ export class ExecProcess {
   get web(): WebStreams {
     this.#web ??= {
       stdin: writableStream(this.stdin),
-      stdout: readableStream(this.stdout[Symbol.asyncIterator]()),
-      stderr: readableStream(this.stderr[Symbol.asyncIterator]()),
+      stdout: readableStream(this.stdout),
+      stderr: readableStream(this.stderr),
     };
     return this.#web;
   }

@@ -5,7 +5,7 @@ import type { ReadableStream } from "node:stream/web";
 import type { ReadFileRequestSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelledBy, type Channel } from "../channel.ts";
-import { readableStream } from "../web-streams.ts";
+import { streamOf } from "../web-streams.ts";
 
 const METHOD = GuestAgent.method.readFile;
 
@@ -47,6 +47,7 @@ export class FileContent implements AsyncIterable<Uint8Array> {
 
   /** As a web stream. Cancelling it cancels the call. */
   stream(): ReadableStream<Uint8Array> {
-    return readableStream(this[Symbol.asyncIterator]());
+    const chunks = this[Symbol.asyncIterator]();
+    return streamOf(chunks, () => chunks.return());
   }
 }

@@ -10,7 +10,7 @@ import type { BridgeOptions } from "./options.ts";
 
 /**
  * Connections through a command. grpc-js dials sockets only: a private unix socket, in a folder that nobody else may
- * enter, starts the command for each connection that it takes.
+ * enter, starts the command for each connection that it takes. Closing removes the folder.
  */
 export class BridgeLink implements Link {
   readonly target: string;

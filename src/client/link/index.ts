@@ -1,6 +1,7 @@
+import { GuestError } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
 import type { Link } from "./link.ts";
-import type { ConnectOptions, TcpOptions } from "./options.ts";
+import type { ConnectOptions } from "./options.ts";
 import { tcpLink } from "./tcp.ts";
 import { unixSocketLink } from "./unix-socket.ts";
 
@@ -17,5 +18,9 @@ export {
 export function linkOf(options: ConnectOptions): Link {
   if ("bridge" in options) return new BridgeLink(options);
   if (options.address.startsWith("unix:/")) return unixSocketLink(options.address);
-  return tcpLink(options as TcpOptions);
+  if ("caPem" in options) return tcpLink(options);
+  throw new GuestError({
+    status: "INVALID_ARGUMENT",
+    message: `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
+  });
 }

@@ -19,7 +19,7 @@ export interface TcpOptions extends Credentials {
 /** An agent's unix socket: no TLS, the file's mode says who may connect. */
 export interface UnixSocketOptions extends Credentials {
   /** `unix:` and the absolute path of the socket. */
-  readonly address: `unix:/${string}`;
+  readonly address: string;
 }
 
 /**

@@ -25,17 +25,18 @@ export function tcpLink(options: TcpOptions): Link {
 }
 
 function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeof createSecureContext> {
+  const [ca, cert, key] = [pem(caPem, "caPem"), pem(certPem, "certPem"), pem(keyPem, "keyPem")];
   try {
-    return createSecureContext({ ca: pem(caPem), cert: pem(certPem), key: pem(keyPem), minVersion: "TLSv1.3" });
+    return createSecureContext({ ca, cert, key, minVersion: "TLSv1.3" });
   } catch (cause) {
-    throw new GuestError({
-      status: "INVALID_ARGUMENT",
-      message: "caPem, certPem and keyPem must be PEM, and the key that of the certificate",
-      cause,
-    });
+    const message = "caPem, certPem or keyPem cannot be read, or the key is not that of the certificate";
+    throw new GuestError({ status: "INVALID_ARGUMENT", message, cause });
   }
 }
 
-function pem(value: string | Uint8Array): string | Buffer {
-  return typeof value === "string" ? value : Buffer.from(value);
+/** Node would take an empty text for none, and connect without. */
+function pem(value: string | Uint8Array, name: string): Buffer {
+  const bytes = Buffer.from(value);
+  if (bytes.includes("-----BEGIN ")) return bytes;
+  throw new GuestError({ status: "INVALID_ARGUMENT", message: `${name} holds no PEM` });
 }

@@ -5,6 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { GuestError, type ExecProcess, type GuestClient } from "../../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
 
 const TIMEOUT_MS = 60_000;
 
@@ -28,16 +29,6 @@ async function until(process: ExecProcess, marker: string): Promise<string> {
     if (seen.includes(marker)) return seen;
   }
   return assert.fail(`ended before ${marker}: ${seen}`);
-}
-
-function failureOf(promise: Promise<unknown>): Promise<GuestError> {
-  return promise.then(
-    () => assert.fail("it succeeded"),
-    (error: unknown) => {
-      assert.ok(error instanceof GuestError, String(error));
-      return error;
-    },
-  );
 }
 
 describe("ExecProcess", { timeout: TIMEOUT_MS }, () => {

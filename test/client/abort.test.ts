@@ -1,0 +1,114 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { type CallOptions, type GuestClient, HookKind } from "../../src/client/index.ts";
+import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { failureOf } from "../fixtures/guest-errors.ts";
+import { startStandIn } from "../fixtures/stand-in-agent.ts";
+
+/** A source that has given a part and then has nothing more to give; resolves when it is closed. */
+function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<void> } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let given = false;
+  const source = {
+    [Symbol.asyncIterator]: () => ({
+      next: () => {
+        if (given) return new Promise<IteratorResult<Uint8Array>>(() => {});
+        given = true;
+        return Promise.resolve({ done: false as const, value: Buffer.from("a part") });
+      },
+      return: () => {
+        resolve();
+        return Promise.resolve({ done: true as const, value: undefined });
+      },
+    }),
+  };
+  return { source, closed: promise };
+}
+
+/** Every operation, on a server that takes calls and never ends them. */
+const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
+  Health: (client, options) => client.health(options),
+  StatPath: (client, options) => client.statPath("/x", false, options),
+  RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
+  RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
+  Exec: (client, options) => client.run({ args: ["true"] }, Buffer.from("input"), options),
+  ReadFile: (client, options) => client.readFile("/x", {}, options)[Symbol.asyncIterator]().next(),
+  "ReadFile as a stream": (client, options) => client.readFile("/x", {}, options).stream().getReader().read(),
+  WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, {}, options),
+};
+
+describe("aborting", { timeout: 60_000 }, () => {
+  for (const [name, operate] of Object.entries(OPERATIONS)) {
+    const method = name.split(" ")[0] ?? name;
+
+    test(`${name} before it begins rejects with the reason as its cause`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
+      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", 1, "early"]);
+    });
+
+    test(`${name} in mid-flight ends the call at the agent, and rejects with the reason as its cause`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const controller = new AbortController();
+      const failure = failureOf(operate(agent.client, { signal: controller.signal }));
+      await agent.called(method);
+      controller.abort("late");
+      const error = await failure;
+      assert.deepEqual([error.status, error.cause], ["CANCELLED", "late"]);
+      await agent.cancelled(method);
+    });
+  }
+
+  test("a write closes its source, even one that has nothing to give", async () => {
+    await using agent = await startStandIn({ service: GuestAgent });
+    const { source, closed } = stalledSource();
+    const controller = new AbortController();
+    const failure = failureOf(agent.client.writeFile("/x", source, {}, { signal: controller.signal }));
+    await agent.called("WriteFile");
+    controller.abort();
+    assert.equal((await failure).status, "CANCELLED");
+    await closed;
+  });
+
+  test("a restore ends it wherever it is", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },
+    });
+    const controller = new AbortController();
+    const failure = failureOf(agent.client.restore({ signal: controller.signal }));
+    await agent.called("RunHook");
+    controller.abort("enough");
+    const error = await failure;
+    assert.deepEqual([error.status, error.cause], ["CANCELLED", "enough"]);
+    assert.deepEqual(agent.calls, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
+    const never = await failureOf(agent.client.restore({ signal: AbortSignal.abort() }));
+    assert.equal(never.status, "CANCELLED");
+  });
+
+  test("leaves no listener on a signal that outlives its calls", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }) },
+      streams: { ReadFile: [{ data: Buffer.from("x") }], Exec: [{ frame: { case: "exit", value: {} } }] },
+    });
+    const { signal } = new AbortController();
+    const counts = { added: 0, removed: 0 };
+    const add = signal.addEventListener.bind(signal);
+    const remove = signal.removeEventListener.bind(signal);
+    signal.addEventListener = (...args: Parameters<typeof add>): void => {
+      counts.added++;
+      add(...args);
+    };
+    signal.removeEventListener = (...args: Parameters<typeof remove>): void => {
+      counts.removed++;
+      remove(...args);
+    };
+    await agent.client.health({ signal });
+    await agent.client.run({ args: ["true"] }, undefined, { signal });
+    for await (const _ of agent.client.readFile("/x", {}, { signal })) continue;
+    await agent.client.health();
+    assert.ok(counts.added >= 3);
+    assert.equal(counts.removed, counts.added);
+  });
+});
