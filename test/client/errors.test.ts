@@ -1,18 +1,18 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Metadata, type status } from "@grpc/grpc-js";
+import { Metadata, status } from "@grpc/grpc-js";
 import { guestError } from "../../src/client/errors.ts";
 
 const CALL = { method: "Exec", signal: undefined, agentVersion: undefined, linkFailure: undefined };
 
-function failed(code: number, details: string, call: Partial<Parameters<typeof guestError>[1]> = {}) {
-  const error = Object.assign(new Error(details), { code: code as status, details, metadata: new Metadata() });
+function failed(code: status, details: string, call: Partial<Parameters<typeof guestError>[1]> = {}) {
+  const error = Object.assign(new Error(details), { code, details, metadata: new Metadata() });
   return guestError(error, { ...CALL, ...call });
 }
 
 describe("guestError", () => {
   test("has the status by name and number, and the error of grpc-js as its cause", () => {
-    const error = failed(5, "no such thing");
+    const error = failed(status.NOT_FOUND, "no such thing");
     assert.deepEqual(
       [error.name, error.status, error.code, error.message],
       ["GuestError", "NOT_FOUND", 5, "no such thing"],
@@ -30,24 +30,31 @@ describe("guestError", () => {
       ["Failed to connect (2026-01-01)", /takes this client certificate/],
       ["Connection dropped", /taken effect/],
     ] as const) {
-      assert.match(failed(14, details).nextStep ?? "", step, details);
+      assert.match(failed(status.UNAVAILABLE, details).nextStep ?? "", step, details);
     }
-    assert.match(failed(4, "Deadline exceeded").nextStep ?? "", /more time/);
+    assert.match(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded").nextStep ?? "", /more time/);
   });
 
   test("prefers what the link knows about a missing connection", () => {
     const linkFailure = "the bridge command docker ended with status 1";
-    assert.equal(failed(14, "Failed to connect", { linkFailure }).message, linkFailure);
-    assert.equal(failed(4, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
+    assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure);
+    assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
   });
 
   test("tells a method that is missing from an answer that is none", () => {
-    assert.equal(failed(12, "unknown method").message, "the agent has no method Exec");
-    assert.equal(failed(12, "", { agentVersion: "0.1.0" }).message, "the agent (version 0.1.0) has no method Exec");
-    assert.equal(failed(12, "Received HTTP status code 404").message, "Received HTTP status code 404");
+    assert.equal(failed(status.UNIMPLEMENTED, "unknown method").message, "the agent has no method Exec");
+    assert.equal(
+      failed(status.UNIMPLEMENTED, "", { agentVersion: "0.1.0" }).message,
+      "the agent (version 0.1.0) has no method Exec",
+    );
+    assert.equal(
+      failed(status.UNIMPLEMENTED, "Received HTTP status code 404").message,
+      "Received HTTP status code 404",
+    );
   });
 
   test("takes a status that it does not know for UNKNOWN", () => {
-    assert.deepEqual([failed(99, "?").status, failed(99, "?").code], ["UNKNOWN", 2]);
+    const unknown = JSON.parse("99") as status;
+    assert.deepEqual([failed(unknown, "?").status, failed(unknown, "?").code], ["UNKNOWN", 2]);
   });
 });
