@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { boot, bootBridge } from "./boot/index.ts";
+import { boot, bootBridge, bootCheck } from "./boot/index.ts";
 import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 
@@ -12,6 +12,7 @@ Runs inside a sandbox. Without arguments it is the agent; all that it needs is i
 docs/operations.md).
 
   bridge [SOCKET]   join standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
+  check [--json]    say what the agent could do in this guest; leaves with 1 where something is limited
   --version         print the version
   --help            print this
 `;
@@ -27,12 +28,14 @@ async function main(args: readonly string[]): Promise<number> {
     return 0;
   }
   const bridges = argument === "bridge" && args.length <= 2;
-  if (argument !== undefined && !bridges) {
+  const checks = argument === "check" && (args.length === 1 || (args.length === 2 && args[1] === "--json"));
+  if (argument !== undefined && !bridges && !checks) {
     complain("unknown argument (try --help)");
     return STATUS_USAGE;
   }
   try {
     const addon = loadOwnAddon();
+    if (checks) return addon.exitNow(await bootCheck(addon, args.length > 1, (text) => process.stdout.write(text)));
     const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
     // By way of the addon: Node would wait for a thread that hangs in a dead file system.
     return addon.exitNow(status);

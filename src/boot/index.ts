@@ -1,2 +1,3 @@
 export { bootBridge } from "./bridge.ts";
 export { boot } from "./boot.ts";
+export { bootCheck } from "./check.ts";

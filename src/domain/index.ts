@@ -24,6 +24,7 @@ export {
   type ReadRequest,
   type WriteRequest,
 } from "./file-requests.ts";
+export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
 export * from "./limits.ts";
 export { Mutex, unlessAborted } from "./mutex.ts";
 export * from "./ports/index.ts";

@@ -18,6 +18,8 @@ export interface Setting {
   readonly hostile: boolean;
   /** Whether the agent could write to the root. */
   readonly writable: boolean;
+  /** Arguments of the entrypoint, without blanks. Default: none. */
+  readonly args?: readonly string[];
 }
 
 /** A place in which one agent is started; see ENTER. */
@@ -52,7 +54,7 @@ export const HOSTILE_VARIABLES: readonly string[] = [
  */
 const ENTER = `
 set -eu
-enter=$1 place=$2 layers=$3 bundle=$4 writable=$5 proc=$6 dev=$7 user=$8 init=$9 variables=\${10}
+enter=$1 place=$2 layers=$3 bundle=$4 writable=$5 proc=$6 dev=$7 user=$8 init=$9 variables=\${10} args=\${11}
 folder=$(dirname "$SVC_TLS_CERT_FILE")
 export SVC_GUEST_SOCKET="$folder/guest.sock"
 chown -R "$user" "$folder"
@@ -84,21 +86,21 @@ if [ "$dev" = true ]; then
   ln -s pts/ptmx "$root/dev/ptmx"
   mount -o remount,ro "$root/dev"
 fi
-exec setpriv --bounding-set=-sys_time "$enter" "$root" "$user" "$init" /agent/guest-agent $variables
+exec setpriv --bounding-set=-sys_time "$enter" "$root" "$user" "$init" $variables -- /agent/guest-agent $args
 `;
 
 /** A place for one agent in a root. */
 export function makeSandbox(roots: Roots, root: Root, bundle: string, setting: Setting): Sandbox {
-  const { proc, dev, user, init, hostile, writable } = setting;
+  const { proc, dev, user, init, hostile, writable, args = [] } = setting;
   const place = roots.folder();
   const layers = [...(hostile ? [roots.traps] : []), ...root.layers].join(":");
   const flags = [writable, proc, dev, user].map(String);
   const how = init === "stays" ? "stay" : "become";
   const variables = hostile ? HOSTILE_VARIABLES : ["HOME=/"];
   const namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
-  const args = [roots.enterRoot, place, layers, bundle, ...flags, how, variables.join(" ")];
+  const words = [roots.enterRoot, place, layers, bundle, ...flags, how, variables.join(" "), args.join(" ")];
   return {
-    command: [...namespaces, "sh", "-c", ENTER, "sh", ...args],
+    command: [...namespaces, "sh", "-c", ENTER, "sh", ...words],
     upper: join(place, "upper"),
     root: join(place, "root"),
   };

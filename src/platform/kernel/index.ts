@@ -1,2 +1,3 @@
+export { entropyFacts } from "./entropy-facts.ts";
 export { guestKernel } from "./kernel.ts";
 export { processRandomness } from "./process-randomness.ts";

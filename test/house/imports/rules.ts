@@ -4,7 +4,7 @@ import type { Module } from "./modules.ts";
 /** A rule of the house over all modules of src/. Gives one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
-const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore"];
+const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "check"];
 
 /** The floor of each room; imports only lead down. Rooms of one floor do not know each other. */
 const FLOORS: ReadonlyMap<string, number> = new Map([

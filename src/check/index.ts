@@ -1,0 +1,2 @@
+export { type Check, checkGuest } from "./checks.ts";
+export { describeChecks } from "./table.ts";

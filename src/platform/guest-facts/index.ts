@@ -1,0 +1,1 @@
+export { guestFacts } from "./guest-facts.ts";

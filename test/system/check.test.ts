@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+
+import type { Check } from "../../src/check/index.ts";
+import { AGENT_VERSION } from "../../src/version.ts";
+import { noNamespaces } from "../fixtures/namespaces.ts";
+import { standaloneFolder } from "../fixtures/standalone.ts";
+import { noDebian } from "./debian-archive.ts";
+import { makeRoots, type RootName, type Roots } from "./roots.ts";
+import { makeSandbox, type Setting } from "./sandbox.ts";
+
+interface Report {
+  readonly version: string;
+  readonly ok: boolean;
+  readonly checks: readonly Check[];
+}
+
+interface Outcome {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const EVERYTHING: Setting = { proc: true, dev: true, user: 0, init: "stays", hostile: true, writable: true };
+const refused = noNamespaces() ?? noDebian();
+
+describe("guest-agent's own commands", { skip: refused ?? false, timeout: 300_000 }, () => {
+  let roots: Roots;
+  let bundle = "";
+  before(() => {
+    bundle = standaloneFolder();
+    roots = makeRoots(["scratch", "empty"]);
+  });
+  after(() => roots.remove());
+
+  function run(name: RootName, difference: Partial<Setting>): Outcome {
+    const root = roots.all.find((candidate) => candidate.name === name);
+    assert.ok(root !== undefined);
+    const { command } = makeSandbox(roots, root, bundle, { ...EVERYTHING, ...difference });
+    const [file = "", ...args] = command;
+    // The folder of the certificates is where a sandbox has its sockets; here there are none.
+    const env = { PATH: process.env["PATH"] ?? "", SVC_TLS_CERT_FILE: join(roots.folder(), "none") };
+    return spawnSync(file, args, { env, encoding: "utf8", timeout: 100_000 });
+  }
+
+  function check(name: RootName, difference: Partial<Setting>): { readonly status: number | null; limited: string[] } {
+    const { status, stdout, stderr } = run(name, { ...difference, args: ["check", "--json"] });
+    assert.equal(stderr, "");
+    const report = JSON.parse(stdout) as Report;
+    assert.equal(report.version, AGENT_VERSION);
+    assert.equal(report.ok, status === 0);
+    return { status, limited: report.checks.filter(({ ok }) => !ok).map(({ name: limited }) => limited) };
+  }
+
+  test("--version prints the version in an empty root", () => {
+    const { status, stdout, stderr } = run("empty", { proc: false, dev: false, args: ["--version"] });
+    assert.deepEqual([status, stdout, stderr], [0, `${AGENT_VERSION}\n`, ""]);
+  });
+
+  test("--help names every command and option", () => {
+    const { status, stdout } = run("empty", { args: ["--help"] });
+    assert.equal(status, 0);
+    for (const word of ["bridge [SOCKET]", "check [--json]", "--version", "--help"]) assert.ok(stdout.includes(word));
+  });
+
+  test("refuses an argument that is none", () => {
+    const { status, stdout, stderr } = run("empty", { args: ["check", "--jsno"] });
+    assert.deepEqual([status, stdout, stderr], [64, "", "guest-agent: unknown argument (try --help)\n"]);
+  });
+
+  test("check finds only the clock limited where all but that is there", () => {
+    assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
+  });
+
+  test("check names what a root without /proc and /dev lacks", () => {
+    const { limited } = check("empty", { proc: false, dev: false });
+    assert.deepEqual(limited, ["capabilities", "/proc", "/dev/null", "terminal", "/dev/urandom", "clock"]);
+  });
+
+  test("check names what another user may not do", () => {
+    const { limited } = check("empty", { user: 1000 });
+    assert.deepEqual(limited, ["user", "capabilities", "cgroups", "entropy", "clock"]);
+  });
+
+  test("check knows PID 1", () => {
+    const { stdout } = run("empty", { init: "is the agent", args: ["check"] });
+    assert.match(stdout, /^ok +user +0, PID 1 +\S/m);
+  });
+
+  test("check prints a table for people unless asked otherwise", () => {
+    const { status, stdout } = run("scratch", { args: ["check"] });
+    assert.equal(status, 1);
+    assert.match(stdout, /^limited +clock +EPERM +RunRestoreDuties reports/m);
+  });
+});
