@@ -1,4 +1,4 @@
-import type { CheckOf } from "./checks.ts";
+import type { CheckOf } from "./check.ts";
 
 /** The process file system. */
 export const proc: CheckOf = ({ hasProc, cgroups }) => ({

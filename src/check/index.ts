@@ -1,2 +1,3 @@
-export { type Check, checkGuest } from "./checks.ts";
+export type { Check } from "./check.ts";
+export { checkGuest } from "./checks.ts";
 export { describeChecks } from "./table.ts";

@@ -1,4 +1,4 @@
-import type { CheckOf } from "./checks.ts";
+import type { CheckOf } from "./check.ts";
 
 /** cgroup.kill came with Linux 5.14; the newest thing that the agent uses. */
 const NEWEST = { major: 5, minor: 14 };

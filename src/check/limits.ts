@@ -1,4 +1,4 @@
-import type { CheckOf } from "./checks.ts";
+import type { CheckOf } from "./check.ts";
 
 const MIB = 1024 * 1024;
 /** The agent at rest and some commands; less, and the kernel will look for something to kill. */

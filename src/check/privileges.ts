@@ -1,4 +1,4 @@
-import type { CheckOf } from "./checks.ts";
+import type { CheckOf } from "./check.ts";
 
 /** Capabilities that the agent uses (capabilities(7)), and what does not work without. */
 const CAPABILITIES: readonly (readonly [name: string, bit: number, without: string])[] = [

@@ -1,4 +1,4 @@
-import type { CheckOf } from "./checks.ts";
+import type { CheckOf } from "./check.ts";
 
 /** Whether restore duties can step the clock. */
 export const clock: CheckOf = ({ clockStep }) => ({
