@@ -1,8 +1,13 @@
+import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { goClient } from "../clients/go.ts";
+import { runProgram } from "../clients/program.ts";
+import { pythonClient } from "../clients/python.ts";
+import { type AgentCommand, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { noProcessWith } from "../fixtures/processes.ts";
 import { agentUnderTest } from "./agent-under-test.ts";
 import { CASES, SUITE_HOOKS } from "./cases.ts";
 import { GENERIC_MAKERS } from "./generic-guest.ts";
@@ -11,8 +16,13 @@ import { LIBRARY_MAKER } from "./library-guest.ts";
 import { type Row, table } from "./table.ts";
 import { guestSocket, type OpenTransport, TRANSPORTS } from "./transports.ts";
 
+/** For all clients over one transport, on a machine that is busy with something else. */
+const TRANSPORT_LIMIT_MS = 280_000;
+
 const { command, what } = agentUnderTest();
 const rows: Row[] = [];
+// Built while the first tests run.
+const programs = [goClient, pythonClient].map(({ make, provide }) => ({ make, provided: settled(provide()) }));
 let folder: string;
 let agent: RunningAgent;
 
@@ -24,23 +34,18 @@ before(async () => {
 after(async () => {
   await agent[Symbol.asyncDispose]();
   await rm(folder, { recursive: true, force: true });
-  process.stdout.write(
-    `\nwhat ran, against ${what}:\n${table(
-      rows,
-      CASES.map(({ name }) => name),
-    )}\n`,
-  );
+  const columns = CASES.map(({ name }) => name);
+  process.stdout.write(`\nwhat ran, against ${what}:\n${table(rows, columns)}\n`);
 });
 
 for (const transport of TRANSPORTS) {
-  describe(`over ${transport.name}`, { timeout: 120_000 }, () => {
+  describe(`over ${transport.name}`, { timeout: TRANSPORT_LIMIT_MS }, () => {
     let way: OpenTransport;
     before(async () => (way = await transport.open(agent, folder, [...command, "bridge", guestSocket(folder)])));
     after(() => way.close());
 
     for (const maker of [LIBRARY_MAKER, ...GENERIC_MAKERS]) {
-      const row: Row = { transport: transport.name, client: maker.make, verdicts: new Map(), durationMs: 0 };
-      rows.push(row);
+      const row = addRow(transport.name, maker.make);
       describe(maker.make, () => {
         const guests: Guest[] = [];
         const dial = (token = agent.token): Guest => {
@@ -54,6 +59,7 @@ for (const transport of TRANSPORTS) {
           for (const opened of guests) opened.close();
         });
         for (const { name, title, isBulk, run } of CASES) {
+          // Once a transport: it is slow, and what is new to it is the transport, not the client.
           if (isBulk === true && maker !== LIBRARY_MAKER) continue;
           test(title, async () => {
             row.verdicts.set(name, "FAILED");
@@ -65,5 +71,48 @@ for (const transport of TRANSPORTS) {
         }
       });
     }
+
+    for (const { make, provided } of programs) {
+      const row = addRow(transport.name, make);
+      describe(make, () => {
+        const pause = `1000.${rows.length}${Date.now()}`;
+        let program: AgentCommand | string;
+        let said: ReadonlyMap<string, string> = new Map();
+        before(async () => {
+          const outcome = await provided;
+          if (outcome instanceof Error) throw outcome;
+          program = outcome;
+          if (typeof program === "string") return;
+          const beganMs = performance.now();
+          const { token, credentialsDir: certificatesFolder } = agent;
+          said = await runProgram(program, { endpoint: way, certificatesFolder, token, folder, pause });
+          row.durationMs = performance.now() - beganMs;
+        });
+        for (const { name, title } of CASES.filter(({ isBulk }) => isBulk !== true)) {
+          test(title, async (t) => {
+            if (typeof program === "string") {
+              row.verdicts.set(name, "skipped");
+              t.skip(program);
+              return;
+            }
+            row.verdicts.set(name, "FAILED");
+            assert.equal(said.get(name), `ok ${name}`);
+            if (name === "cancel" || name === "deadline") await noProcessWith(pause);
+            row.verdicts.set(name, "ok");
+          });
+        }
+      });
+    }
   });
+}
+
+function addRow(transport: string, client: string): Row {
+  const row: Row = { transport, client, verdicts: new Map(), durationMs: 0 };
+  rows.push(row);
+  return row;
+}
+
+/** A failure is for whoever waits, which is later. */
+function settled<Value>(promise: Promise<Value>): Promise<Value | Error> {
+  return promise.catch((error: unknown) => (error instanceof Error ? error : new Error(String(error))));
 }

@@ -1,0 +1,13 @@
+import { join } from "node:path";
+import { buildGo, provideGo } from "../fixtures/go-toolchain.ts";
+import type { ClientProgram } from "./program.ts";
+
+/** The client of test/clients/go, over grpc-go. */
+export const goClient: ClientProgram = {
+  make: "Go (grpc-go)",
+  provide: async () => {
+    const toolchain = await provideGo();
+    if (typeof toolchain === "string") return toolchain;
+    return [await buildGo(toolchain, join(import.meta.dirname, "go"))];
+  },
+};
