@@ -32,26 +32,27 @@ function failureLine(error: unknown): string {
 function failureObject(error: unknown): object {
   if (error instanceof GuestError) {
     const { status, reason, message, metadata } = error;
-    return { error: { status, reason, message, metadata } };
+    return { error: { status, reason, message, metadata, next_step: hintFor(error) } };
   }
   return { error: { message: failureLine(error) } };
 }
 
-function guestFailureLine({ status, reason, message }: GuestError): string {
+function guestFailureLine(error: GuestError): string {
+  const { status, reason, message } = error;
   const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
-  const hint = hintFor(status, reason, message);
+  const hint = hintFor(error);
   return `${message} [${cause}]${hint === undefined ? "" : `; ${hint}`}`;
 }
 
-function hintFor(status: string, reason: string | undefined, message: string): string | undefined {
+/** The next step, in terms of guestctl's own options where it is about them. */
+function hintFor(error: GuestError): string | undefined {
+  const { status, reason, message } = error;
   if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
-  if (reason !== undefined) return undefined;
-  if (status === "DEADLINE_EXCEEDED")
-    return "the agent did not answer in time; check --address and that the agent runs";
-  if (status !== "UNAVAILABLE") return undefined;
-  if (/certificate|altname/i.test(message)) return "the agent's certificate is not of the authority in --credentials";
-  if (/SSL|wrong version/i.test(message)) return "what listens at --address is no guest agent";
-  if (/closed before it was ready/.test(message))
+  if (status !== "UNAVAILABLE" || reason !== undefined) return error.nextStep;
+  if (/altname/i.test(message)) return "the agent's certificate has another name; give it with --server-name";
+  if (/certificate/i.test(message)) return "the agent's certificate is not of the authority in --credentials";
+  if (/closed before it was ready/.test(message)) {
     return "the agent may not accept the client certificate in --credentials";
-  return "check that the agent runs and that --address is right";
+  }
+  return error.nextStep;
 }

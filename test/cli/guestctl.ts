@@ -33,7 +33,9 @@ export interface RunningGuestctl {
 /** An agent whose credentials are those that `guestctl issue` makes. */
 export async function startIssuedAgent(options: AgentOptions = {}): Promise<RunningAgent> {
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) };
-  return startAgent({ certificates: await issueCertificates(DEFAULT_SERVER_NAME, validity), ...options });
+  const issueClient = (): Promise<never> => Promise.reject(new Error("the authority's key is thrown away"));
+  const certificates = { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
+  return startAgent({ certificates, ...options });
 }
 
 /** Variables that lead guestctl to an agent. */

@@ -19,7 +19,7 @@ export const cat: Command = defineCommand({
     if (positionals.length === 0) throw new UsageError("cat wants a path");
     const start = BigInt(values.offset === undefined ? 0 : parseCount(values.offset, "--offset", 0));
     const length = BigInt(values.length === undefined ? 0 : parseCount(values.length, "--length", 1));
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       for (const path of positionals) {
         let offset = start;

@@ -20,7 +20,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
   completes: ["file"],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     const report = new CopyReport();
     try {
       // A transfer may take any time: an agent that does not answer has to be noticed otherwise.

@@ -79,7 +79,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       terminal: isTerminal ? terminalOf(host) : undefined,
       timeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
     };
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
       await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });

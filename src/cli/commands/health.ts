@@ -17,7 +17,7 @@ export const health: Command = defineCommand({
   completes: ["nothing"],
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("health takes no arguments");
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
       host.stdout.write(values.json === true ? asJson(response) : asText(response));

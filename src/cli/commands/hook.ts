@@ -26,7 +26,7 @@ here.`,
     const kind = KINDS[name];
     if (kind === undefined || more.length > 0) throw new UsageError("say which hook: pre-snapshot or post-restore");
     const timeoutMs = values.timeout === undefined ? 0 : parseDurationMs(values.timeout, "--timeout");
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       const response = await client.runHook({ kind, timeoutMs });
       if (values.json === true) host.stdout.write(asJson(response));

@@ -26,7 +26,7 @@ failed.`,
     if (positionals.length > 0) throw new UsageError("restore-sequence takes no arguments");
     const options = dutiesOptions(values);
     const hookTimeoutMs = values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout");
-    const outcome = await restore((await connector(values, host.env)).connect, { ...options, hookTimeoutMs });
+    const outcome = await restore((await connector(values, host)).connect, { ...options, hookTimeoutMs });
     host.stdout.write(values.json === true ? asJson(outcome) : textOf(outcome, options.hostTime !== false));
     return wentAsIntended(outcome) ? 0 : STATUS_NOT_AS_INTENDED;
   },

@@ -20,7 +20,7 @@ credentials read anew, every other connection closed. "restore-sequence" does al
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("restore takes no arguments");
     const options = dutiesOptions(values);
-    const response = await restoreDuties((await connector(values, host.env)).connect, options);
+    const response = await restoreDuties((await connector(values, host)).connect, options);
     const json = toJson(RestoreDutiesResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
     host.stdout.write(
       values.json === true ? `${JSON.stringify(json)}\n` : asText(dutiesLines(response, options.hostTime !== false)),

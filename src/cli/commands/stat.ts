@@ -18,7 +18,7 @@ export const stat: Command = defineCommand({
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
   async run({ values, positionals }, host) {
     if (positionals.length === 0) throw new UsageError("stat wants a path");
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       for (const path of positionals) {
         const response = await client.statPath(path, values.dereference !== true, { timeoutMs: ANSWER_TIMEOUT_MS });

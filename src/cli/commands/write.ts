@@ -29,7 +29,7 @@ a new one belongs to the workload's user.`,
       exclusive: values.exclusive === true,
       ...(values.mode !== undefined && { mode: parseMode(values.mode, "--mode") }),
     };
-    const client = await openClient(values, host.env);
+    const client = await openClient(values, host);
     try {
       const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
       const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };

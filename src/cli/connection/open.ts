@@ -1,7 +1,8 @@
-import { connect, type GuestClient } from "../../client/index.ts";
-import { readClientCredentials } from "../credentials/index.ts";
+import { resolve } from "node:path";
+import { connect, type ConnectOptions, type GuestClient } from "../../client/index.ts";
 import type { Context } from "../contexts/index.ts";
-import { withPort } from "./address.ts";
+import { readClientCredentials, readToken } from "../credentials/index.ts";
+import { socketAddress, socketPath, withPort } from "./address.ts";
 import type { ConnectionValues } from "./options.ts";
 import { resolveTarget } from "./target.ts";
 
@@ -16,17 +17,32 @@ export interface Connector {
 }
 
 /** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CliError for unreadable files. */
-export async function openClient(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<GuestClient> {
-  return (await connector(values, env)).connect();
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  return (await connector(values, host)).connect();
 }
 
 /** Makes as many such clients as are needed. Throws what openClient throws. */
-export async function connector(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Connector> {
-  return connectorOf(await resolveTarget(values, env));
+export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
+  const target = await resolveTarget(values, host.env);
+  const options = await connectOptions(target);
+  let latest: GuestClient | undefined;
+  // A signal leaves no time for anything else, and a bridge has a socket in TMPDIR.
+  host.once("exit", () => latest?.close());
+  return {
+    place: target.bridge ?? target.address ?? "",
+    connect: () => {
+      latest = connect(options);
+      return latest;
+    },
+  };
 }
 
-async function connectorOf({ address = "", credentials, serverName }: Context): Promise<Connector> {
-  const place = withPort(address);
-  const options = { address: place, serverName, ...(await readClientCredentials(credentials)) };
-  return { place, connect: () => connect(options) };
+async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
+  if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
+  const path = socketPath(address);
+  if (path !== undefined) return { address: socketAddress(resolve(path)), token: await readToken(credentials) };
+  return { address: withPort(address), serverName, ...(await readClientCredentials(credentials)) };
 }
+
+/** Runs a command line as ssh(1) runs its ProxyCommand. */
+const SHELL = ["/bin/sh", "-c"];

@@ -73,6 +73,11 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
   }
 }
 
+/** Reads the one thing that a client needs where the connection itself is private. Throws CliError that names the file. */
+export async function readToken(folder: string): Promise<string> {
+  return (await readCredential(join(folder, FILES.token))).toString().trim();
+}
+
 /** Reads what a client needs. Throws CliError that names the file. */
 export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
   const [caPem, certPem, keyPem, token] = await Promise.all(

@@ -5,5 +5,6 @@ export {
   generateToken,
   prepareFolder,
   readClientCredentials,
+  readToken,
   writeFolder,
 } from "./folder.ts";

@@ -51,11 +51,11 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
 
   test("leaves at ~. and says so; the terminal is as it was, and the command was hung up on", (t) =>
     atTerminal(t, async (terminal) => {
-      const before = await modes(terminal);
+      const original = await modes(terminal);
       const pid = await startCat(terminal);
       await terminal.type("~.");
       await terminal.expect(/^~\.\nguestctl: left by the escape key; the agent hangs up on the command\nstatus-125$/m);
-      assert.equal(await modes(terminal), before);
+      assert.equal(await modes(terminal), original);
       await run(terminal, `while kill -0 ${pid} 2> /dev/null; do sleep 0.05; done; echo gone-$((1))`);
       await terminal.expect(/^gone-1$/m);
       assertGone(pid);
@@ -91,7 +91,7 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
 
   test("is suspended at ~ Ctrl-Z with the shell's terminal back, and goes on with the size of then", (t) =>
     atTerminal(t, async (terminal) => {
-      const before = await modes(terminal);
+      const original = await modes(terminal);
       await run(terminal, guestctl(`-it -- sh -c 'echo up-$((1)); while read -r line; do stty size; done'`));
       await terminal.expect(/^up-1$/m);
       await terminal.type("\n");
@@ -99,7 +99,7 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
       await terminal.type("~");
       await terminal.key("C-z");
       await terminal.expect(/^~\^Z \(suspended; "fg" goes on\)$[^]*Stopped/m);
-      assert.equal(await modes(terminal), before);
+      assert.equal(await modes(terminal), original);
       await terminal.resize(80, 20);
       await run(terminal, "fg");
       await terminal.expect(/while read -r line/);
@@ -107,7 +107,7 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
       await terminal.expect(/^20 80$/m);
       await terminal.key("C-d");
       await terminal.expect(/^\$ $|^\$$/m);
-      assert.equal(await modes(terminal), before);
+      assert.equal(await modes(terminal), original);
     }));
 
   test("loses nothing of a large paste", (t) =>
@@ -125,13 +125,13 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
 
   test("gives the terminal back when it is hung up on", (t) =>
     atTerminal(t, async (terminal) => {
-      const before = await modes(terminal);
+      const original = await modes(terminal);
       await run(terminal, `sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?`);
       const [pid] = await terminal.expect(/^pid-(\d+)$/m);
       await terminal.type("hello\n");
       await terminal.expect(/^hello\nhello$/m);
       process.kill(Number(pid), "SIGHUP");
       await terminal.expect(/^status-129$/m);
-      assert.equal(await modes(terminal), before);
+      assert.equal(await modes(terminal), original);
     }));
 });
