@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { boot, bootBridge, bootCheck } from "./boot/index.ts";
+import { boot, bootBridge, bootCheck, complain, leaveStandardErrorBlocking } from "./boot/index.ts";
 import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "./version.ts";
 
@@ -17,11 +17,8 @@ docs/operations.md).
   --help            print this
 `;
 
-function complain(line: string): void {
-  process.stderr.write(`guest-agent: ${line}\n`);
-}
-
 async function main(args: readonly string[]): Promise<number> {
+  leaveStandardErrorBlocking();
   const [argument] = args;
   if (argument === "--version" || argument === "--help") {
     process.stdout.write(argument === "--help" ? HELP : `${AGENT_VERSION}\n`);

@@ -7,7 +7,7 @@ import {
 } from "../config/index.ts";
 import type { Environment } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
-import { jsonLog, stderrWriter, takeInheritance } from "../platform/index.ts";
+import { complain, jsonLog, stderrLines, takeInheritance } from "../platform/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 
@@ -23,15 +23,18 @@ export async function boot(addon: Addon): Promise<number> {
   const configuration = await readConfiguration(inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
   const platform = guestPlatform(addon, inheritance);
-  const log = jsonLog(configuration.logLevel, platform.clock, stderrWriter(addon));
+  const lines = stderrLines(addon);
+  const log = jsonLog(configuration.logLevel, platform.clock, lines.write);
   if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
+  let status: number;
   try {
-    const status = await new Agent(platform, configuration, log).run();
-    platform.announceExit();
-    return status;
+    status = await new Agent(platform, configuration, log).run();
   } finally {
     platform.close();
+    lines.flush();
   }
+  platform.announceExit();
+  return status;
 }
 
 async function readConfiguration(inherited: Environment): Promise<Configuration | undefined> {
@@ -39,7 +42,7 @@ async function readConfiguration(inherited: Environment): Promise<Configuration 
     return await readBootstrap(inherited);
   } catch (error) {
     if (!(error instanceof BootstrapError)) throw error;
-    for (const fault of error.faults) process.stderr.write(`guest-agent: ${describeFault(fault)}\n`);
+    for (const fault of error.faults) complain(describeFault(fault));
     return undefined;
   }
 }

@@ -17,6 +17,17 @@ export interface FdWatch {
 /** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
 export type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
+/** Writes to a descriptor on a thread of its own, in the order of the calls: it may block there as long as it likes. */
+export interface BackgroundWriter {
+  /** Takes all bytes, or none where they do not fit beside those that wait: false. Never blocks. */
+  write(bytes: Uint8Array): boolean;
+  /** Blocks the caller until all is written (true) or the time is up. */
+  drain(limitMs: number): boolean;
+}
+
+/** Constructs a writer; the descriptor stays the caller's. Throws when there can be no thread. */
+export type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
+
 /** What the new process leads. */
 export const LEADS_GROUP = 0;
 export const LEADS_SESSION = 1;
@@ -81,8 +92,6 @@ export interface Addon {
   bytesAvailable(fd: number): number;
   /** Nobody holds the writing end any more; bytes may still lie in the pipe. */
   hungUp(fd: number): boolean;
-  /** A write of up to 4096 bytes would not block now. */
-  writable(fd: number): boolean;
   /** Master, which does not block, and slave, which does. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
@@ -135,6 +144,7 @@ export interface Addon {
   /** Ends the process at once, whatever its threads do. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
+  readonly BackgroundWriter: BackgroundWriterClass;
 }
 
 /** Everything an addon of this version exports. */
@@ -152,7 +162,6 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "write",
   "bytesAvailable",
   "hungUp",
-  "writable",
   "openTerminal",
   "resizeTerminal",
   "terminalEofByte",
@@ -180,4 +189,5 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "probeClone3",
   "probeCloseRange",
   "FdWatch",
+  "BackgroundWriter",
 ];

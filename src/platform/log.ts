@@ -4,18 +4,30 @@ import type { Addon } from "../native/index.ts";
 /** Takes one line whole, or says that it could not. Never blocks, never throws. */
 export type LineWriter = (line: Uint8Array) => boolean;
 
+/** Where log lines go. */
+export interface LineOutput {
+  readonly write: LineWriter;
+  /** Waits for the lines that were taken to be written, for a moment. For the end of the process. */
+  flush(): void;
+}
+
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-/** PIPE_BUF: a line up to this size is written whole or not at all, and a pipe that polls writable has room for it. */
+/** PIPE_BUF: a pipe takes a line up to this size whole, without lines of others in it. */
 const LINE_LIMIT_BYTES = 4096;
 const TEXT_LIMIT_CHARACTERS = 1024;
 const STDERR = 2;
+/** Lines that wait for a standard error that is full; some 400 of usual length. */
+const QUEUE_BYTES = 64 * 1024;
+/** A standard error that nobody reads must not keep the agent from leaving. */
+const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * Writes to standard error, unless that would block. Not through process.stderr: the workload shares this stream, and
- * Node would make it non-blocking for both.
+ * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make it
+ * non-blocking for both. A workload that floods it delays the agent's lines; none is lost before the queue is full.
  */
-export function stderrWriter(addon: Addon): LineWriter {
-  return (line) => addon.writable(STDERR) && addon.write(STDERR, line, 0, line.length) === line.length;
+export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
+  const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);
+  return { write: (line) => writer.write(line), flush: () => void writer.drain(FLUSH_LIMIT_MS) };
 }
 
 /** RFC 3339 in UTC, with milliseconds. */

@@ -47,14 +47,44 @@ test("a read or write outside the given bytes is refused", () => {
   assert.equal(addon.write(1, buffer, 5, 0), -EINVAL);
 });
 
-test("a full pipe is not writable", () => {
+test("a pipe whose reader has gone takes nothing", () => {
   const [ours, theirs] = pair(addon.pipe(false));
-  assert.equal(addon.writable(ours), true);
-  while (addon.write(ours, Buffer.alloc(4096), 0, 4096) > 0) continue;
-  assert.equal(addon.writable(ours), false);
   closeSync(theirs);
   assert.equal(addon.write(ours, Buffer.alloc(1), 0, 1), -EPIPE);
   closeSync(ours);
+});
+
+test("a background writer takes what fits beside what waits, whole and in order, and waits for no reader", () => {
+  const [ours, theirs] = pair(addon.pipe(true));
+  const writer = new addon.BackgroundWriter(theirs, 1 << 20);
+  const record = (number: number): Buffer => Buffer.alloc(4096, String(number % 10));
+  let taken = 0;
+  while (taken < 1000 && writer.write(record(taken))) taken++;
+  assert.ok(taken >= 256, "what the writer holds, and what the pipe took meanwhile");
+  assert.ok(taken < 1000);
+  assert.equal(writer.drain(0), false);
+  const page = Buffer.alloc(4096);
+  for (let read = 0; read < taken;) {
+    if (addon.read(ours, page, 0, page.length) === -EAGAIN) continue;
+    assert.deepEqual(page, record(read++));
+  }
+  assert.equal(writer.drain(60_000), true);
+  assert.equal(writer.write(Buffer.alloc((1 << 20) + 1)), false);
+  closeSync(ours);
+  closeSync(theirs);
+});
+
+test("a background writer also writes where another made the descriptor non-blocking, and drops what nobody can read", () => {
+  const [theirs, ours] = pair(addon.pipe(false));
+  const writer = new addon.BackgroundWriter(theirs, 1 << 20);
+  for (let count = 0; count < 64; count++) assert.equal(writer.write(Buffer.alloc(4096)), true);
+  const bytes = Buffer.alloc(64 * 4096);
+  for (let read = 0; read < bytes.length;) read += addon.read(ours, bytes, 0, bytes.length);
+  assert.equal(writer.drain(60_000), true);
+  closeSync(ours);
+  assert.equal(writer.write(Buffer.alloc(10)), true);
+  assert.equal(writer.drain(60_000), true);
+  closeSync(theirs);
 });
 
 test("a watch tells of bytes, of the end and of a reader that left, and closes its descriptor once", async () => {

@@ -17,7 +17,6 @@ static const struct {
     {"write", agent_write},
     {"bytesAvailable", agent_bytes_available},
     {"hungUp", agent_hung_up},
-    {"writable", agent_writable},
     {"openTerminal", agent_open_terminal},
     {"resizeTerminal", agent_resize_terminal},
     {"terminalEofByte", agent_terminal_eof_byte},
@@ -51,6 +50,7 @@ static const struct {
   napi_value (*define)(napi_env env);
 } CLASSES[] = {
     {"FdWatch", agent_fd_watch_class},
+    {"BackgroundWriter", agent_background_writer_class},
 };
 
 NAPI_MODULE_INIT() {

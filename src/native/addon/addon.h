@@ -31,7 +31,6 @@ napi_value agent_read(napi_env env, napi_callback_info info);
 napi_value agent_write(napi_env env, napi_callback_info info);
 napi_value agent_bytes_available(napi_env env, napi_callback_info info);
 napi_value agent_hung_up(napi_env env, napi_callback_info info);
-napi_value agent_writable(napi_env env, napi_callback_info info);
 
 /* terminal.c */
 napi_value agent_open_terminal(napi_env env, napi_callback_info info);
@@ -89,5 +88,8 @@ napi_value agent_link_descriptor(napi_env env, napi_callback_info info);
 
 /* fd_watch.c: the class FdWatch. */
 napi_value agent_fd_watch_class(napi_env env);
+
+/* background_writer.c: the class BackgroundWriter. */
+napi_value agent_background_writer_class(napi_env env);
 
 #endif

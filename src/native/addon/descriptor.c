@@ -88,21 +88,10 @@ napi_value agent_bytes_available(napi_env env, napi_callback_info info) {
   return from_result(env, result < 0 ? result : available);
 }
 
-static short events_now(int fd, short wanted) {
-  struct pollfd item = {.fd = fd, .events = wanted};
-  return poll(&item, 1, 0) > 0 ? item.revents : 0;
-}
-
 /* hungUp(fd): nobody holds the writing end of a pipe any more. Bytes may still lie in it. */
 napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   napi_value fd;
   get_arguments(env, info, 1, &fd);
-  return from_bool(env, events_now(to_int(env, fd), POLLIN) & POLLHUP);
-}
-
-/* writable(fd): a write of up to PIPE_BUF bytes would not block now. */
-napi_value agent_writable(napi_env env, napi_callback_info info) {
-  napi_value fd;
-  get_arguments(env, info, 1, &fd);
-  return from_bool(env, events_now(to_int(env, fd), POLLOUT) & POLLOUT);
+  struct pollfd item = {.fd = to_int(env, fd), .events = POLLIN};
+  return from_bool(env, poll(&item, 1, 0) > 0 && (item.revents & POLLHUP) != 0);
 }

@@ -1,0 +1,194 @@
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "values.h"
+
+/*
+ * class BackgroundWriter(fd, capacityBytes): writes on a thread of its own, so that a descriptor which others share, and
+ * which therefore must stay blocking, holds nobody up. Asking first whether a write would block is no answer: another
+ * process may fill the pipe in between.
+ */
+enum { STACK_BYTES = 128 * 1024 };
+
+struct record {
+  struct record *next;
+  size_t length;
+  char bytes[];
+};
+
+struct background_writer {
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* a record came, the last one was written, or `closing` was set */
+  struct record *first, *last;
+  size_t queued_bytes; /* those being written included */
+  size_t capacity_bytes;
+  int fd;
+  bool closing; /* nobody holds the object any more; the thread writes what there is and frees the rest */
+};
+
+/* Each record by one call where that is possible: up to PIPE_BUF bytes a pipe takes them whole. */
+static void write_record(int fd, const struct record *record) {
+  for (size_t done = 0; done < record->length;) {
+    ssize_t count = write(fd, record->bytes + done, record->length - done);
+    if (count > 0) {
+      done += (size_t)count;
+    } else if (count < 0 && errno == EAGAIN) {
+      /* Another process made the shared stream non-blocking. */
+      struct pollfd item = {.fd = fd, .events = POLLOUT};
+      poll(&item, 1, -1);
+    } else if (count == 0 || errno != EINTR) {
+      return; /* Nobody reads it, or it is closed. */
+    }
+  }
+}
+
+static void *write_records(void *data) {
+  struct background_writer *writer = data;
+  pthread_mutex_lock(&writer->lock);
+  for (;;) {
+    while (writer->first == NULL && !writer->closing) pthread_cond_wait(&writer->changed, &writer->lock);
+    struct record *record = writer->first;
+    if (record == NULL) break;
+    pthread_mutex_unlock(&writer->lock);
+    write_record(writer->fd, record);
+    pthread_mutex_lock(&writer->lock);
+    writer->first = record->next;
+    writer->queued_bytes -= record->length;
+    free(record);
+    if (writer->first == NULL) pthread_cond_broadcast(&writer->changed);
+  }
+  pthread_mutex_unlock(&writer->lock);
+  pthread_cond_destroy(&writer->changed);
+  pthread_mutex_destroy(&writer->lock);
+  free(writer);
+  return NULL;
+}
+
+/* All signals are blocked there: a terminal that stops background writers (stty tostop) then lets it write. */
+static int start_thread(struct background_writer *writer) {
+  pthread_attr_t attributes;
+  pthread_t id;
+  sigset_t all, before;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&id, &attributes, write_records, writer);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+static struct background_writer *new_writer(int fd, size_t capacity_bytes) {
+  struct background_writer *writer = calloc(1, sizeof *writer);
+  pthread_condattr_t attributes;
+  if (writer == NULL) return NULL;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&writer->changed, &attributes);
+  pthread_condattr_destroy(&attributes);
+  pthread_mutex_init(&writer->lock, NULL);
+  writer->fd = fd;
+  writer->capacity_bytes = capacity_bytes;
+  if (start_thread(writer) == 0) return writer;
+  free(writer);
+  return NULL;
+}
+
+static void close_writer(napi_env env, void *data, void *hint) {
+  struct background_writer *writer = data;
+  (void)env;
+  (void)hint;
+  pthread_mutex_lock(&writer->lock);
+  writer->closing = true;
+  pthread_cond_broadcast(&writer->changed);
+  pthread_mutex_unlock(&writer->lock);
+}
+
+static napi_value construct(napi_env env, napi_callback_info info) {
+  napi_value args[2], self;
+  size_t count = 2;
+  napi_get_cb_info(env, info, &count, args, &self, NULL);
+  struct background_writer *writer = new_writer(to_int(env, args[0]), (size_t)to_int(env, args[1]));
+  if (writer == NULL) {
+    napi_throw_error(env, "EAGAIN", "no thread can be started for writing");
+    return NULL;
+  }
+  napi_wrap(env, self, writer, close_writer, NULL, NULL);
+  return self;
+}
+
+static struct background_writer *writer_of(napi_env env, napi_callback_info info, napi_value *argument) {
+  napi_value self;
+  size_t count = 1;
+  void *writer = NULL;
+  napi_get_cb_info(env, info, &count, argument, &self, NULL);
+  napi_unwrap(env, self, &writer);
+  return writer;
+}
+
+static bool enqueue(struct background_writer *writer, struct record *record) {
+  pthread_mutex_lock(&writer->lock);
+  bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;
+  if (fits) {
+    *(writer->first == NULL ? &writer->first : &writer->last->next) = record;
+    writer->last = record;
+    writer->queued_bytes += record->length;
+    pthread_cond_broadcast(&writer->changed);
+  }
+  pthread_mutex_unlock(&writer->lock);
+  return fits;
+}
+
+/* write(bytes): takes all of them, or none where they do not fit beside those that wait: false. */
+static napi_value write_bytes(napi_env env, napi_callback_info info) {
+  napi_value argument;
+  void *bytes = NULL;
+  size_t length = 0;
+  struct background_writer *writer = writer_of(env, info, &argument);
+  napi_get_buffer_info(env, argument, &bytes, &length);
+  struct record *record = writer == NULL || bytes == NULL ? NULL : malloc(sizeof *record + length);
+  if (record == NULL) return from_bool(env, 0);
+  record->next = NULL;
+  record->length = length;
+  memcpy(record->bytes, bytes, length);
+  bool taken = enqueue(writer, record);
+  if (!taken) free(record);
+  return from_bool(env, taken);
+}
+
+/* drain(limitMs): blocks the caller until all is written (true) or the time is up. */
+static napi_value drain(napi_env env, napi_callback_info info) {
+  napi_value limit_ms;
+  struct timespec until;
+  struct background_writer *writer = writer_of(env, info, &limit_ms);
+  if (writer == NULL) return from_bool(env, 1);
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  int32_t wait_ms = to_int(env, limit_ms);
+  until.tv_nsec += wait_ms % 1000 * 1000000L;
+  until.tv_sec += wait_ms / 1000 + until.tv_nsec / 1000000000L;
+  until.tv_nsec %= 1000000000L;
+  pthread_mutex_lock(&writer->lock);
+  while (writer->first != NULL && pthread_cond_timedwait(&writer->changed, &writer->lock, &until) == 0) continue;
+  bool drained = writer->first == NULL;
+  pthread_mutex_unlock(&writer->lock);
+  return from_bool(env, drained);
+}
+
+napi_value agent_background_writer_class(napi_env env) {
+  static const napi_property_descriptor METHODS[] = {
+      {.utf8name = "write", .method = write_bytes, .attributes = napi_default_method},
+      {.utf8name = "drain", .method = drain, .attributes = napi_default_method},
+  };
+  napi_value class = NULL;
+  napi_define_class(env, "BackgroundWriter", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS,
+                    METHODS, &class);
+  return class;
+}
