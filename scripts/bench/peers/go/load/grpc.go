@@ -147,7 +147,7 @@ func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int) er
 	if response.BytesWritten != uint64(totalBytes) {
 		return fmt.Errorf("%d of %d bytes were written", response.BytesWritten, totalBytes)
 	}
-	return nil
+	return atEnd(stream.RecvMsg(&rawMessage{}))
 }
 
 // sendAll sends the same full message again and again, and what is left over at the end.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -97,15 +98,30 @@ func nextFrame(stream grpc.ClientStream) (output int64, ended bool, err error) {
 	return output, true, nil
 }
 
+// awaitExit reads to the end of the call, which follows the exit: cancelling what has ended would be a reset, and many of
+// those are an attack.
 func awaitExit(stream grpc.ClientStream) (int64, error) {
 	total := int64(0)
 	for {
 		output, ended, err := nextFrame(stream)
 		total += output
-		if ended || err != nil {
+		if err != nil {
 			return total, err
 		}
+		if ended {
+			return total, atEnd(stream.RecvMsg(&rawMessage{}))
+		}
 	}
+}
+
+func atEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	if err == nil {
+		return errors.New("a frame came after the exit")
+	}
+	return err
 }
 
 type grpcEcho struct {
