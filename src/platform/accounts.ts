@@ -1,34 +1,74 @@
-import { constants } from "node:fs";
-import { open } from "node:fs/promises";
+import { type BigIntStats, constants } from "node:fs";
+import { open, stat } from "node:fs/promises";
 
 import { type Accounts, AgentError } from "../domain/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
+/** A file that changed so recently may change again within the same time stamp. */
+const SETTLED_MS = 2_000;
 const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);
 
 function unusable(path: string, problem: string, cause?: unknown): AgentError {
   return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
 }
 
+/** Content as it was at a certain state of the file. */
+interface Content {
+  readonly bytes: Uint8Array;
+  readonly state: BigIntStats;
+}
+
 /** The file is the image's: it may be missing, a FIFO that nobody writes to, or endless. */
-async function readRegularFile(path: string): Promise<Uint8Array> {
+async function readRegularFile(path: string): Promise<Content> {
   await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
-  const stat = await file.stat();
-  if (!stat.isFile()) throw unusable(path, "is not a regular file; user names cannot be looked up in it");
+  const state = await file.stat({ bigint: true });
+  if (!state.isFile()) throw unusable(path, "is not a regular file; user names cannot be looked up in it");
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   for (;;) {
     const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(64 * 1024), 0, 64 * 1024, null);
-    if (bytesRead === 0) return Buffer.concat(chunks, sizeBytes);
+    if (bytesRead === 0) return { bytes: Buffer.concat(chunks, sizeBytes), state };
     sizeBytes += bytesRead;
     if (sizeBytes > LIMIT_BYTES) throw unusable(path, `is larger than ${LIMIT_BYTES} bytes; give the user as a number`);
     chunks.push(buffer.subarray(0, bytesRead));
   }
 }
 
-async function readDatabase(path: string): Promise<Uint8Array> {
+function isSameState(a: BigIntStats, b: BigIntStats): boolean {
+  return a.ino === b.ino && a.dev === b.dev && a.size === b.size && a.ctimeNs === b.ctimeNs && a.mtimeNs === b.mtimeNs;
+}
+
+/** One file of the database; read again only when its inode says that it has changed, for every command asks. */
+class Database {
+  readonly #path: string;
+  #known: Content | undefined;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async read(): Promise<Uint8Array> {
+    const known = this.#known;
+    if (known !== undefined && (await this.#isUnchanged(known.state))) return known.bytes;
+    this.#known = undefined;
+    const content = await readRegularFile(this.#path);
+    const ageMs = Date.now() - Number(content.state.ctimeMs);
+    if (ageMs > SETTLED_MS) this.#known = content;
+    return content.bytes;
+  }
+
+  async #isUnchanged(state: BigIntStats): Promise<boolean> {
+    try {
+      return isSameState(state, await stat(this.#path, { bigint: true }));
+    } catch {
+      return false;
+    }
+  }
+}
+
+async function readDatabase(database: Database, path: string): Promise<Uint8Array> {
   try {
-    return await readRegularFile(path);
+    return await database.read();
   } catch (error) {
     if (error instanceof AgentError) throw error;
     const code = error instanceof Error && "code" in error ? error.code : undefined;
@@ -37,10 +77,11 @@ async function readDatabase(path: string): Promise<Uint8Array> {
   }
 }
 
-/** The user database in the files of `folder`, read afresh every time: the workload may change it. */
+/** The user database in the files of `folder`, as they are at the time of the question: the workload may change them. */
 export function fileAccounts(folder: string = "/etc"): Accounts {
-  return {
-    passwd: () => readDatabase(`${folder}/passwd`),
-    group: () => readDatabase(`${folder}/group`),
+  const reader = (path: string): (() => Promise<Uint8Array>) => {
+    const database = new Database(path);
+    return () => readDatabase(database, path);
   };
+  return { passwd: reader(`${folder}/passwd`), group: reader(`${folder}/group`) };
 }

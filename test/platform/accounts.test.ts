@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtemp, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rename, rm, symlink, truncate, unlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
@@ -22,6 +22,21 @@ test("the bytes of the files are given as they are, also through a link, and afr
   assert.deepEqual(Buffer.from(await accounts.passwd()), bytes);
   await writeFile(join(folder, "elsewhere"), "new");
   assert.equal(Buffer.from(await accounts.passwd()).toString(), "new");
+});
+
+test("a file that has long been there is read once, and its replacement and removal are seen", async () => {
+  const path = join(folder, "passwd");
+  await symlink("/etc/passwd", path);
+  const accounts = fileAccounts(folder);
+  const first = await accounts.passwd();
+  assert.equal(await accounts.passwd(), first);
+  await writeFile(join(folder, "next"), "replaced");
+  await rename(join(folder, "next"), path);
+  assert.equal(Buffer.from(await accounts.passwd()).toString(), "replaced");
+  await writeFile(path, "rewritten");
+  assert.equal(Buffer.from(await accounts.passwd()).toString(), "rewritten");
+  await unlink(path);
+  assert.equal((await accounts.passwd()).length, 0);
 });
 
 test("missing files are empty", async () => {
