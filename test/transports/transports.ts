@@ -3,11 +3,21 @@ import type { AgentCommand, RunningAgent } from "../fixtures/agent.ts";
 import type { Endpoint } from "./guest.ts";
 import { type Attach, betweenPipes, onOneSocket, onRawTerminal, onTwoStreams, relay } from "./relay.ts";
 
+/** What there is to be reached. */
+export interface Destination {
+  readonly agent: RunningAgent;
+  /** Its SVC_GUEST_SOCKET. */
+  readonly socket: string;
+  /** The program guest-agent, for its bridge. */
+  readonly command: AgentCommand;
+  /** For sockets. */
+  readonly folder: string;
+}
+
 /** A way to the agent. */
 export interface Transport {
   readonly name: string;
-  /** `folder` is for sockets, `bridge` the command that joins its standard streams to the agent. */
-  open(agent: RunningAgent, folder: string, bridge: AgentCommand): Promise<OpenTransport>;
+  readonly open: (destination: Destination) => Promise<OpenTransport>;
 }
 
 /** A way that can be dialled. */
@@ -15,37 +25,32 @@ export interface OpenTransport extends Endpoint {
   close(): void;
 }
 
-/** Path of an agent's SVC_GUEST_SOCKET in its folder. */
-export function guestSocket(folder: string): string {
-  return join(folder, "guest.sock");
-}
-
-/** All ways of the contract. `fake` has the last four. */
+/** All ways of the contract. `fake` has all but the first. */
 export const TRANSPORTS: readonly Transport[] = [
-  {
-    name: "TCP",
-    open: ({ port, certificates }) => Promise.resolve({ dial: { port, certificates }, close: () => undefined }),
-  },
-  {
-    name: "unix socket",
-    open: (_agent, folder) => Promise.resolve({ dial: { socketPath: guestSocket(folder) }, close: () => undefined }),
-  },
+  { name: "TCP", open: ({ agent }) => existing({ dial: { port: agent.port, certificates: agent.certificates } }) },
+  { name: "unix socket", open: ({ socket }) => existing({ dial: { socketPath: socket } }) },
   {
     name: "bridge, pipes",
-    open: async (_agent, folder, bridge) => ({
-      ...(await relayed(join(folder, "pipes.sock"), betweenPipes(bridge), onTwoStreams)),
-      bridge: betweenPipes(bridge),
-    }),
+    open: async ({ command, socket, folder }) => {
+      const bridge = betweenPipes([...command, "bridge", socket]);
+      return { ...(await relayed(join(folder, "pipes.sock"), bridge, onTwoStreams)), bridge };
+    },
   },
   {
     name: "bridge, one socket",
-    open: (_agent, folder, bridge) => relayed(join(folder, "one.sock"), bridge, onOneSocket),
+    open: ({ command, socket, folder }) =>
+      relayed(join(folder, "one.sock"), [...command, "bridge", socket], onOneSocket),
   },
   {
     name: "bridge, raw terminal",
-    open: (_agent, folder, bridge) => relayed(join(folder, "terminal.sock"), bridge, onRawTerminal),
+    open: ({ command, socket, folder }) =>
+      relayed(join(folder, "terminal.sock"), [...command, "bridge", socket], onRawTerminal),
   },
 ];
+
+function existing(endpoint: Endpoint): Promise<OpenTransport> {
+  return Promise.resolve({ ...endpoint, close: () => undefined });
+}
 
 async function relayed(socketPath: string, bridge: AgentCommand, attach: Attach): Promise<OpenTransport> {
   const running = await relay(socketPath, bridge, attach);
