@@ -106,10 +106,13 @@ export function makeSandbox(roots: Roots, root: Root, bundle: string, setting: S
   };
 }
 
+/** How the launcher's command line begins, emulated or not. */
+const ENTRYPOINT = /^(?:[^\0]*\/qemu-[^\0]*\0)?\/agent\/guest-agent\0/;
+
 /** The launcher's process id as seen from here: the first below that runs the entrypoint. */
 export function launcherOf(pid: number): number {
   for (const child of childrenOf(pid)) {
-    if (readFileSync(`/proc/${child}/cmdline`, "latin1").startsWith("/agent/guest-agent\0")) return child;
+    if (ENTRYPOINT.test(readFileSync(`/proc/${child}/cmdline`, "latin1"))) return child;
     const deeper = launcherOf(child);
     if (deeper > 0) return deeper;
   }
