@@ -7,6 +7,7 @@
 import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
+import { bundleScript } from "./package/agent/script.ts";
 import { prepareTools } from "./package/cross-tools.ts";
 import { bundle } from "./package/bundle.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
@@ -32,8 +33,8 @@ async function buildGuestctl(): Promise<void> {
 }
 
 async function bundleAgent(): Promise<AgentScript> {
-  const file = join(DIST, ".unfinished", "agent.cjs");
-  return { file, inputs: await bundle(join(ROOT, "src/main.ts"), file, { target: "node26" }) };
+  const file = join(DIST, ".unfinished", "agent.js");
+  return { file, inputs: await bundleScript(ROOT, file) };
 }
 
 async function buildFor(arch: Architecture, script: AgentScript): Promise<void> {

@@ -1,10 +1,10 @@
 /**
  * Makes executables with pkg's single-executable mode; a process of its own, because pkg finds its inputs by the working
- * directory, HOME and TMPDIR, which are one folder here. Usage: node bake.ts CODE_CACHE(0|1) OUTPUT_X64|- OUTPUT_ARM64|-; see executable.ts.
+ * directory, HOME and TMPDIR, which are one folder here. Usage: node bake.ts OUTPUT_X64|- OUTPUT_ARM64|- ASSET...;
+ * see executable.ts.
  */
-import type { execFile } from "node:child_process";
 import { createRequire } from "node:module";
-import { promisify } from "node:util";
+import { NODE_FLAGS } from "./agent/node-flags.ts";
 
 interface Target {
   readonly nodeRange: string;
@@ -13,52 +13,34 @@ interface Target {
   readonly output: string;
 }
 
-type ExecFile = typeof execFile;
-type Run = (file: string, args: readonly string[]) => Promise<unknown>;
 type MakeExecutable = (entry: string, options: object) => Promise<void>;
 
-const ENTRY = "agent.cjs";
+const ENTRY = "start.cjs";
 
-/**
- * Flags of Node: less memory (one small young generation, no extra V8 threads, which this program gives no work), and no
- * debugger at SIGUSR1.
- */
-const NODE_FLAGS = ["--max-semi-space-size=1", "--v8-pool-size=0", "--disable-sigusr1"];
-
-const [codeCache, ...outputs] = process.argv.slice(2);
-const targets: Target[] = ["x64", "arm64"].flatMap((arch, index) => {
-  const output = outputs[index];
-  if (output === undefined || output === "-") return [];
+const [outputX64 = "-", outputArm64 = "-", ...assets] = process.argv.slice(2);
+const outputs: readonly (readonly [string, string])[] = [
+  ["x64", outputX64],
+  ["arm64", outputArm64],
+];
+const targets: Target[] = outputs
+  .filter(([, output]) => output !== "-")
   // The whole version: pkg would look a shorter one up on the network.
-  return [{ nodeRange: `node${process.versions.node}`, platform: "linux" as const, arch, output }];
-});
+  .map(([arch, output]) => ({ nodeRange: `node${process.versions.node}`, platform: "linux", arch, output }));
 globalThis.fetch = () => Promise.reject(new Error("pkg asked for the network: its cache is not complete"));
 
 const require = createRequire(import.meta.url);
-
-/**
- * pkg runs Node to compile the entry and its code cache. A fixed seed makes Node write the same bytes each time; pkg has
- * no option to pass it. Other flags, --hash-seed for one, would make the code cache unfit for the executable.
- */
-function seedGenerator(): void {
-  const childProcess = require("node:child_process") as { execFile: ExecFile };
-  const run = promisify(childProcess.execFile);
-  const seeded: Run = (file, args) =>
-    run(file, args.includes("--experimental-sea-config") ? ["--random-seed=1", ...args] : args);
-  childProcess.execFile = Object.assign(childProcess.execFile.bind(undefined), { [promisify.custom]: seeded });
-}
-
-seedGenerator();
 const { default: makeExecutable } = require("@yao-pkg/pkg/lib-es5/sea.js") as { default: MakeExecutable };
+// Paths become part of the executable, so they are relative: to a folder of pkg's inside of TMPDIR, where the files lie.
 await makeExecutable(ENTRY, {
   signature: false,
   targets,
   seaConfig: {
-    // Becomes part of the executable, so it is relative: to a folder of pkg's inside of TMPDIR, where the entry lies.
     main: `../${ENTRY}`,
+    assets: Object.fromEntries(assets.map((name) => [name, `../${name}`])),
     disableExperimentalSEAWarning: true,
     useSnapshot: false,
-    useCodeCache: codeCache === "1",
+    // Of a script that is a few lines.
+    useCodeCache: false,
     execArgv: NODE_FLAGS,
     // NODE_OPTIONS and the like of the image are ignored.
     execArgvExtension: "none",

@@ -1,25 +1,37 @@
 import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
+import { buildNative } from "../build-native.ts";
+import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./agent/assets.ts";
+import { makeCodeCache } from "./agent/code-cache.ts";
+import { bundle } from "./bundle.ts";
 import { nodeExecutable } from "./node-base.ts";
 import { type Architecture, runTool, toolFor } from "./toolchain.ts";
 
+const START = join(import.meta.dirname, "agent", "start.ts");
+
 /**
- * Puts the bundled script into a copy of Node: one executable. The code cache, which saves start-up time, is of the
+ * Puts the agent's script into a copy of Node: one executable. The code cache, which saves start-up time, is of the
  * machine that builds, so it goes only into an executable for that architecture.
  */
 export async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-executable-"));
   try {
-    copyFileSync(script, join(folder, "agent.cjs"));
+    await bundle(START, join(folder, "start.cjs"), { target: "node26" });
+    copyFileSync(script, join(folder, SCRIPT_ASSET));
+    const hasCodeCache = arch === process.arch;
+    if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
     await seedCache(folder, arch);
     // pkg generates with Node for this machine whatever it makes.
     if (arch !== process.arch) await seedCache(folder, process.arch as Architecture);
     const result = join(folder, "agent.bin");
-    const outputs = [arch === "x64" ? result : "-", arch === "arm64" ? result : "-"];
-    const codeCache = arch === process.arch ? "1" : "0";
-    bake(folder, [codeCache, ...outputs]);
+    bake(folder, [
+      arch === "x64" ? result : "-",
+      arch === "arm64" ? result : "-",
+      SCRIPT_ASSET,
+      ...(hasCodeCache ? [CODE_CACHE_ASSET] : []),
+    ]);
     copyFileSync(result, `${output}.unfinished`);
     renameSync(`${output}.unfinished`, output);
   } finally {

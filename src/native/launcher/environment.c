@@ -71,8 +71,13 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
     text("GUEST_AGENT_DIR=%s", bundle->directory),
     /* One heap for all threads of the C library: less memory taken from the workload. */
     "MALLOC_ARENA_MAX=1",
-    /* An empty file: Node's OpenSSL would read the image's /etc/ssl/openssl.cnf otherwise. */
+    /* An empty file: Node's OpenSSL would read the image's /etc/ssl/openssl.cnf otherwise, */
     text("OPENSSL_CONF=%s", bundle->openssl_config),
+    /* and its authorities, which the agent does not trust. */
+    text("SSL_CERT_FILE=%s", bundle->openssl_config),
+    text("SSL_CERT_DIR=%s", bundle->openssl_config),
+    /* Nor is the image's time zone looked up: all times are UTC. */
+    "TZ=UTC",
     NULL,
   };
   char **copy = malloc(sizeof entries);

@@ -1,0 +1,74 @@
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { once } from "node:events";
+import { spawn } from "node:child_process";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { issueCertificates } from "../../../src/cli/credentials/index.ts";
+import { NODE_FLAGS } from "./node-flags.ts";
+
+const HOUR_MS = 3_600_000;
+
+/**
+ * Makes the code cache of the agent's script by running it, on this machine and for its architecture: it starts a
+ * workload and listens on every socket that it can have. `addonFolder` holds the addon.
+ */
+export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-warm-up-"));
+  try {
+    const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
+    const said = await runWarmUp([script, output], environment);
+    if (!existsSync(output)) throw new Error(`the agent could not be run for its code cache:\n${said}`);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function agentEnvironment(folder: string): Promise<Record<string, string>> {
+  const now = Date.now();
+  const { ca, server } = await issueCertificates("guest", {
+    notBefore: new Date(now - HOUR_MS),
+    notAfter: new Date(now + HOUR_MS),
+  });
+  const put = (name: string, text: string): string => {
+    const file = join(folder, name);
+    writeFileSync(file, text, { mode: 0o600 });
+    return file;
+  };
+  return {
+    PATH: process.env["PATH"] ?? "/usr/bin:/bin",
+    SVC_INSTANCE_TOKEN: "warm-up",
+    SVC_GUEST_PORT: String(await freePort()),
+    SVC_TLS_CERT_FILE: put("server.pem", server.cert),
+    SVC_TLS_KEY_FILE: put("server.key", server.key),
+    SVC_TLS_CLIENT_CA_FILE: put("ca.pem", ca),
+    SVC_GUEST_SOCKET: join(folder, "guest.sock"),
+    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_PROCESS_SPEC: JSON.stringify({ args: ["cat"] }),
+    SVC_HOOKS_SPEC: "{}",
+  };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("there is no free port on the loopback");
+  return address.port;
+}
+
+/** A fixed seed makes the same bytes each time; other flags than the executable's would make the cache unfit for it. */
+async function runWarmUp(args: readonly string[], environment: Record<string, string>): Promise<string> {
+  const flags = [...NODE_FLAGS, "--random-seed=1"];
+  const child = spawn(process.execPath, [...flags, join(import.meta.dirname, "warm-up.ts"), ...args], {
+    env: environment,
+    // The workload reads its standard input, and so ends with this process at the latest.
+    stdio: ["pipe", "ignore", "pipe"],
+  });
+  let said = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+  await once(child, "close");
+  return said;
+}

@@ -1,0 +1,1 @@
+export { readyDescriptors } from "./plugin.ts";

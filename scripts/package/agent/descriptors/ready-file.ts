@@ -1,0 +1,51 @@
+import type { AnyDesc, DescEnum, DescFile, DescMessage } from "@bufbuild/protobuf";
+import type { DefaultValue, EncodedDesc, Reference } from "./encoded.ts";
+
+type Ready = Record<string, unknown>;
+
+/** Takes the place of the library's fileDesc in the bundle: makes a file's descriptor of what encodeFile made of it. */
+export function readyFile(json: string, imports: readonly DescFile[] = []): DescFile {
+  const encoded = JSON.parse(json) as EncodedDesc[];
+  const own: Ready[] = encoded.map(({ plain, text, zero }) => ({
+    ...plain,
+    toString: () => text,
+    getDefaultValue: zero === undefined ? undefined : () => defaultValue(zero),
+  }));
+  const foreign = new Map(imports.flatMap(typesOf));
+  const find = (reference: Reference): unknown =>
+    typeof reference === "number" ? own[reference] : foreign.get(reference);
+  for (const [number, { one, many, named }] of encoded.entries()) {
+    const desc = own[number];
+    if (desc === undefined) continue;
+    for (const name in one) desc[name] = find(one[name] ?? -1);
+    for (const name in many) desc[name] = many[name]?.map(find);
+    for (const name in named) desc[name] = mapValues(named[name] ?? {}, find);
+  }
+  return own[0] as unknown as DescFile;
+}
+
+function defaultValue(zero: DefaultValue): unknown {
+  if (typeof zero === "object") return zero.value;
+  if (zero === "bigint") return 0n;
+  return zero === "bytes" ? new Uint8Array(0) : undefined;
+}
+
+function mapValues(references: Readonly<Record<string, Reference>>, find: (reference: Reference) => unknown): Ready {
+  const values: Ready = {};
+  for (const key in references) values[key] = find(references[key] ?? -1);
+  return values;
+}
+
+/** The file and its types, those within others included, by name. */
+function typesOf(file: DescFile): [string, AnyDesc][] {
+  const found: [string, AnyDesc][] = [[file.name, file]];
+  const add = (messages: readonly DescMessage[], enums: readonly DescEnum[]): void => {
+    for (const type of enums) found.push([type.typeName, type]);
+    for (const message of messages) {
+      found.push([message.typeName, message]);
+      add(message.nestedMessages, message.nestedEnums);
+    }
+  };
+  add(file.messages, file.enums);
+  return found;
+}
