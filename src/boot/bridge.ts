@@ -1,6 +1,7 @@
 import { BOOTSTRAP_VARIABLES } from "../config/index.ts";
 import type { Addon } from "../native/index.ts";
 import { LauncherChannel, takeInheritance } from "../platform/index.ts";
+import { reservedTransport } from "../transports.ts";
 
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
 /** sysexits(3). */
@@ -33,6 +34,11 @@ export async function bootBridge(
 async function run(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
   if ([0, 1].some((fd) => isInLineMode(addon, fd))) {
     complain("bridge: a terminal in line mode would change the bytes; start it without one (docker exec -i, not -it)");
+    return STATUS_USAGE;
+  }
+  const reserved = reservedTransport(path ?? "");
+  if (reserved !== undefined) {
+    complain(`bridge: the socket's path ${reserved}`);
     return STATUS_USAGE;
   }
   const { bridge } = await import("../server/index.ts");

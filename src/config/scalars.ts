@@ -1,4 +1,5 @@
 import type { LogLevel } from "../domain/index.ts";
+import { reservedTransport } from "../transports.ts";
 import type { Read } from "./read.ts";
 
 const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
@@ -18,6 +19,8 @@ export function readPort(text: string | undefined): Read<number | undefined> {
 /** Reads SVC_GUEST_SOCKET or SVC_WORKLOAD_SOCKET. */
 export function readSocketPath(path: string | undefined): Read<string | undefined> {
   if (path === undefined) return { value: undefined, problems: [] };
+  const reserved = reservedTransport(path);
+  if (reserved !== undefined) return { value: path, problems: [reserved] };
   const problems: string[] = [];
   if (!path.startsWith("/")) problems.push("must be an absolute path");
   else if (path.endsWith("/")) problems.push("must name a file, not a directory");

@@ -1,4 +1,5 @@
 import { isIPv6 } from "node:net";
+import { reservedTransport } from "../../transports.ts";
 import { UsageError } from "../errors.ts";
 
 /** The contract's port of the agent's listener. */
@@ -18,6 +19,8 @@ export function socketAddress(path: string): string {
 
 /** Adds the default port to a host name, an IPv4 address or a bare or bracketed IPv6 address. Throws UsageError. */
 export function withPort(address: string): string {
+  const reserved = reservedTransport(address);
+  if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) return address;
   if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
   if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;

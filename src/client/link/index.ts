@@ -1,3 +1,4 @@
+import { reservedTransport } from "../../transports.ts";
 import { GuestError } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
 import type { Link } from "./link.ts";
@@ -17,6 +18,11 @@ export {
 /** The link that the options describe. Throws GuestError where they are not valid. */
 export function linkOf(options: ConnectOptions): Link {
   if ("bridge" in options) return new BridgeLink(options);
+  const reserved = reservedTransport(options.address);
+  if (reserved !== undefined) {
+    const message = `the address ${reserved}; use host:port, unix:/path or a bridge command`;
+    throw new GuestError({ status: "INVALID_ARGUMENT", message });
+  }
   if (options.address.startsWith("unix:/")) return unixSocketLink(options.address);
   if ("caPem" in options) return tcpLink(options);
   throw new GuestError({

@@ -15,7 +15,7 @@ const FLOORS: ReadonlyMap<string, number> = new Map([
   ...CAPABILITIES.map((room) => [room, 3] as const),
   ...["config", "platform"].map((room) => [room, 2] as const),
   ["native", 1],
-  ...["domain", "gen", "version"].map((room) => [room, 0] as const),
+  ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
 ]);
 
 /** Rooms that not everyone above may enter. */

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { execa } from "execa";
+import { connect } from "../../src/client/index.ts";
+import { reservedTransport } from "../../src/transports.ts";
+import { AGENT_COMMAND, startAgent } from "../fixtures/agent.ts";
+
+const NAMES = ["sharedkernel", "sharedkernel:7071", "sharedkernel:/run/guest.sock", "sharedkernel://tier"];
+const EXPLANATION = /names the transport sharedkernel, which is reserved for a later tier and has no backend yet/;
+const GUESTCTL = join(import.meta.dirname, "../../src/cli/main.ts");
+const USAGE = 64;
+const CONFIG = 78;
+
+describe("the transport that is reserved for the runtime sharedkernel", { timeout: 60_000 }, () => {
+  test("is recognised by its name, and nothing else is taken for it", () => {
+    for (const name of NAMES) assert.match(reservedTransport(name) ?? "", EXPLANATION);
+    for (const name of ["sharedkernel.example:7071", "/run/sharedkernel", "unix:/run/sharedkernel", "host:7071", ""]) {
+      assert.equal(reservedTransport(name), undefined, name);
+    }
+  });
+
+  test("is refused by the agent as a fault of its bootstrap channel, by the name of the variable", async () => {
+    const noNetwork = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
+    await using agent = await startAgent({
+      env: { SVC_GUEST_SOCKET: "sharedkernel:tier", ...Object.fromEntries(noNetwork.map((name) => [name, undefined])) },
+      awaitListening: false,
+    });
+    assert.equal((await agent.exited).code, CONFIG);
+    assert.match(agent.output.stderr, /^guest-agent: SVC_GUEST_SOCKET: names the transport sharedkernel/);
+    assert.doesNotMatch(agent.output.stderr, /tier/);
+  });
+
+  test("is refused by the bridge, as its argument and in its environment", async () => {
+    const [program, ...args] = AGENT_COMMAND;
+    const runs = await Promise.all([
+      execa(program, [...args, "bridge", "sharedkernel:tier"], { reject: false }),
+      execa(program, [...args, "bridge"], { reject: false, env: { SVC_GUEST_SOCKET: "sharedkernel:tier" } }),
+    ]);
+    for (const { exitCode, stdout, stderr } of runs) {
+      assert.deepEqual([exitCode, stdout], [USAGE, ""]);
+      assert.match(stderr, EXPLANATION);
+    }
+  });
+
+  test("is refused by the client library before anything is dialled", () => {
+    for (const address of NAMES) {
+      assert.throws(
+        () => connect({ address, token: "t" }),
+        (error: Error) => EXPLANATION.test(error.message) && /host:port, unix:\/path or a bridge/.test(error.message),
+      );
+    }
+  });
+
+  test("is refused by guestctl, which does not take it for the name of a host", async () => {
+    for (const address of ["sharedkernel", "sharedkernel:7071"]) {
+      const { exitCode, stdout, stderr } = await execa(
+        process.execPath,
+        [GUESTCTL, "health", "--address", address, "--credentials", "/nonexistent"],
+        { reject: false },
+      );
+      assert.notEqual(exitCode, 0);
+      assert.equal(stdout, "");
+      assert.match(stderr, EXPLANATION);
+    }
+  });
+});
