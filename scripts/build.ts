@@ -1,8 +1,8 @@
 /**
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
- * into a sandbox, and an archive of it; and dist/guestctl for the node side. Arguments: the architectures; without any,
- * this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that were built
- * from the same sources are left as they are.
+ * into a sandbox, and an archive of it; dist/guestctl and dist/client for the node side. Arguments: the architectures;
+ * without any, this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that
+ * were built from the same sources are left as they are.
  */
 import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -10,6 +10,7 @@ import { parseArgs } from "node:util";
 import { bundleScript } from "./package/agent/script.ts";
 import { prepareTools } from "./package/cross-tools.ts";
 import { bundle } from "./package/bundle.ts";
+import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
 import { type AgentScript, makeDistribution } from "./package/distribution.ts";
 import type { Architecture } from "./package/toolchain.ts";
@@ -30,6 +31,12 @@ async function buildGuestctl(): Promise<void> {
   writeFileSync(join(folder, "guestctl"), GUESTCTL);
   chmodSync(join(folder, "guestctl"), 0o755);
   say(folder, "guestctl, for the node side");
+}
+
+async function buildClientLibrary(): Promise<void> {
+  const folder = join(DIST, "client");
+  await makeClientLibrary(ROOT, folder);
+  say(folder, "the client library, a package for npm");
 }
 
 async function bundleAgent(): Promise<AgentScript> {
@@ -71,6 +78,7 @@ function architectures(asked: readonly string[]): Architecture[] {
 
 async function build(asked: readonly string[], digest: string): Promise<void> {
   await buildGuestctl();
+  await buildClientLibrary();
   const script = await bundleAgent();
   for (const arch of architectures(asked)) {
     await buildFor(arch, script);

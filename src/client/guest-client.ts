@@ -10,7 +10,8 @@ import { FileContent, type FileSource, type WriteFileOptions, type WriteFileResu
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client. Calls that
+ * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client or
+ * with an aborted signal. Calls that
  * only ask (`health`, `statPath`) are made again when a connection fails; all others are made once.
  */
 export class GuestClient {

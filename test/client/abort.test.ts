@@ -45,6 +45,20 @@ describe("aborting", { timeout: 60_000 }, () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
       assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", 1, "early"]);
+      assert.deepEqual(agent.calls, []);
+    });
+
+    test(`${name} in the turn that began it leaves nothing running at the agent`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      // On an open connection grpc-js makes the call at once.
+      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { timeoutMs: 100 }));
+      const controller = new AbortController();
+      const failure = failureOf(operate(agent.client, { signal: controller.signal }));
+      controller.abort("at once");
+      assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
+      // Calls of a connection arrive in order: had the operation been made, it would be here before this one.
+      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { timeoutMs: 100 }));
+      await agent.idle();
     });
 
     test(`${name} in mid-flight ends the call at the agent, and rejects with the reason as its cause`, async () => {

@@ -4,7 +4,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelledBy, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
@@ -100,7 +100,7 @@ export class ExecProcess {
 
   /** Gives the call up: the agent hangs up on the command. */
   cancel(): void {
-    this.#call.cancel();
+    cancelCall(this.#call);
   }
 
   /** Resolves with the command's end, once all of its output has been handed to the streams. Rejects with GuestError. */
@@ -167,7 +167,7 @@ export class ExecProcess {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
     this.#abandoned = new GuestError({ status: "CANCELLED", message, cause });
-    this.#call.cancel();
+    cancelCall(this.#call);
   }
 
   #closeStreams(error: unknown): void {

@@ -4,7 +4,7 @@ import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import type { ReadFileRequestSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelledBy, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
 import { streamOf } from "../web-streams.ts";
 
 const METHOD = GuestAgent.method.readFile;
@@ -36,7 +36,7 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     } catch (error) {
       throw this.#channel.failure(error as ServiceError, METHOD, signal);
     } finally {
-      call.cancel();
+      cancelCall(call);
     }
   }
 

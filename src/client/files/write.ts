@@ -8,7 +8,7 @@ import {
   type WriteFileResponse,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import type { CallOptions, Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./race.ts";
 
 /** Largest piece of a file in one message. */
@@ -33,7 +33,7 @@ export async function writeFile(
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
     // A part of the content must not become the file.
-    requests.cancel();
+    cancelCall(requests);
     throw error;
   });
   const [answer] = await Promise.all([response, sent]);

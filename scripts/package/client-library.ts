@@ -1,0 +1,78 @@
+import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { execa } from "execa";
+
+/** The name that programs of the node side import. */
+export const CLIENT_PACKAGE = "guest-agent-client";
+
+/** The packages that it imports; their versions are the project's. */
+const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
+
+interface Manifest {
+  readonly version: string;
+  readonly license: string;
+  readonly dependencies: Readonly<Record<string, string>>;
+}
+
+/**
+ * Makes the package of the client library: modules and types for any Node from 20 on, ready for `npm pack`. The folder
+ * appears when it is complete; what was there before is replaced.
+ */
+export async function makeClientLibrary(root: string, folder: string): Promise<void> {
+  const unfinished = `${folder}.unfinished`;
+  rmSync(unfinished, { recursive: true, force: true });
+  const lib = join(unfinished, "lib");
+  mkdirSync(lib, { recursive: true });
+  await compile(root, lib);
+  for (const types of globSync("**/*.d.ts", { cwd: lib })) nameCompiled(join(lib, types));
+  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
+  writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
+  copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
+  writeFileSync(join(unfinished, "README.md"), withoutLinks(readFileSync(join(root, "docs/client.md"), "utf8")));
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(dirname(folder), { recursive: true });
+  renameSync(unfinished, folder);
+}
+
+async function compile(root: string, lib: string): Promise<void> {
+  const project = join(root, "scripts/package/client-library.tsconfig.json");
+  const result = await execa("tsc", ["-p", project, "--outDir", lib], {
+    preferLocal: true,
+    localDir: root,
+    all: true,
+    reject: false,
+  });
+  if (result.failed) throw new Error(`the client library does not compile:\n${result.all}`);
+}
+
+/** The compiler renames the modules in code, but not in declarations. */
+function nameCompiled(file: string): void {
+  const text = readFileSync(file, "utf8");
+  writeFileSync(file, text.replaceAll(/(from |import\()"(\.{1,2}\/[^"]+)\.ts"/g, '$1"$2.js"'));
+}
+
+/** Other documents do not come along. */
+function withoutLinks(text: string): string {
+  return text.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1");
+}
+
+function manifestOf({ version, license, dependencies }: Manifest): object {
+  return {
+    name: CLIENT_PACKAGE,
+    version,
+    description: "The node side of the guest agent: commands, files, hooks and restore duties of a sandbox over gRPC.",
+    license,
+    type: "module",
+    engines: { node: ">=20" },
+    sideEffects: false,
+    exports: {
+      ".": { types: "./lib/client/index.d.ts", default: "./lib/client/index.js" },
+      "./package.json": "./package.json",
+    },
+    files: ["lib"],
+    dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
+    // The types name Node's own; a program in JavaScript needs none.
+    peerDependencies: { "@types/node": ">=20" },
+    peerDependenciesMeta: { "@types/node": { optional: true } },
+  };
+}

@@ -1,0 +1,126 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { type InstalledClient, installClient, machineNode } from "../fixtures/client-package.ts";
+import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const machine = machineNode();
+const examples = ["README.md", "docs/client.md"].flatMap((name) => examplesOf(readFileSync(join(ROOT, name), "utf8")));
+
+interface Example {
+  /** The heading that it stands under, and its number there. */
+  readonly title: string;
+  readonly code: string;
+}
+
+/** The examples in TypeScript. One that does not connect goes on from the first, before its client is closed. */
+function examplesOf(document: string): Example[] {
+  const first = /```ts\n([\s\S]*?)```/.exec(document)?.[1] ?? "";
+  return document.split(/^## /m).flatMap((section) => {
+    const heading = section.split("\n")[0] ?? "";
+    return Array.from(section.matchAll(/^```ts\n([\s\S]*?)^```$/gm), ([, code = ""], index) => ({
+      title: `${heading} ${index + 1}`,
+      code: code.includes("connect({") ? code : first.replace("client.close();\n", `${code}client.close();\n`),
+    }));
+  });
+}
+
+/** What some of them must print. */
+const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
+  ["Talk to an agent 1", /^0 HELLO SANDBOX$/m],
+  ["Connect 1", /^true true \d+n$/m],
+  ["Connect 2", /^true$/m],
+  ["Connect 3", /^true$/m],
+  ["Run commands 1", /^3 input oops$/m],
+  ["Run commands 2", /^apple\npear\n\{[\s\S]*outputComplete: true/m],
+  ["Run commands 3", /^\d+ 0$/m],
+  ["Run commands 4", /40 120[\s\S]*^5$/m],
+  ["Run commands 5", /^process \d+\n\{[\s\S]*signal: 15/m],
+  ["Files 1", /^4\n6n 640 \d+n$/m],
+  ["Hooks and restore 1", /^true false 0 at rest/m],
+  ["Hooks and restore 2", /^false true /m],
+  ["Errors 1", /^NOT_FOUND 5 EXEC_NOT_FOUND /m],
+  ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
+];
+
+describe(
+  "the package of the client library",
+  { timeout: 240_000, skip: machine ? false : "needs Node 20 or later with npm" },
+  () => {
+    let agent: SocketAgent;
+    let folder: string;
+    let installed: InstalledClient;
+    const { node, path } = machine ?? { node: "", path: "" };
+
+    before(async () => {
+      folder = await mkdtemp(join(tmpdir(), "client-package-"));
+      agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["echo", "at rest"] } } });
+      installed = await installClient(folder, path);
+      await Promise.all(
+        examples.map(({ code }, index) =>
+          writeFile(
+            join(installed.folder, `example-${index}.ts`),
+            code.replaceAll("/srv/example", join(folder, "srv")),
+          ),
+        ),
+      );
+      const docker = join(folder, "docker");
+      await writeFile(docker, `#!/bin/sh\nexec ${agent.bridge.map((word) => `'${word}'`).join(" ")}\n`);
+      await chmod(docker, 0o755);
+    });
+    after(async () => {
+      await agent[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    });
+
+    test("holds modules, types, a licence and its documentation, and nothing else", async () => {
+      const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.ts)$/.test(file));
+      assert.deepEqual(kinds, ["LICENSE", "README.md", "package.json"]);
+      const declared = installed.packed.filter(
+        (file) => file.endsWith(".js") && !installed.packed.includes(file.replace(/js$/, "d.ts")),
+      );
+      assert.deepEqual(declared, []);
+      const manifest = JSON.parse(
+        await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
+      ) as Record<string, unknown>;
+      assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
+    });
+
+    test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
+      assert.ok(examples.length >= 14, `${examples.length} examples`);
+      assert.equal(await installed.compile(), "");
+      const wrong = join(installed.folder, "wrong.ts");
+      await writeFile(wrong, 'import { connect } from "guest-agent-client";\nconnect({ address: "unix:/x" });\n');
+      assert.match(await installed.compile(), /wrong\.ts.*token/s);
+      await rm(wrong);
+    });
+
+    for (const [index, { title, code }] of examples.entries()) {
+      test(`runs the example "${title}" on this machine's own Node`, async () => {
+        const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
+          extendEnv: false,
+          all: true,
+          reject: false,
+          timeout: 60_000,
+          env: {
+            PATH: `${folder}${delimiter}${path}`,
+            CREDENTIALS: agent.credentialsDir,
+            ADDRESS: `127.0.0.1:${agent.port}`,
+            SERVER_NAME,
+            SOCKET: agent.socketPath,
+            TOKEN: agent.token,
+          },
+        });
+        assert.equal(result.exitCode, 0, `${code}\n${result.all}`);
+        const expected = OUTPUTS.find(([name]) => name === title)?.[1];
+        assert.match(result.stdout, expected ?? assert.fail(`nothing is expected of "${title}"`));
+      });
+    }
+  },
+);
