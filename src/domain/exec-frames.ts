@@ -25,7 +25,8 @@ export interface ExecRequest {
 
 /** A frame from the client after the first. */
 export type ExecInput =
-  | { readonly kind: "stdin"; readonly bytes: Uint8Array }
+  /** `release`, where there is one, is called once the bytes are no longer needed. */
+  | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release?: () => void }
   | { readonly kind: "stdin_close" }
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };

@@ -20,6 +20,7 @@ export async function pumpInput(
         queuedBytes += frame.bytes.length;
         const written = child.stdin?.write(frame.bytes).then(() => {
           queuedBytes -= frame.bytes.length;
+          frame.release?.();
         });
         if (queuedBytes > STDIN_QUEUE_BYTES) await written;
         break;

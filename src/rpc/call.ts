@@ -77,6 +77,10 @@ export class Call implements RawCall {
     return this.#request;
   }
 
+  recycle(message: Uint8Array): void {
+    this.#request.recycle(message);
+  }
+
   send(frame: Frame, done?: () => void): void {
     let sizeBytes = 0;
     for (const part of frame) sizeBytes += part.length;

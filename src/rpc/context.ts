@@ -61,6 +61,8 @@ export interface RawCall extends CallContext {
    * loop early discards the rest of the request.
    */
   messages(): AsyncIterable<Uint8Array>;
+  /** Says that nobody looks at a request message, or a view of it, any more: its memory is used for another one. */
+  recycle(message: Uint8Array): void;
   /**
    * Queues one message. Its parts are not copied. `done` runs once, when the bytes are out of our hands and may be
    * changed: also when the call has ended and nothing was sent. Throws AgentError for a message over the limit.

@@ -1,4 +1,5 @@
 import { AgentError } from "../domain/index.ts";
+import type { MessageBuffers } from "./message-buffers.ts";
 
 /** Bytes before every message: a compression flag and the length (gRPC over HTTP/2, Length-Prefixed-Message). */
 export const PREFIX_BYTES = 5;
@@ -24,13 +25,15 @@ export function malformedMessage(problem: string, cause?: unknown): AgentError {
  */
 export class MessageReader {
   readonly #limitBytes: number;
+  readonly #buffers: MessageBuffers;
   readonly #prefix: Uint8Array = new Uint8Array(PREFIX_BYTES);
   #prefixFilled = 0;
   #message: Uint8Array | undefined;
   #messageFilled = 0;
 
-  constructor(limitBytes: number) {
+  constructor(limitBytes: number, buffers: MessageBuffers) {
     this.#limitBytes = limitBytes;
+    this.#buffers = buffers;
   }
 
   /** Bytes held of a message that is not whole yet. */
@@ -60,7 +63,7 @@ export class MessageReader {
         deliver(chunk.subarray(at, at + length));
         at += length;
       } else {
-        this.#message = Buffer.allocUnsafeSlow(length);
+        this.#message = this.#buffers.take(length);
         this.#messageFilled = 0;
       }
     }

@@ -1,6 +1,7 @@
 import type { ServerHttp2Stream } from "node:http2";
 import { AgentError } from "../domain/index.ts";
 import { MessageReader } from "./framing.ts";
+import { MessageBuffers } from "./message-buffers.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds as much again. */
 const PAUSE_AT_BYTES = 64 * 1024;
@@ -13,6 +14,7 @@ const MESSAGE_OVERHEAD_BYTES = 64;
  */
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: ServerHttp2Stream;
+  readonly #buffers = new MessageBuffers();
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   #queuedBytes = 0;
@@ -25,7 +27,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   constructor(stream: ServerHttp2Stream, limitBytes: number) {
     this.#stream = stream;
-    this.#reader = new MessageReader(limitBytes);
+    this.#reader = new MessageReader(limitBytes, this.#buffers);
   }
 
   /** The client has half-closed and all that it sent has been read. */
@@ -51,6 +53,11 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
         this.#wake = resolve;
       });
     }
+  }
+
+  /** Takes back a message that is no longer looked at. */
+  recycle(message: Uint8Array): void {
+    this.#buffers.giveBack(message);
   }
 
   return(): Promise<IteratorResult<Uint8Array, undefined>> {

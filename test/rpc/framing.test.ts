@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgentError } from "../../src/domain/index.ts";
 import { MessageReader } from "../../src/rpc/framing.ts";
+import { MessageBuffers } from "../../src/rpc/message-buffers.ts";
 
 function framed(...messages: Buffer[]): Buffer {
   return Buffer.concat(
@@ -14,7 +15,7 @@ function framed(...messages: Buffer[]): Buffer {
 }
 
 function read(chunks: readonly Uint8Array[], limitBytes = 1_000): string[] {
-  const reader = new MessageReader(limitBytes);
+  const reader = new MessageReader(limitBytes, new MessageBuffers());
   const messages: string[] = [];
   for (const chunk of chunks) reader.push(chunk, (message) => messages.push(Buffer.from(message).toString("hex")));
   reader.end();
@@ -34,7 +35,7 @@ test("cuts the same messages from any split of the bytes", () => {
 
 test("hands on a message within one chunk as a view of it, and copies another once", () => {
   const bytes = framed(Buffer.from("whole"), Buffer.from("split"));
-  const reader = new MessageReader(100);
+  const reader = new MessageReader(100, new MessageBuffers());
   const messages: Uint8Array[] = [];
   reader.push(bytes.subarray(0, 17), (message) => messages.push(message));
   reader.push(bytes.subarray(17), (message) => messages.push(message));
@@ -52,7 +53,7 @@ test("takes a message of exactly the limit and refuses one byte more, however li
 });
 
 test("hands on the messages before a refused one", () => {
-  const reader = new MessageReader(10);
+  const reader = new MessageReader(10, new MessageBuffers());
   let messages = 0;
   const bytes = framed(Buffer.from("ok"), Buffer.alloc(11));
   assert.throws(() => reader.push(bytes, () => messages++), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));

@@ -14,14 +14,19 @@ export async function serveExec(exec: Exec, call: RawCall): Promise<void> {
       call.send(outputFrame(stream, bytes), release),
     exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
   };
-  await exec.run(request, inputs(messages, request), output, call.signal);
+  await exec.run(request, inputs(messages, request, call), output, call.signal);
 }
 
-async function* inputs(messages: AsyncIterator<Uint8Array>, request: ExecRequest): AsyncGenerator<ExecInput> {
+async function* inputs(
+  messages: AsyncIterator<Uint8Array>,
+  request: ExecRequest,
+  call: RawCall,
+): AsyncGenerator<ExecInput> {
   const order = new ExecInputOrder(request);
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
-    const input = decodeInput(next.value);
+    const message = next.value;
+    const input = decodeInput(message);
     order.check(input);
-    yield input;
+    yield input.kind === "stdin" ? { ...input, release: () => call.recycle(message) } : input;
   }
 }

@@ -16,11 +16,13 @@ export async function serveWriteFile(files: Files, call: RawCall): Promise<Write
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const request = decodeHeader(first.done === true ? undefined : first.value);
-  return writeResponse(await files.write(request, data(messages), call.signal));
+  return writeResponse(await files.write(request, data(messages, call), call.signal));
 }
 
-async function* data(messages: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+/** Whoever asks for the next piece has done with the one before. */
+async function* data(messages: AsyncIterator<Uint8Array>, call: RawCall): AsyncGenerator<Uint8Array> {
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
     yield decodeData(next.value);
+    call.recycle(next.value);
   }
 }
