@@ -23,12 +23,15 @@ describe("the transport that is reserved for the runtime sharedkernel", { timeou
   test("is refused by the agent as a fault of its bootstrap channel, by the name of the variable", async () => {
     const noNetwork = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
     await using agent = await startAgent({
-      env: { SVC_GUEST_SOCKET: "sharedkernel:tier", ...Object.fromEntries(noNetwork.map((name) => [name, undefined])) },
+      env: {
+        SVC_GUEST_SOCKET: "sharedkernel:some-value",
+        ...Object.fromEntries(noNetwork.map((name) => [name, undefined])),
+      },
       awaitListening: false,
     });
     assert.equal((await agent.exited).code, CONFIG);
     assert.match(agent.output.stderr, /^guest-agent: SVC_GUEST_SOCKET: names the transport sharedkernel/);
-    assert.doesNotMatch(agent.output.stderr, /tier/);
+    assert.doesNotMatch(agent.output.stderr, /some-value/);
   });
 
   test("is refused by the bridge, as its argument and in its environment", async () => {

@@ -1,0 +1,138 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { connect, GuestError } from "../../src/client/index.ts";
+import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { allProcesses } from "../fixtures/proc.ts";
+import { networkEntries, socketsHeldBy } from "./sockets.ts";
+
+/** Exit status of an agent that cannot have its listener. */
+const LISTEN_FAILED = 71;
+const NO_NETWORK = Object.fromEntries(
+  ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"].map((name) => [
+    name,
+    undefined,
+  ]),
+);
+
+describe("SVC_GUEST_SOCKET", { timeout: 120_000 }, () => {
+  test("alone serves GuestAgent without TLS, to its owner only, and is gone with the agent", async (t) => {
+    const socket = join(await folder(t), "not", "there", "yet", "guest.sock");
+    await using agent = await startOn(socket);
+    assert.equal((await stat(socket)).mode & 0o777, 0o600);
+    assert.equal((await health(socket)).alive, true);
+    assert.deepEqual(await agent.stop(), { code: 0, signal: null });
+    assert.equal(existsSync(socket), false);
+  });
+
+  test("needs the token, and answers a missing and a wrong one alike", async (t) => {
+    const socket = join(await folder(t), "guest.sock");
+    await using _agent = await startOn(socket);
+    const answers: string[] = [];
+    for (const token of ["", "wrong"]) {
+      await assert.rejects(health(socket, token), (error) => {
+        assert.ok(error instanceof GuestError);
+        assert.deepEqual([error.status, error.reason], ["UNAUTHENTICATED", "UNAUTHENTICATED"]);
+        answers.push(error.message);
+        return true;
+      });
+    }
+    assert.equal(new Set(answers).size, 1);
+  });
+
+  test("serves beside the TCP port", async (t) => {
+    const socket = join(await folder(t), "guest.sock");
+    await using agent = await startAgent({ env: { SVC_GUEST_SOCKET: socket } });
+    using overTcp = clientOf(agent);
+    await agent.logged("management_listening");
+    assert.equal((await overTcp.health()).alive, true);
+    const path = join(agent.credentialsDir, "shared");
+    await overTcp.writeFile(path, Buffer.from("one agent"));
+    using overSocket = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
+    assert.equal((await overSocket.statPath(path)).size, 9n);
+  });
+
+  test("takes the place of a socket that a killed agent left behind", async (t) => {
+    const socket = join(await folder(t), "guest.sock");
+    const first = await startOn(socket);
+    // Under the launcher the agent is a child of what was started.
+    const child = allProcesses().find(({ parent }) => parent === first.pid);
+    process.kill(child?.pid ?? first.pid, "SIGKILL");
+    await first.exited;
+    assert.ok(existsSync(socket), "the first agent had no time to remove it");
+    await first[Symbol.asyncDispose]();
+    await using _second = await startOn(socket);
+    assert.equal((await health(socket)).alive, true);
+  });
+
+  test("is refused where another agent listens, which goes on undisturbed", async (t) => {
+    const socket = join(await folder(t), "guest.sock");
+    await using _first = await startOn(socket);
+    await using second = await startOn(socket, { awaitListening: false });
+    assert.equal((await second.exited).code, LISTEN_FAILED);
+    const { reason, problem } = await second.logged("start_failed");
+    assert.equal(reason, "ALREADY_EXISTS");
+    assert.match(String(problem), /guest\.sock is in use: another process listens on it/);
+    assert.equal((await health(socket)).alive, true);
+  });
+});
+
+describe("an agent with neither port nor TLS files", { timeout: 120_000 }, () => {
+  test("holds no socket that a network could reach", async (t) => {
+    const socket = join(await folder(t), "guest.sock");
+    await using agent = await startOn(socket);
+    await useEverything(socket);
+    const held = socketsHeldBy(agent.pid);
+    assert.ok(held.length > 0, "its own socket should be seen");
+    assert.deepEqual(
+      held.filter(({ table }) => table !== "unix"),
+      [],
+    );
+  });
+
+  test("leaves a network of its own without a single socket", async (t) => {
+    if (process.getuid?.() !== 0 || spawnSync("unshare", ["--net", "true"]).status !== 0) {
+      t.skip("needs root, unshare(1) and CAP_SYS_ADMIN");
+      return;
+    }
+    const socket = join(await folder(t), "guest.sock");
+    await using agent = await startOn(socket, { through: ["unshare", "--net"] });
+    await useEverything(socket);
+    assert.deepEqual(networkEntries(agent.pid), []);
+  });
+
+  test("differs in that from one with a port, whose listener is seen in the same way", async () => {
+    await using agent = await startAgent();
+    const listeners = socketsHeldBy(agent.pid).filter(({ table }) => table?.startsWith("tcp"));
+    assert.equal(listeners.length, 1);
+  });
+});
+
+/** An agent without a port. */
+function startOn(socket: string, options: AgentOptions = {}): Promise<RunningAgent> {
+  return startAgent({ ...options, env: { ...NO_NETWORK, SVC_GUEST_SOCKET: socket } });
+}
+
+async function health(socket: string, token: string = AGENT_TOKEN): Promise<{ readonly alive: boolean }> {
+  using client = connect({ address: `unix:${socket}`, token });
+  return await client.health();
+}
+
+/** Code that is loaded late could open something late. */
+async function useEverything(socket: string): Promise<void> {
+  using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
+  await client.run({ args: ["true"] });
+  await client.statPath("/");
+  await client.runRestoreDuties({ entropy: crypto.getRandomValues(new Uint8Array(64)) });
+}
+
+async function folder(t: TestContext): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), "guest-socket-"));
+  t.after(() => rm(made, { recursive: true, force: true }));
+  return made;
+}
