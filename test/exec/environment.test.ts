@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { exec, type StartInit } from "../fixtures/exec-stream.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const BOOTSTRAP_NAMES = [
   "SVC_INSTANCE_TOKEN",
@@ -97,7 +98,7 @@ describe("contract: environment of an exec'd command", () => {
 });
 
 describe("the rest of a command's environment", () => {
-  it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", async () => {
+  it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
     const environment = await environmentOf({ user: "nobody" });
     assert.equal(environment.get("USER"), "nobody");
     assert.equal(environment.get("LOGNAME"), "nobody");
@@ -105,7 +106,7 @@ describe("the rest of a command's environment", () => {
     assert.equal(environment.get("SHELL"), "/usr/sbin/nologin");
   });
 
-  it("does not overwrite them where they are set", async () => {
+  it("does not overwrite them where they are set", NEEDS_ROOT, async () => {
     const environment = await environmentOf({ user: "nobody", env: { HOME: "/h", SHELL: "" } });
     assert.equal(environment.get("HOME"), "/h");
     assert.equal(environment.get("SHELL"), "");

@@ -15,6 +15,7 @@ import {
   type TestMount,
   testMount,
 } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const MIB = 1024 ** 2;
 
@@ -151,7 +152,7 @@ describe("on a real file system", { timeout: 120_000 }, () => {
 });
 
 describe("an agent killed in mid-write", { timeout: 60_000 }, () => {
-  it("leaves the old file and nothing else", async () => {
+  it("leaves the old file and nothing else", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "old");
     await using victim = await startAgent();

@@ -10,6 +10,7 @@ import { FileType } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { failureOf, FileCalls, openFiles, type TestFolder, testFolder } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;
@@ -190,7 +191,7 @@ describe("ReadFile", { timeout: 180_000 }, () => {
     await exited;
   });
 
-  it("stops reading and closes the file when the call is cancelled", async () => {
+  it("stops reading and closes the file when the call is cancelled", NEEDS_ROOT, async () => {
     const path = folder.at("cancelled");
     await using file = await open(path, "w");
     await file.truncate(8 * GIB);

@@ -9,6 +9,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { FileType } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { failureOf, FileCalls, type TestFolder, testFolder } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 let agent: RunningAgent;
 let files: FileCalls;
@@ -30,7 +31,7 @@ function nanoseconds(time: Timestamp | undefined): bigint {
 }
 
 describe("StatPath", { timeout: 60_000 }, () => {
-  it("tells everything that stat(2) does, nanoseconds included", async () => {
+  it("tells everything that stat(2) does, nanoseconds included", NEEDS_ROOT, async () => {
     const path = folder.at("file");
     await writeFile(path, "12345", { mode: 0o604 });
     await link(path, folder.at("other-name"));
@@ -58,7 +59,7 @@ describe("StatPath", { timeout: 60_000 }, () => {
     }
   });
 
-  it("tells every type", async () => {
+  it("tells every type", NEEDS_ROOT, async () => {
     const socket = createServer().listen(folder.at("socket"));
     await once(socket, "listening");
     await mkdir(folder.at("directory"));

@@ -18,6 +18,7 @@ import {
   testFolder,
 } from "../fixtures/files.ts";
 import type { RpcFailure } from "../fixtures/rpc-clients.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const OLD = "the old content";
 
@@ -163,7 +164,7 @@ describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
     assert.equal(failure.code, status.DEADLINE_EXCEEDED);
   });
 
-  it("when the connection is lost", async () => {
+  it("when the connection is lost", NEEDS_ROOT, async () => {
     const proxied = await cuttableProxy(agent.port);
     using other = new FileCalls({ ...agent, port: proxied.port });
     async function* stalled(): AsyncGenerator<WriteFileRequest> {

@@ -5,6 +5,7 @@ import { after, before, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { dataMessage, failureOf, FileCalls, headerMessage, type TestFolder, testFolder } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 let agent: RunningAgent;
 let files: FileCalls;
@@ -28,7 +29,7 @@ const ownerOf = async (path: string): Promise<readonly [number, number]> => {
 };
 
 describe("WriteFile", { timeout: 180_000 }, () => {
-  it("creates a file and tells its size and checksum", async () => {
+  it("creates a file and tells its size and checksum", NEEDS_ROOT, async () => {
     const response = await files.write({ path: folder.at("new") }, "some ", "content");
     assert.equal(await readFile(folder.at("new"), "utf8"), "some content");
     assert.equal(response.bytesWritten, 12n);
@@ -64,7 +65,7 @@ describe("WriteFile", { timeout: 180_000 }, () => {
     assert.equal(await readFile(folder.at("crumbs"), "latin1"), "x".repeat(100_000));
   });
 
-  it("replaces a file as a whole, keeping its owner and mode", async () => {
+  it("replaces a file as a whole, keeping its owner and mode", NEEDS_ROOT, async () => {
     const path = folder.at("kept");
     await writeFile(path, "a long old content");
     await chown(path, 1234, 5678);
@@ -76,7 +77,7 @@ describe("WriteFile", { timeout: 180_000 }, () => {
     assert.notEqual((await stat(path)).ino, ino);
   });
 
-  it("sets owner and mode where they are given, setuid bits and owner 0 included", async () => {
+  it("sets owner and mode where they are given, setuid bits and owner 0 included", NEEDS_ROOT, async () => {
     const path = folder.at("given");
     await files.write({ path, mode: 0o6755, uid: 77, gid: 88 }, "x");
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 77, 88]);
@@ -110,7 +111,7 @@ describe("WriteFile", { timeout: 180_000 }, () => {
     assert.deepEqual([failure.reason, failure.metadata["errno"]], ["PATH_NOT_FOUND", "ELOOP"]);
   });
 
-  it("makes missing folders on request, owned like the file", async () => {
+  it("makes missing folders on request, owned like the file", NEEDS_ROOT, async () => {
     const path = folder.at("some//new/./folders/file");
     const failure = await failureOf(files.write({ path }, "x"));
     assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
@@ -168,7 +169,7 @@ describe("WriteFile", { timeout: 180_000 }, () => {
 });
 
 describe("new files", { timeout: 60_000 }, () => {
-  it("belong to the workload's user, looked up in the sandbox", async () => {
+  it("belong to the workload's user, looked up in the sandbox", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "daemon:games" } });
     using calls = new FileCalls(other);
     await calls.write({ path: folder.at("users/own"), createParents: true }, "x");
@@ -180,7 +181,7 @@ describe("new files", { timeout: 60_000 }, () => {
     assert.deepEqual(await ownerOf(folder.at("users/given")), [0, 0]);
   });
 
-  it("cannot be made for a workload's user that the sandbox does not know", async () => {
+  it("cannot be made for a workload's user that the sandbox does not know", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "nobody-knows" } });
     using calls = new FileCalls(other);
     const failure = await failureOf(calls.write({ path: folder.at("unowned") }, "x"));

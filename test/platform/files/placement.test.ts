@@ -5,6 +5,7 @@ import { FileSystemError, type FileSystem } from "../../../src/domain/index.ts";
 import { guestFileSystem } from "../../../src/platform/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { addon } from "../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const ENOENT = -2;
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
@@ -26,7 +27,7 @@ const isErrno =
 
 for (const [name, files, meanwhile] of WAYS) {
   describe(`${name} on its way to a path`, () => {
-    it("is private until it is placed, and then exactly as asked for", async () => {
+    it("is private until it is placed, and then exactly as asked for", NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const file = await files.create(Buffer.from(folder.path));
       await file.write(Buffer.from("some "));
@@ -78,7 +79,7 @@ for (const [name, files, meanwhile] of WAYS) {
       assert.deepEqual(await folder.names(), ["directory"]);
     });
 
-    it("has its mode whatever the umask", async () => {
+    it("has its mode whatever the umask", NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const umask = process.umask(0o777);
       try {
@@ -98,7 +99,7 @@ for (const [name, files, meanwhile] of WAYS) {
 }
 
 describe("a folder", () => {
-  it("is not made where something is already, and removed only when it is empty", async () => {
+  it("is not made where something is already, and removed only when it is empty", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const [, files] = WAYS[0] ?? [];
     assert.ok(files);

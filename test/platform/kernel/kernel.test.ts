@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { guestKernel, processRandomness } from "../../../src/platform/index.ts";
 import { addon } from "../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root" };
 const kernel = guestKernel(addon);
 
 describe("the kernel", () => {

@@ -16,12 +16,12 @@ import { after, describe, it } from "node:test";
 import { entropyDevice } from "../../../src/platform/kernel/entropy-device.ts";
 import { openRandomDevice } from "../../../src/platform/kernel/random-device.ts";
 import { addon } from "../../fixtures/spawning.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-device-"));
 after(() => rmSync(folder, { recursive: true }));
 
 const path = (name: string): string => join(folder, name);
-const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root" };
 const NO_FOLDERS = { folders: [] };
 
 /** Opens, tells the device's number or the errno, and closes. */
