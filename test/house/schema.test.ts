@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { incompatibilities } from "../../scripts/checks/schema.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+
+/** A copy of the schema with one text of one file replaced. */
+function changedSchema(t: TestContext, file: string, from: string | RegExp, to: string): string {
+  const folder = mkdtempSync(join(tmpdir(), "schema-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  for (const name of ["proto", "buf.yaml"]) cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  const path = join(folder, "proto/svc/guest/v1alpha1", file);
+  const text = readFileSync(path, "utf8");
+  const changed = text.replace(from, to);
+  if (from !== "") assert.notEqual(changed, text);
+  writeFileSync(path, changed);
+  return folder;
+}
+
+describe("the released schemas", { timeout: 120_000 }, () => {
+  test("are compatible with the schema as it is, and with one that has more", async (t) => {
+    assert.equal(await incompatibilities(changedSchema(t, "health.proto", "", "")), "");
+    const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 7;";
+    const grown = changedSchema(t, "health.proto", "google.protobuf.Timestamp idle_declared = 6;", more);
+    assert.equal(await incompatibilities(grown), "");
+  });
+
+  for (const [what, file, from, to, complaint] of [
+    ["a field that is gone", "health.proto", /^ {2}int32 ready_cmd_exit = 3;$/m, "", /field "3".*deleted/],
+    ["a field with another number", "health.proto", "ready_cmd_exit = 3", "ready_cmd_exit = 13", /"3".*deleted/],
+    ["a field of another type", "exec.proto", "int32 code = 1", "int64 code = 1", /changed type/],
+    ["a field of another name", "exec.proto", "bool oom_killed", "bool out_of_memory", /changed.*name/],
+    ["a method that is gone", "guest_agent.proto", /^ {2}rpc StatPath.*$/m, "", /RPC "StatPath".*deleted/],
+    ["a method that streams", "guest_agent.proto", "rpc Health(Health", "rpc Health(stream Health", /streaming/],
+    ["a value of an enumeration that is gone", "files.proto", /^ {2}FILE_TYPE_SOCKET = 5;$/m, "", /"5".*deleted/],
+  ] as const) {
+    test(`refuse ${what}`, async (t) => {
+      assert.match(await incompatibilities(changedSchema(t, file, from, to)), complaint);
+    });
+  }
+});
