@@ -20,7 +20,7 @@ const STATUS_CONFIG = 78;
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
-  const configuration = await readConfiguration(inheritance.entries);
+  const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
   const platform = guestPlatform(addon, inheritance);
   const lines = stderrLines(addon);
@@ -37,9 +37,9 @@ export async function boot(addon: Addon): Promise<number> {
   return status;
 }
 
-async function readConfiguration(inherited: Environment): Promise<Configuration | undefined> {
+async function readConfiguration(addon: Addon, inherited: Environment): Promise<Configuration | undefined> {
   try {
-    return await readBootstrap(inherited);
+    return await readBootstrap(inherited, ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa));
   } catch (error) {
     if (!(error instanceof BootstrapError)) throw error;
     for (const fault of error.faults) complain(describeFault(fault));

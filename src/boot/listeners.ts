@@ -50,6 +50,7 @@ export class Listeners {
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, clock, log } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
+    credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION });

@@ -5,6 +5,7 @@ import { BootstrapError, type BootstrapFault } from "./faults.ts";
 import type { Read } from "./read.ts";
 import { readLogLevel, readPort, readSocketPath } from "./scalars.ts";
 import { readHooksSpec, readProcessSpec } from "./specs.ts";
+import type { AcceptsTlsMaterial } from "./tls-material.ts";
 import { BOOTSTRAP_VARIABLES, type BootstrapVariable } from "./variables.ts";
 
 /** All that the agent is told at its start. */
@@ -24,11 +25,14 @@ export interface Configuration {
 
 /**
  * Reads the bootstrap channel (DESIGN §2) from the raw entries of the agent's environment (`NAME=value`) and the files
- * that it names.
+ * that it names. `accepts` may spare the slower check of the TLS files.
  *
  * @throws BootstrapError that holds every fault found, never a value; the process should then exit with status 78
  */
-export async function readBootstrap(environ: readonly Uint8Array[]): Promise<Configuration> {
+export async function readBootstrap(
+  environ: readonly Uint8Array[],
+  accepts?: AcceptsTlsMaterial,
+): Promise<Configuration> {
   const { values, faults } = readVariables(environ);
   const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
     const { value, problems } = read(values.get(variable));
@@ -45,7 +49,7 @@ export async function readBootstrap(environ: readonly Uint8Array[]): Promise<Con
   const process = take("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = take("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load(credentialSources(values));
+  const loaded = await Credentials.load(credentialSources(values), accepts);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
   return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };

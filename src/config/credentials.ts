@@ -1,7 +1,7 @@
 import { type DropFileCache, readCredentialFile } from "./credential-file.ts";
 import type { BootstrapFault } from "./faults.ts";
-import { readTlsMaterial, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
-import { TokenDigest, tokenProblem } from "./token.ts";
+import { type AcceptsTlsMaterial, readTlsMaterial, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
+import { InstanceToken, tokenProblem } from "./token.ts";
 
 /** Where the credentials come from. */
 export interface CredentialSources {
@@ -17,11 +17,11 @@ export interface LoadedCredentials {
 }
 
 interface Material {
-  readonly token: TokenDigest;
+  readonly token: InstanceToken;
   readonly tls: TlsMaterial | undefined;
 }
 
-/** The instance token and the TLS material in force. The token itself is not kept, only its digest. */
+/** The instance token and the TLS material in force. Of the token only its digest is kept, once it is served. */
 export class Credentials {
   /** Whether the token comes from a file, so that there can be a new one. */
   readonly tokenRotates: boolean;
@@ -34,9 +34,9 @@ export class Credentials {
     this.tokenRotates = tokenRotates;
   }
 
-  /** Reads and checks all sources. */
-  static async load(sources: CredentialSources): Promise<LoadedCredentials> {
-    const read = materialReader(sources);
+  /** Reads and checks all sources. `accepts` may spare the slower check of the TLS files. */
+  static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
+    const read = materialReader(sources, accepts);
     const { material, faults } = await read();
     const tokenRotates = sources.token !== undefined && "file" in sources.token;
     return { credentials: material && new Credentials(material, read, tokenRotates), faults };
@@ -47,6 +47,11 @@ export class Credentials {
     return this.#material.tls;
   }
 
+  /** Forgets the token but for its digest: to be called before it is served, when the workload has started. */
+  digestToken(): void {
+    this.#material.token.digest();
+  }
+
   /** Whether the candidate is the instance token. Constant time, and the same work for a missing one. */
   matchesToken(candidate: string | undefined): boolean {
     return this.#material.token.matches(candidate);
@@ -55,7 +60,10 @@ export class Credentials {
   /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const { material, faults } = await this.#read(dropFileCache);
-    if (material !== undefined) this.#material = material;
+    if (material !== undefined) {
+      this.#material = material;
+      this.digestToken();
+    }
     return faults;
   }
 }
@@ -67,44 +75,43 @@ interface ReadMaterial {
 
 type MaterialReader = (dropFileCache?: DropFileCache) => Promise<ReadMaterial>;
 
-/** A token given by value is digested once and forgotten. */
-function materialReader(sources: CredentialSources): MaterialReader {
+/** A token given by value is one object for all readings. */
+function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
   const readToken = tokenReader(sources.token);
   return async (dropFileCache) => {
-    const [token, tls] = await Promise.all([readToken(dropFileCache), readTlsMaterial(sources.tls, dropFileCache)]);
+    const [token, tls] = await Promise.all([
+      readToken(dropFileCache),
+      readTlsMaterial(sources.tls, accepts, dropFileCache),
+    ]);
     const faults = [...token.faults, ...tls.faults];
     const material =
-      token.digest === undefined || faults.length > 0 ? undefined : { token: token.digest, tls: tls.material };
+      token.token === undefined || faults.length > 0 ? undefined : { token: token.token, tls: tls.material };
     return { material, faults };
   };
 }
 
 interface ReadToken {
-  readonly digest: TokenDigest | undefined;
+  readonly token: InstanceToken | undefined;
   readonly faults: readonly BootstrapFault[];
 }
 
 function tokenReader(source: CredentialSources["token"]): (dropFileCache?: DropFileCache) => Promise<ReadToken> {
-  if (source === undefined) return () => Promise.resolve({ digest: undefined, faults: [] });
+  if (source === undefined) return () => Promise.resolve({ token: undefined, faults: [] });
   if ("value" in source) {
-    const token = digest(source.value, "SVC_INSTANCE_TOKEN", "");
+    const token = check(source.value, "SVC_INSTANCE_TOKEN", "");
     return () => Promise.resolve(token);
   }
   return async (dropFileCache) => {
     const file = await readCredentialFile(source.file, dropFileCache);
     return "problem" in file
-      ? { digest: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
-      : digest(
-          file.bytes.toString("latin1").replace(/\r?\n$/, ""),
-          "SVC_INSTANCE_TOKEN_FILE",
-          "the token in the file ",
-        );
+      ? { token: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
+      : check(file.bytes.toString("latin1").replace(/\r?\n$/, ""), "SVC_INSTANCE_TOKEN_FILE", "the token in the file ");
   };
 }
 
-function digest(token: string, variable: BootstrapFault["variable"], subject: string): ReadToken {
+function check(token: string, variable: BootstrapFault["variable"], subject: string): ReadToken {
   const problem = tokenProblem(token);
   return problem === undefined
-    ? { digest: new TokenDigest(token), faults: [] }
-    : { digest: undefined, faults: [{ variable, problem: subject + problem }] };
+    ? { token: new InstanceToken(token), faults: [] }
+    : { token: undefined, faults: [{ variable, problem: subject + problem }] };
 }

@@ -1,5 +1,3 @@
-import { createHash, timingSafeEqual } from "node:crypto";
-
 /** Longest token accepted: it travels in the headers of every call. */
 const TOKEN_LIMIT_BYTES = 4096;
 
@@ -14,21 +12,30 @@ export function tokenProblem(token: string): string | undefined {
   return /^[\x21-\x7e]+$/.test(token) ? undefined : "may hold visible ASCII characters only, and no spaces";
 }
 
-/** The instance token, kept as its SHA-256 alone. */
-export class TokenDigest {
-  readonly #digest: Buffer;
+/** The instance token; once it has been digested, its SHA-256 alone. */
+export class InstanceToken {
+  #token: string | undefined;
+  #digest: Buffer | undefined;
 
   constructor(token: string) {
-    this.#digest = digestOf(token);
+    this.#token = token;
+  }
+
+  /** Forgets the token but for its digest. Not at once: it loads Node's crypto, and the workload need not wait for that. */
+  digest(): Buffer {
+    this.#digest ??= digestOf(this.#token ?? "");
+    this.#token = undefined;
+    return this.#digest;
   }
 
   /** Compares in constant time, with the same work for a missing candidate. */
   matches(candidate: string | undefined): boolean {
-    const equal = timingSafeEqual(this.#digest, digestOf(candidate ?? ""));
+    const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
+    const equal = timingSafeEqual(this.digest(), digestOf(candidate ?? ""));
     return equal && candidate !== undefined;
   }
 }
 
 function digestOf(text: string): Buffer {
-  return createHash("sha256").update(text).digest();
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }

@@ -1,4 +1,4 @@
-import { createHash, type Hash } from "node:crypto";
+import type { Hash } from "node:crypto";
 import { AgentError, type NewFile, type WriteRequest } from "../domain/index.ts";
 
 /** Most bytes written or summed in one step, so that a large message does not hold up the event loop. */
@@ -20,7 +20,7 @@ type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
 export class Content {
   readonly #file: NewFile;
   readonly #expected: Expected;
-  readonly #hash: Hash = createHash("sha256");
+  readonly #hash: Hash = process.getBuiltinModule("node:crypto").createHash("sha256");
   #sizeBytes = 0n;
   #gathered: Buffer | undefined;
   #gatheredBytes = 0;

@@ -115,6 +115,8 @@ export interface Addon {
    * Node does not export it.
    */
   ignoreCertificateTimes(name: "ssl_client"): number;
+  /** A TLS server could use these, each PEM. False also where it cannot be told: this Node does not export OpenSSL. */
+  acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
   /** Another process's soft RLIMIT_NOFILE. */
@@ -173,6 +175,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "makeCharacterDevice",
   "reseedOpenssl",
   "ignoreCertificateTimes",
+  "acceptsTlsMaterial",
   "dropFileCache",
   "openFilesLimitOf",
   "linkDescriptor",

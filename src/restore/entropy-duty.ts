@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import type { DegradedToken, EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
 
 /** Below this no generator can be called fresh: 256 bits, what the kernel's own key holds. */
@@ -23,6 +22,7 @@ export function renewRandomness(entropy: Uint8Array, kernel: Kernel, randomness:
   const degraded: DegradedToken[] = [];
   if (entropy.length < ENOUGH_BYTES) degraded.push("entropy_short");
   const fed = feedKernel(entropy, kernel, degraded);
+  const { createHash } = process.getBuiltinModule("node:crypto");
   const seed = createHash("sha512").update(OPENSSL_LABEL).update(entropy).digest();
   const problem = randomness.reseed(seed);
   seed.fill(0);

@@ -28,6 +28,7 @@ static const struct {
     {"makeCharacterDevice", agent_make_character_device},
     {"reseedOpenssl", agent_reseed_openssl},
     {"ignoreCertificateTimes", agent_ignore_certificate_times},
+    {"acceptsTlsMaterial", agent_accepts_tls_material},
     {"dropFileCache", agent_drop_file_cache},
     {"openFilesLimitOf", agent_open_files_limit_of},
     {"mountCgroups", agent_mount_cgroups},

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { type FileHandle, link, open, rename, unlink } from "node:fs/promises";
 import type { FileThreads } from "./threads.ts";
@@ -10,6 +9,7 @@ export const PRIVATE_MODE = 0o600;
 
 /** A name in the folder that nobody else has: `.svc-guest-<24 hex digits>.tmp`. */
 export function temporaryPath(folder: Buffer): Buffer {
+  const { randomBytes } = process.getBuiltinModule("node:crypto");
   return Buffer.concat([folder, SLASH, Buffer.from(`.svc-guest-${randomBytes(12).toString("hex")}.tmp`)]);
 }
 

@@ -1,4 +1,3 @@
-import { randomInt, randomUUID } from "node:crypto";
 import type { ProcessRandomness } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 
@@ -10,11 +9,13 @@ const ANY_RANGE = 2;
 
 /** Draws UUIDs until none from before is left. */
 export function emptyUuidCache(): void {
+  const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
 /** Draws integers until none from before is left: one more than fit, as the cache fills only when it is found empty. */
 export function emptyIntegerCache(): void {
+  const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
