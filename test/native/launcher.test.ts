@@ -189,7 +189,11 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
       "GUEST_AGENT_ENVIRON_FD",
       "MALLOC_ARENA_MAX",
       "OPENSSL_CONF",
+      "SSL_CERT_DIR",
+      "SSL_CERT_FILE",
+      "TZ",
     ]);
+    assert.notEqual(environment["OPENSSL_CONF"], hostile.OPENSSL_CONF);
     assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
   });
 
