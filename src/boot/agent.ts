@@ -25,10 +25,16 @@ export class Agent {
   readonly #askedToLeave = Promise.withResolvers<number>();
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
-    const { clock, ignoreClientCertificateTimes } = platform;
+    const { clock, ignoreClientCertificateTimes, memory } = platform;
     this.#platform = platform;
     this.#log = log;
-    this.#listeners = new Listeners({ configuration, clock, log, ignoreClientCertificateTimes });
+    this.#listeners = new Listeners({
+      configuration,
+      clock,
+      log,
+      ignoreClientCertificateTimes,
+      onCall: () => memory.worked(),
+    });
     this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
   }
 

@@ -14,6 +14,8 @@ export interface ListenerParts {
   readonly log: Log;
   /** Makes TLS take client certificates whose time has not come; false where that cannot be had. */
   readonly ignoreClientCertificateTimes: () => boolean;
+  /** Told of every management call when it is over. */
+  readonly onCall: () => void;
 }
 
 /**
@@ -48,12 +50,12 @@ export class Listeners {
 
   /** Opens the management listeners that are configured. Throws AgentError when one cannot be had. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
-    const { configuration, clock, log } = this.#parts;
+    const { configuration, clock, log, onCall } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
-    const router = new Router({ clock, log, agentVersion: AGENT_VERSION });
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
       (candidate) => credentials.matchesToken(candidate),

@@ -22,6 +22,7 @@ import {
   ignoreClientCertificateTimes,
   type Inheritance,
   LauncherChannel,
+  MemoryKeeper,
   mergeSignals,
   NativeProcesses,
   nodeTimers,
@@ -48,6 +49,8 @@ export interface Platform {
   readonly randomness: ProcessRandomness;
   readonly dropFileCache: (fd: number) => void;
   readonly ignoreClientCertificateTimes: () => boolean;
+  /** Keeps the memory of this process small. */
+  readonly memory: MemoryKeeper;
   /** Tells the launcher, where there is one, that the agent leaves in order and did not crash. */
   readonly announceExit: () => void;
   /** Gives back what the platform keeps outside of this process. */
@@ -77,6 +80,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance)
     randomness: processRandomness(addon),
     dropFileCache: fileCacheDropper(addon),
     ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
+    memory: new MemoryKeeper(addon),
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),
   };

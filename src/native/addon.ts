@@ -119,6 +119,8 @@ export interface Addon {
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
+  /** Gives the C library's free memory back to the kernel. 1: there was some. */
+  trimHeap(): number;
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
   /** Gives an open file a path, where there is nothing (linkat(2)). Resolves with 0 or a negated errno. */
@@ -177,6 +179,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "ignoreCertificateTimes",
   "acceptsTlsMaterial",
   "dropFileCache",
+  "trimHeap",
   "openFilesLimitOf",
   "linkDescriptor",
   "exitNow",

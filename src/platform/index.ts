@@ -4,6 +4,7 @@ export { guestClock } from "./clock.ts";
 export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";
 export { guestFileSystem } from "./files/index.ts";
+export { MemoryKeeper } from "./memory.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
 export { jsonLog, type LineOutput, type LineWriter, stderrLines } from "./log.ts";

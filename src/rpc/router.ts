@@ -22,6 +22,8 @@ export interface RouterOptions {
   readonly agentVersion: string;
   /** Largest message in either direction, in bytes. */
   readonly messageLimitBytes?: number;
+  /** Told of every call when it is over. */
+  readonly onCall?: () => void;
 }
 
 type RawHandler = (call: RawCall) => Promise<void>;
@@ -31,6 +33,7 @@ export class Router {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #messageLimitBytes: number;
+  readonly #onCall: (() => void) | undefined;
   readonly #responseHeaders: OutgoingHttpHeaders;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
@@ -39,6 +42,7 @@ export class Router {
     this.#clock = options.clock;
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
+    this.#onCall = options.onCall;
     this.#responseHeaders = {
       ":status": 200,
       "content-type": "application/grpc+proto",
@@ -140,6 +144,7 @@ export class Router {
       call.finish(this.#toAgentError(error, call));
     } finally {
       this.#calls.delete(call);
+      this.#onCall?.();
     }
   }
 

@@ -43,6 +43,7 @@ static const struct {
     {"probeClone3", agent_probe_clone3},
     {"probeCloseRange", agent_probe_close_range},
     {"linkDescriptor", agent_link_descriptor},
+    {"trimHeap", agent_trim_heap},
     {"exitNow", agent_exit_now},
 };
 

@@ -44,6 +44,9 @@ napi_value agent_environ(napi_env env, napi_callback_info info);
 napi_value agent_realtime_ns(napi_env env, napi_callback_info info);
 napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info);
 
+/* heap.c */
+napi_value agent_trim_heap(napi_env env, napi_callback_info info);
+
 /* limit.c */
 napi_value agent_open_files_limit_of(napi_env env, napi_callback_info info);
 

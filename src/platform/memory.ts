@@ -1,0 +1,65 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import type { Addon } from "../native/index.ts";
+
+/** Time from some work to a look at whether there still is any. */
+const LOOK_AFTER_MS = 10_000;
+/** The agent is at rest while it uses less of one CPU than this. */
+const REST_CPU_SHARE = 0.02;
+/** What is given back must be worth the time that it takes, some 20 ms. */
+const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
+/**
+ * Percent of V8's young generation that may be full before it is collected between two pieces of work. The chunks of a
+ * stream are small objects in front of much larger memory: at V8's own 80 the memory that lies dead is so much that V8
+ * takes it for growth and collects everything, again and again.
+ */
+const YOUNG_GENERATION_PERCENT = 25;
+
+type CollectGarbage = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
+
+/** Keeps what the agent holds small: little garbage while it works, none while it rests. */
+export class MemoryKeeper {
+  readonly #addon: Pick<Addon, "trimHeap">;
+  readonly #lookAfterMs: number;
+  #collectGarbage: CollectGarbage | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #cpuAtWork: NodeJS.CpuUsage | undefined;
+  #atRestBytes = 0;
+
+  constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS) {
+    this.#addon = addon;
+    this.#lookAfterMs = lookAfterMs;
+    setFlagsFromString(`--minor-gc-task-trigger=${YOUNG_GENERATION_PERCENT}`);
+  }
+
+  /** To be told of work when it is done. Without any there is no timer, so that rest is rest. */
+  worked(): void {
+    if (this.#timer !== undefined) return;
+    this.#cpuAtWork = process.cpuUsage();
+    this.#timer = setTimeout(() => this.#look(), this.#lookAfterMs);
+    this.#timer.unref();
+  }
+
+  #look(): void {
+    this.#timer = undefined;
+    const { user, system } = process.cpuUsage(this.#cpuAtWork);
+    if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) this.worked();
+    else if (process.memoryUsage.rss() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBack();
+  }
+
+  /** Also the code that V8 has compiled and not used lately; the C library keeps what was freed unless it is told. */
+  #giveBack(): void {
+    this.#collectGarbage ??= garbageCollector();
+    this.#collectGarbage({ type: "major", execution: "sync", flavor: "last-resort" });
+    this.#addon.trimHeap();
+    this.#atRestBytes = process.memoryUsage.rss();
+  }
+}
+
+/** V8 shows it to contexts that are made while the flag is set. */
+function garbageCollector(): CollectGarbage {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as CollectGarbage;
+  setFlagsFromString("--no-expose-gc");
+  return collect;
+}
