@@ -8,10 +8,7 @@ export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   });
 }
 
-/**
- * A web stream of what an iterator gives, taken only when it is asked for: the streams of Node's own toWeb() count
- * chunks as if they were bytes and so hold nothing up.
- */
+/** A web stream of what an iterator gives, taken only when it is asked for: Node's own toWeb() reads ahead. */
 export function streamOf(
   chunks: AsyncIterator<Uint8Array, unknown, undefined>,
   cancel: () => unknown,

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
@@ -108,5 +108,27 @@ describe("a bridge command", { timeout: 120_000 }, () => {
       const run = await execa(process.execPath, [program, options, close], { env: { TMPDIR: folder } });
       assert.deepEqual([run.stdout, await left()], ["done", folders]);
     }
+  });
+
+  test("needs a place for its private socket, and says so where there is none", async (t) => {
+    const folder = await folderOf(t);
+    const long = join(folder, "x".repeat(100));
+    await mkdir(long);
+    const before = process.env["TMPDIR"];
+    t.after(() => {
+      if (before === undefined) delete process.env["TMPDIR"];
+      else process.env["TMPDIR"] = before;
+    });
+    process.env["TMPDIR"] = long;
+    const error = await failureOver(t, ["true"]);
+    assert.deepEqual([error.status, /^cannot listen on .*short path$/.test(error.message)], ["UNAVAILABLE", true]);
+    process.env["TMPDIR"] = join(folder, "absent");
+    assert.throws(() => connect({ bridge: ["true"], token: "any" }), /set TMPDIR/);
+    process.env["TMPDIR"] = folder;
+    const client = connect({ bridge: ["true"], token: "any" });
+    const made = (await readdir(folder)).find((name) => name.startsWith("guest-agent-bridge-")) ?? "";
+    assert.equal((await stat(join(folder, made))).mode & 0o777, 0o700);
+    client.close();
+    assert.ok(!(await readdir(folder)).includes(made));
   });
 });
