@@ -6,7 +6,7 @@ const LOOK_AFTER_MS = 50;
 const MIB = 2 ** 20;
 
 /** A keeper, and the resident size each time that it gave memory back. */
-function keeper(): { readonly memory: MemoryKeeper; readonly trimmed: number[]; next(): Promise<void> } {
+function keeper(): { readonly memory: MemoryKeeper; readonly trimmed: number[]; readonly next: () => Promise<void> } {
   const trimmed: number[] = [];
   let wake = (): void => {};
   const trimHeap = (): number => {
@@ -47,7 +47,8 @@ test("nothing is done while there is work, and nothing again where nothing has g
   const busyUntil = performance.now() + 4 * LOOK_AFTER_MS;
   let looks = 0;
   while (performance.now() < busyUntil) {
-    for (let spin = performance.now() + LOOK_AFTER_MS / 2; performance.now() < spin;) looks++;
+    const spinUntil = performance.now() + LOOK_AFTER_MS / 2;
+    while (performance.now() < spinUntil) looks++;
     await new Promise((resolve) => setImmediate(resolve));
     assert.equal(trimmed.length, 0, `after ${looks} turns`);
   }
