@@ -1,4 +1,4 @@
-import { constants } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 
 /** Far above any certificate bundle or token. */
@@ -7,33 +7,65 @@ const FILE_LIMIT_BYTES = 1024 * 1024;
 /** A credential file's bytes, or why they cannot be had (without the path, which is a bootstrap value). */
 export type CredentialFile = { readonly bytes: Buffer } | { readonly problem: string };
 
+/** One of the two ways to read a credential file. */
+export type ReadCredentialFile = (path: string) => CredentialFile | Promise<CredentialFile>;
+
 /** Drops an open file's pages from the kernel's page cache. */
 export type DropFileCache = (fd: number) => void;
 
 // O_NONBLOCK: opening a FIFO must not block a thread for ever.
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
+/** Reads a credential file whole, or says why it cannot be read. Waits for it: for the start, when nothing else can go on. */
+export function readCredentialFile(path: string): CredentialFile {
+  const unusable = pathProblem(path);
+  if (unusable !== undefined) return { problem: unusable };
+  let fd: number | undefined;
+  try {
+    fd = openSync(path, OPEN_FLAGS);
+    return fileProblem(fstatSync(fd)) ?? content(readFileSync(fd));
+  } catch (error) {
+    return unreadable(error);
+  } finally {
+    if (fd !== undefined) closeSync(fd);
+  }
+}
+
 /**
- * Reads a credential file whole, or says why it cannot be read. With `dropFileCache` past the page cache: after a restore
- * that still holds the bytes of the volume that was mounted when the snapshot was taken.
+ * The same while the agent goes on, and with `dropFileCache` past the page cache: after a restore that still holds the
+ * bytes of the volume that was mounted when the snapshot was taken.
  */
-export async function readCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
-  if (!path.startsWith("/")) return { problem: "must be an absolute path" };
-  if (path.includes("\0")) return { problem: "holds a NUL" };
+export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
+  const unusable = pathProblem(path);
+  if (unusable !== undefined) return { problem: unusable };
   let file: FileHandle | undefined;
   try {
     if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
     file = await open(path, OPEN_FLAGS);
-    const attributes = await file.stat();
-    if (!attributes.isFile()) return { problem: "does not name a regular file" };
-    if (attributes.size > FILE_LIMIT_BYTES) return { problem: "names a file of more than 1 MiB" };
-    const bytes = await file.readFile();
-    return bytes.length === 0 ? { problem: "names an empty file" } : { bytes };
+    return fileProblem(await file.stat()) ?? content(await file.readFile());
   } catch (error) {
-    return { problem: `names a file that cannot be read (${errnoOf(error)})` };
+    return unreadable(error);
   } finally {
     await file?.close();
   }
+}
+
+function pathProblem(path: string): string | undefined {
+  if (!path.startsWith("/")) return "must be an absolute path";
+  return path.includes("\0") ? "holds a NUL" : undefined;
+}
+
+function fileProblem(attributes: Stats): CredentialFile | undefined {
+  if (!attributes.isFile()) return { problem: "does not name a regular file" };
+  return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB" } : undefined;
+}
+
+function content(bytes: Buffer): CredentialFile {
+  return bytes.length === 0 ? { problem: "names an empty file" } : { bytes };
+}
+
+function unreadable(error: unknown): CredentialFile {
+  return { problem: `names a file that cannot be read (${errnoOf(error)})` };
 }
 
 /** Closed again before the file is read: only a fresh open is sure to see what is there now. */

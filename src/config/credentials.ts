@@ -1,4 +1,9 @@
-import { type DropFileCache, readCredentialFile } from "./credential-file.ts";
+import {
+  type DropFileCache,
+  readCredentialFile,
+  type ReadCredentialFile,
+  rereadCredentialFile,
+} from "./credential-file.ts";
 import type { BootstrapFault } from "./faults.ts";
 import { type AcceptsTlsMaterial, readTlsMaterial, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
 import { InstanceToken, tokenProblem } from "./token.ts";
@@ -37,7 +42,7 @@ export class Credentials {
   /** Reads and checks all sources. `accepts` may spare the slower check of the TLS files. */
   static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
-    const { material, faults } = await read();
+    const { material, faults } = await read(readCredentialFile);
     const tokenRotates = sources.token !== undefined && "file" in sources.token;
     return { credentials: material && new Credentials(material, read, tokenRotates), faults };
   }
@@ -59,7 +64,7 @@ export class Credentials {
 
   /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const { material, faults } = await this.#read(dropFileCache);
+    const { material, faults } = await this.#read((path) => rereadCredentialFile(path, dropFileCache));
     if (material !== undefined) {
       this.#material = material;
       this.digestToken();
@@ -73,16 +78,13 @@ interface ReadMaterial {
   readonly faults: readonly BootstrapFault[];
 }
 
-type MaterialReader = (dropFileCache?: DropFileCache) => Promise<ReadMaterial>;
+type MaterialReader = (readFile: ReadCredentialFile) => Promise<ReadMaterial>;
 
 /** A token given by value is one object for all readings. */
 function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
   const readToken = tokenReader(sources.token);
-  return async (dropFileCache) => {
-    const [token, tls] = await Promise.all([
-      readToken(dropFileCache),
-      readTlsMaterial(sources.tls, accepts, dropFileCache),
-    ]);
+  return async (readFile) => {
+    const [token, tls] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, accepts, readFile)]);
     const faults = [...token.faults, ...tls.faults];
     const material =
       token.token === undefined || faults.length > 0 ? undefined : { token: token.token, tls: tls.material };
@@ -95,14 +97,14 @@ interface ReadToken {
   readonly faults: readonly BootstrapFault[];
 }
 
-function tokenReader(source: CredentialSources["token"]): (dropFileCache?: DropFileCache) => Promise<ReadToken> {
+function tokenReader(source: CredentialSources["token"]): (readFile: ReadCredentialFile) => Promise<ReadToken> {
   if (source === undefined) return () => Promise.resolve({ token: undefined, faults: [] });
   if ("value" in source) {
     const token = check(source.value, "SVC_INSTANCE_TOKEN", "");
     return () => Promise.resolve(token);
   }
-  return async (dropFileCache) => {
-    const file = await readCredentialFile(source.file, dropFileCache);
+  return async (readFile) => {
+    const file = await readFile(source.file);
     return "problem" in file
       ? { token: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
       : check(file.bytes.toString("latin1").replace(/\r?\n$/, ""), "SVC_INSTANCE_TOKEN_FILE", "the token in the file ");

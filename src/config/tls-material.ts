@@ -1,4 +1,4 @@
-import { type CredentialFile, type DropFileCache, readCredentialFile } from "./credential-file.ts";
+import type { CredentialFile, ReadCredentialFile } from "./credential-file.ts";
 import type { BootstrapFault } from "./faults.ts";
 
 /** What the management listener needs for mutual TLS, as PEM. */
@@ -28,10 +28,10 @@ export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 export async function readTlsMaterial(
   files: TlsFiles,
   accepts: AcceptsTlsMaterial,
-  dropFileCache?: DropFileCache,
+  readFile: ReadCredentialFile,
 ): Promise<{ material: TlsMaterial | undefined; faults: readonly BootstrapFault[] }> {
   const read = async (path: string | undefined): Promise<CredentialFile | undefined> =>
-    path === undefined ? undefined : readCredentialFile(path, dropFileCache);
+    path === undefined ? undefined : readFile(path);
   const [cert, key, clientCa] = await Promise.all([read(files.cert), read(files.key), read(files.clientCa)]);
   if (cert === undefined && key === undefined && clientCa === undefined) return { material: undefined, faults: [] };
   const material = materialOf(cert, key, clientCa);
