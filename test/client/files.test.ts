@@ -41,6 +41,22 @@ describe("files of a GuestClient", { timeout: 60_000 }, () => {
     assert.equal((await collected(client.readFile(join(folder, "empty")))).length, 0);
   });
 
+  test("tell the attributes of what was opened, even when something else has its name by then", async () => {
+    const path = join(folder, "attributes");
+    await writeFile(path, content);
+    const opened = client.readFile(path);
+    const chunks = opened[Symbol.asyncIterator]();
+    await chunks.next();
+    await rm(path);
+    await writeFile(path, "another");
+    const attributes = await opened.attributes;
+    assert.deepEqual([attributes?.type, attributes?.size], [FileType.REGULAR, BigInt(content.length)]);
+    await chunks.return?.(undefined);
+    const absent = client.readFile(join(folder, "absent"));
+    await assert.rejects(collected(absent), GuestError);
+    await assert.rejects(absent.attributes, GuestError);
+  });
+
   test("are not read further than the reader goes", async () => {
     const path = join(folder, "large");
     await writeFile(path, content);

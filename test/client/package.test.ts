@@ -92,6 +92,15 @@ describe(
       assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
     });
 
+    test("is what the project exports as its client", async () => {
+      const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
+        exports: Record<"./client", Record<"types" | "default", string>>;
+      };
+      for (const file of Object.values(exports["./client"])) {
+        assert.ok(installed.packed.includes(file.replace("./dist/client/", "")), file);
+      }
+    });
+
     test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
       assert.ok(examples.length >= 14, `${examples.length} examples`);
       assert.equal(await installed.compile(), "");

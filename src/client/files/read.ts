@@ -2,15 +2,22 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ServiceError } from "@grpc/grpc-js";
 import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
-import type { ReadFileRequestSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import type { FileChunk, ReadFileRequestSchema, StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
+import { settlement } from "../settlement.ts";
 import { streamOf } from "../web-streams.ts";
 
 const METHOD = GuestAgent.method.readFile;
 
 /** The content of a file in the sandbox. Each way of reading it is a call of its own, and fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
+  /**
+   * Attributes of the file that was opened, once it is being read; undefined where the agent tells none. Rejects with
+   * GuestError.
+   */
+  readonly attributes: Promise<StatPathResponse | undefined>;
+  readonly #opened = settlement<StatPathResponse | undefined>();
   readonly #channel: Channel;
   readonly #request: MessageInitShape<typeof ReadFileRequestSchema>;
   readonly #options: CallOptions;
@@ -19,24 +26,19 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     this.#channel = channel;
     this.#request = request;
     this.#options = options;
+    this.attributes = this.#opened.promise;
+    // Whoever does not ask is told by the content.
+    this.attributes.catch(() => undefined);
   }
 
   /** Chunk by chunk, as fast as they are taken. Leaving the loop cancels the call. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
-    const { signal } = this.#options;
-    const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
-    const ended = new Promise<void>((resolve) => {
-      call.once("close", resolve);
-    });
-    void cancelledBy(signal, call, ended).catch(() => undefined);
     try {
-      for await (const chunk of call as AsyncIterable<{ readonly data: Uint8Array }>) {
-        if (chunk.data.length > 0) yield chunk.data;
-      }
+      yield* this.#chunks();
+      this.#opened.resolve(undefined);
     } catch (error) {
-      throw this.#channel.failure(error as ServiceError, METHOD, signal);
-    } finally {
-      cancelCall(call);
+      this.#opened.reject(error);
+      throw error;
     }
   }
 
@@ -49,5 +51,24 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   stream(): ReadableStream<Uint8Array> {
     const chunks = this[Symbol.asyncIterator]();
     return streamOf(chunks, () => chunks.return());
+  }
+
+  async *#chunks(): AsyncGenerator<Uint8Array, void, undefined> {
+    const { signal } = this.#options;
+    const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
+    const ended = new Promise<void>((resolve) => {
+      call.once("close", resolve);
+    });
+    void cancelledBy(signal, call, ended).catch(() => undefined);
+    try {
+      for await (const chunk of call as AsyncIterable<FileChunk>) {
+        if (chunk.stat !== undefined) this.#opened.resolve(chunk.stat);
+        if (chunk.data.length > 0) yield chunk.data;
+      }
+    } catch (error) {
+      throw this.#channel.failure(error as ServiceError, METHOD, signal);
+    } finally {
+      cancelCall(call);
+    }
   }
 }

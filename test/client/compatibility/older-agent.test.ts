@@ -50,6 +50,8 @@ describe("a client of an older agent", { timeout: 60_000 }, () => {
     const schema = new ReleasedSchema();
     const health = schema.message("HealthResponse");
     health.field = health.field.filter(({ name }) => !["guest_time", "idle_declared", "ready_cmd_exit"].includes(name));
+    const chunk = schema.message("FileChunk");
+    chunk.field = chunk.field.filter(({ name }) => name === "data");
     const exit = schema.message("ExecExit");
     exit.field = exit.field.filter(({ name }) => ["code", "signal"].includes(name));
     await using agent = await startStandIn({
@@ -59,13 +61,16 @@ describe("a client of an older agent", { timeout: 60_000 }, () => {
         RunRestoreDuties: () => ({ entropyBytesMixed: 64 }),
         RunHook: () => ({}),
       },
-      streams: { Exec: [{ frame: { case: "exit", value: { code: 3 } } }] },
+      streams: { ReadFile: [{ data: Buffer.from("x") }], Exec: [{ frame: { case: "exit", value: { code: 3 } } }] },
     });
     const answer = await agent.client.health();
     assert.deepEqual([answer.alive, answer.ready, answer.readyCmdExit], [true, true, 0]);
     assert.deepEqual([answer.lastUserActivity?.seconds, answer.guestTime], [7n, undefined]);
     const result = await agent.client.run({ args: ["true"] });
     assert.deepEqual([result.code, result.oomKilled, result.durationMs], [3, false, 0]);
+    const file = agent.client.readFile("/x");
+    assert.deepEqual(await Array.fromAsync(file, (part) => part.length), [1]);
+    assert.equal(await file.attributes, undefined);
     const { clockErrorMs, hook } = await restoreSequence(() => agent.redial());
     assert.deepEqual([clockErrorMs, hook.ran], [Number.NaN, false]);
   });
