@@ -1,5 +1,3 @@
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import type { Addon } from "../native/index.ts";
 
 /** Time from some work to a look at whether there still is any. */
@@ -25,19 +23,28 @@ export class MemoryKeeper {
   #timer: NodeJS.Timeout | undefined;
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
+  #collectsSooner = false;
 
   constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS) {
     this.#addon = addon;
     this.#lookAfterMs = lookAfterMs;
-    setFlagsFromString(`--minor-gc-task-trigger=${YOUNG_GENERATION_PERCENT}`);
   }
 
   /** To be told of work when it is done. Without any there is no timer, so that rest is rest. */
   worked(): void {
     if (this.#timer !== undefined) return;
+    this.#collectSooner();
     this.#cpuAtWork = process.cpuUsage();
     this.#timer = setTimeout(() => this.#look(), this.#lookAfterMs);
     this.#timer.unref();
+  }
+
+  /** With the first work rather than at the start: V8 refuses code that was cached under other flags, all of Node's. */
+  #collectSooner(): void {
+    if (this.#collectsSooner) return;
+    this.#collectsSooner = true;
+    const { setFlagsFromString } = process.getBuiltinModule("node:v8");
+    setFlagsFromString(`--minor-gc-task-trigger=${YOUNG_GENERATION_PERCENT}`);
   }
 
   #look(): void {
@@ -58,6 +65,8 @@ export class MemoryKeeper {
 
 /** V8 shows it to contexts that are made while the flag is set. */
 function garbageCollector(): CollectGarbage {
+  const { setFlagsFromString } = process.getBuiltinModule("node:v8");
+  const { runInNewContext } = process.getBuiltinModule("node:vm");
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as CollectGarbage;
   setFlagsFromString("--no-expose-gc");
