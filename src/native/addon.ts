@@ -76,9 +76,17 @@ export interface Addon {
   /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
   peekEnd(pid: number): number;
   reap(pid: number): number;
-  /** Any signal up to 64; 0 only checks. Ids up to 1 are refused. */
+  /**
+   * Any signal up to 64; 0 only checks. Ids up to 1 are refused. For children, whose id is theirs until `reap`; so is that
+   * of a group which one leads.
+   */
   kill(pid: number, signal: number): number;
   killGroup(processGroup: number, signal: number): number;
+  /**
+   * For any other process, as the table names it. -ESRCH: it is gone, whoever has its id now; -ENOSYS: the kernel cannot
+   * tell (before Linux 5.3).
+   */
+  signalProcess(pid: number, start: number, signal: number): number;
   /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
   processTable(): Int32Array | number;
   /** Our end, which does not block, and the child's, which does. */
@@ -159,6 +167,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "reap",
   "kill",
   "killGroup",
+  "signalProcess",
   "processTable",
   "pipe",
   "duplicate",

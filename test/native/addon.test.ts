@@ -78,8 +78,8 @@ test("a background writer also writes where another made the descriptor non-bloc
   const [theirs, ours] = pair(addon.pipe(false));
   const writer = new addon.BackgroundWriter(theirs, 1 << 20);
   for (let count = 0; count < 64; count++) assert.equal(writer.write(Buffer.alloc(4096)), true);
-  const bytes = Buffer.alloc(64 * 4096);
-  for (let read = 0; read < bytes.length;) read += addon.read(ours, bytes, 0, bytes.length);
+  const buffer = Buffer.alloc(64 * 4096);
+  for (let read = 0; read < buffer.length;) read += addon.read(ours, buffer, 0, buffer.length);
   assert.equal(writer.drain(60_000), true);
   closeSync(ours);
   assert.equal(writer.write(Buffer.alloc(10)), true);

@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { startAgent } from "../fixtures/agent.ts";
 import { connect, exec, ExecStream } from "../fixtures/exec-stream.ts";
+import { noProcessWith } from "../fixtures/processes.ts";
 import { RpcFailure } from "../fixtures/rpc-clients.ts";
 
 /** Enough for some execs, far from enough for all that are tried. */
@@ -65,5 +67,25 @@ describe("an agent that runs out of descriptors", { timeout: 120_000 }, () => {
     }
     const after = await exec(agent, { args: ["echo", "recovered"] });
     assert.equal(String(after.stdout), "recovered\n");
+  });
+
+  it("still kills a command's whole tree at its timeout, daemons too", async (t) => {
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
+    await using agent = await startAgent();
+    const client = connect(agent);
+    t.after(() => client.close());
+    using stream = new ExecStream(agent, client);
+    const line = "trap '' TERM; setsid sh -c 'echo up; exec sleep 535353.125' & while :; do sleep 0.05; done";
+    await stream.start({ args: ["sh", "-c", line], timeoutMs: 3_000n }).until("up");
+    // Not one descriptor is free until the tree is dead: the limit forbids what is open, and more.
+    execFileSync("prlimit", ["--pid", String(agent.pid), "--nofile=3:4096"]);
+    const lifted = delay(7_000).then(() => execFileSync("prlimit", ["--pid", String(agent.pid), "--nofile=4096:4096"]));
+    const { exit } = await stream.end().outcome();
+    assert.equal(exit.timedOut, true);
+    await lifted;
+    await noProcessWith("535353.125");
   });
 });

@@ -10,6 +10,7 @@ static const struct {
     {"reap", agent_reap},
     {"kill", agent_kill},
     {"killGroup", agent_kill_group},
+    {"signalProcess", agent_signal_process},
     {"processTable", agent_process_table},
     {"pipe", agent_pipe},
     {"duplicate", agent_duplicate},

@@ -20,6 +20,7 @@ napi_value agent_reap(napi_env env, napi_callback_info info);
 /* signal.c */
 napi_value agent_kill(napi_env env, napi_callback_info info);
 napi_value agent_kill_group(napi_env env, napi_callback_info info);
+napi_value agent_signal_process(napi_env env, napi_callback_info info);
 
 /* process_table.c */
 napi_value agent_process_table(napi_env env, napi_callback_info info);

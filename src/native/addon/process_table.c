@@ -6,13 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "process_table.h"
 #include "values.h"
 
-/* Columns of a row: pid, parent, process group, session, state character, start time (ticks, modulo 2^31). */
-enum { COLUMNS = 6 };
-
 /* The name in parentheses may itself hold blanks and parentheses: what follows the last one counts (proc(5)). */
-static int read_row(int proc, const char *name, int32_t *row) {
+int read_process_row(int proc, const char *name, int32_t *row) {
   char path[300], text[1024];
   char state;
   unsigned long long start;
@@ -27,7 +25,6 @@ static int read_row(int proc, const char *name, int32_t *row) {
   /* Fields 3 to 6, and 22. */
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[1], &row[2], &row[3], &start) != 5) return 0;
-  row[0] = atoi(name);
   row[4] = state;
   row[5] = (int32_t)(start & INT32_MAX);
   return 1;
@@ -50,7 +47,9 @@ static ssize_t read_rows(int32_t **rows) {
       }
       *rows = larger;
     }
-    count += (size_t)read_row(dirfd(proc), entry->d_name, *rows + count * COLUMNS);
+    int32_t *row = *rows + count * COLUMNS;
+    row[0] = atoi(entry->d_name);
+    count += (size_t)read_process_row(dirfd(proc), entry->d_name, row);
   }
   closedir(proc);
   return (ssize_t)count;

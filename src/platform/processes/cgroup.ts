@@ -1,6 +1,9 @@
 import { closeSync, constants, readFileSync, writeSync } from "node:fs";
+import { constants as system } from "node:os";
 
 import type { CgroupCalls } from "./cgroup-base.ts";
+
+const OUT_OF_DESCRIPTORS: ReadonlySet<number> = new Set([system.errno.EMFILE, system.errno.ENFILE]);
 
 /** Value of a key in a file of `key value` lines; undefined when it is not there. */
 function valueOf(text: string, key: string): number | undefined {
@@ -21,30 +24,32 @@ export class Cgroup {
     this.#giveBack = giveBack;
   }
 
-  /** SIGKILL for all processes in it and below it, at once, those being forked included. */
-  kill(): void {
+  /** SIGKILL for all processes in it and below it, at once, those being forked included. False when it cannot be now. */
+  kill(): boolean {
     const fd = this.#calls.openAt(this.folder, "cgroup.kill", constants.O_WRONLY);
-    if (fd < 0) return;
+    if (fd < 0) return false;
     try {
       writeSync(fd, "1");
+      return true;
     } finally {
       closeSync(fd);
     }
   }
 
-  /** Something in it or below it is alive. */
+  /** Something in it or below it is alive, or that cannot be told now, for want of descriptors. */
   populated(): boolean {
-    return valueOf(this.#read("cgroup.events"), "populated") === 1;
+    const events = this.#read("cgroup.events");
+    return typeof events === "number" ? OUT_OF_DESCRIPTORS.has(-events) : valueOf(events, "populated") === 1;
   }
 
   /** Ids of its processes, without those below it. */
   members(): number[] {
-    return this.#read("cgroup.procs").split("\n").map(Number).filter(Boolean);
+    return this.#text("cgroup.procs").split("\n").map(Number).filter(Boolean);
   }
 
   /** The out-of-memory killer struck in it or below it. False where the memory controller does not count for it. */
   oomKilled(): boolean {
-    return (valueOf(this.#read("memory.events"), "oom_kill") ?? 0) > 0;
+    return (valueOf(this.#text("memory.events"), "oom_kill") ?? 0) > 0;
   }
 
   /** Gives it back: it goes as soon as nothing lives in it. */
@@ -53,9 +58,15 @@ export class Cgroup {
     this.#giveBack();
   }
 
-  #read(name: string): string {
+  #text(name: string): string {
+    const text = this.#read(name);
+    return typeof text === "number" ? "" : text;
+  }
+
+  /** Its content, or a negated errno. */
+  #read(name: string): string | number {
     const fd = this.#calls.openAt(this.folder, name, constants.O_RDONLY);
-    if (fd < 0) return "";
+    if (fd < 0) return fd;
     try {
       return readFileSync(fd, "utf8");
     } finally {

@@ -1,10 +1,11 @@
+import { constants } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 
-import type { Addon } from "../../native/index.ts";
 import type { Cgroup } from "./cgroup.ts";
 import type { ProcessTree } from "./process-tree.ts";
 import type { WalkedTree } from "./walked-tree.ts";
 
+const { SIGKILL } = constants.signals;
 const LONGEST_WAIT_MS = 50;
 
 /**
@@ -12,25 +13,20 @@ const LONGEST_WAIT_MS = 50;
  * another cgroup: whom a walk finds belongs to the tree as well.
  */
 export class ContainedTree implements ProcessTree {
-  readonly #addon: Pick<Addon, "kill">;
   readonly #cgroup: Cgroup;
   readonly #walked: WalkedTree;
 
-  constructor(addon: Pick<Addon, "kill">, cgroup: Cgroup, walked: WalkedTree) {
-    this.#addon = addon;
+  constructor(cgroup: Cgroup, walked: WalkedTree) {
     this.#cgroup = cgroup;
     this.#walked = walked;
   }
 
   signal(signal: number): void {
-    const contained = this.#cgroup.members();
-    this.#walked.signal(signal, new Set(contained));
-    for (const pid of contained) this.#addon.kill(pid, signal);
+    this.#walked.signal(signal, () => new Set(this.#cgroup.members()));
   }
 
   async kill(): Promise<void> {
-    this.#cgroup.kill();
-    for (let waitMs = 1; this.#cgroup.populated(); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
+    for (let waitMs = 1; !this.#killOnce(); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
     await this.#walked.kill();
   }
 
@@ -40,5 +36,12 @@ export class ContainedTree implements ProcessTree {
 
   release(): void {
     this.#cgroup.release();
+  }
+
+  /** True when nothing is left alive in the cgroup. */
+  #killOnce(): boolean {
+    // Without a descriptor to spare: the group needs none.
+    if (!this.#cgroup.kill()) this.#walked.signal(SIGKILL);
+    return !this.#cgroup.populated();
   }
 }

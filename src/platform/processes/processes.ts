@@ -105,7 +105,7 @@ export class NativeProcesses implements Processes {
 
   #childOf(pid: number, cgroup: Cgroup | undefined, request: SpawnRequest, stdio: Stdio): Child {
     const walked = new WalkedTree(this.#addon, pid);
-    const tree = cgroup === undefined ? walked : new ContainedTree(this.#addon, cgroup, walked);
+    const tree = cgroup === undefined ? walked : new ContainedTree(cgroup, walked);
     return new Child(this.#addon, pid, this.#ends.of(pid), tree, stdio, request.stdio.kind === "terminal");
   }
 

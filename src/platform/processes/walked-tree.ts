@@ -7,6 +7,7 @@ import { type ProcessRow, rowsOf } from "./process-table.ts";
 import type { ProcessTree } from "./process-tree.ts";
 
 const { SIGKILL, SIGSTOP } = constants.signals;
+const { ENOSYS, EPERM } = constants.errno;
 /** Rounds of stopping newcomers before what was found so far is killed; each takes about a millisecond. */
 const FREEZE_ROUNDS = 32;
 const LONGEST_WAIT_MS = 50;
@@ -16,28 +17,37 @@ function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
 }
 
 /**
- * A tree found by walking /proc; without one, only the process group is reached. It cannot reach a daemon that left the
- * session and whose parent had died before: nothing in /proc links it to the tree any more.
+ * A tree found by walking /proc; without one, or without pidfds, only the process group is reached. It cannot reach a
+ * daemon that left the session and whose parent had died before: nothing in /proc links it to the tree any more.
  */
 export class WalkedTree implements ProcessTree {
   readonly #addon: Addon;
   readonly #leader: number;
   /** Members that may not be signalled (EPERM); waiting for their end would be in vain. */
-  readonly #immune: Set<number> = new Set();
+  readonly #immune: Map<number, ProcessRow> = new Map();
+  /** Nobody beyond the group can be signalled without the risk that the id is another's by now. */
+  #onlyGroup = false;
 
   constructor(addon: Addon, leader: number) {
     this.#addon = addon;
     this.#leader = leader;
   }
 
-  /** `others`: members that get the signal from someone else. */
-  signal(signal: number, others: ReadonlySet<number> = new Set()): void {
-    const members = this.#members(this.#processes());
-    if (members !== undefined) {
-      for (const { pid } of members) if (!others.has(pid)) this.#send(pid, signal);
-    } else if (others.size === 0) {
+  /**
+   * `contained` names more members, by id. It is asked after the look at all processes: what was seen under such an id is
+   * a member, or it has ended and gets no signal.
+   */
+  signal(signal: number, contained: () => ReadonlySet<number> = () => new Set()): void {
+    const rows = this.#processes();
+    const members = this.#members(rows);
+    if (members === undefined) {
       this.#addon.killGroup(this.#leader, signal);
+      return;
     }
+    const pids = new Set(members.map((row) => row.pid));
+    const more = contained();
+    const others = rows.filter((row) => more.has(row.pid) && !pids.has(row.pid) && row.pid !== process.pid);
+    for (const row of [...members, ...others]) this.#send(row, signal);
   }
 
   async kill(): Promise<void> {
@@ -65,12 +75,10 @@ export class WalkedTree implements ProcessTree {
     }
     for (const member of members) {
       condemned.set(member.pid, member);
-      this.#send(member.pid, SIGKILL);
+      this.#send(member, SIGKILL);
     }
     if (members.length > 0) return true;
-    return this.#processes().some(
-      (row) => row.alive && isSame(row, condemned.get(row.pid)) && !this.#immune.has(row.pid),
-    );
+    return this.#processes().some((row) => row.alive && isSame(row, condemned.get(row.pid)) && !this.#isImmune(row));
   }
 
   /**
@@ -86,7 +94,7 @@ export class WalkedTree implements ProcessTree {
       if (newcomers.length === 0) return members;
       for (const member of newcomers) {
         frozen.set(member.pid, member);
-        this.#send(member.pid, SIGSTOP);
+        this.#send(member, SIGSTOP);
       }
     }
     return [...frozen.values()];
@@ -98,10 +106,20 @@ export class WalkedTree implements ProcessTree {
   }
 
   #members(rows: readonly ProcessRow[]): ProcessRow[] | undefined {
-    return membersOf(rows, this.#leader, process.pid)?.filter((row) => !this.#immune.has(row.pid));
+    if (this.#onlyGroup) return undefined;
+    return membersOf(rows, this.#leader, process.pid)?.filter((row) => !this.#isImmune(row));
   }
 
-  #send(pid: number, signal: number): void {
-    if (this.#addon.kill(pid, signal) === -constants.errno.EPERM) this.#immune.add(pid);
+  #isImmune(row: ProcessRow): boolean {
+    return isSame(row, this.#immune.get(row.pid));
+  }
+
+  #send(row: ProcessRow, signal: number): void {
+    if (this.#onlyGroup) return;
+    const result = this.#addon.signalProcess(row.pid, row.start, signal);
+    if (result === -EPERM) this.#immune.set(row.pid, row);
+    if (result !== -ENOSYS) return;
+    this.#onlyGroup = true;
+    this.#addon.killGroup(this.#leader, signal);
   }
 }
