@@ -1,9 +1,8 @@
-import { globSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
+import { isCurrent, sourcesDigest } from "../../scripts/package/currency.ts";
 import { AGENT_COMMAND, type AgentCommand } from "../fixtures/agent.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
-const BUILT = join(ROOT, "dist", `linux-${process.arch}`, "guest-agent");
 
 /** The agent that a suite runs against. */
 export interface AgentUnderTest {
@@ -13,20 +12,15 @@ export interface AgentUnderTest {
 }
 
 /**
- * The program that GUEST_AGENT_ENTRY names, else the built bundle, else the sources. A bundle that is older than a source
- * proves nothing about it and is passed over.
+ * The program that GUEST_AGENT_ENTRY names, else the built bundle, else the sources. A bundle that was built from other
+ * sources proves nothing about these and is passed over.
  */
 export function agentUnderTest(): AgentUnderTest {
   const named = process.env["GUEST_AGENT_ENTRY"];
   if (named !== undefined) return { command: AGENT_COMMAND, what: named };
-  const builtMs = timeOf(BUILT);
-  if (builtMs === undefined) return { command: AGENT_COMMAND, what: "the sources (no bundle is built)" };
-  const newer = globSync("src/**/*.{ts,c,h}", { cwd: ROOT }).find((file) => (timeOf(join(ROOT, file)) ?? 0) > builtMs);
-  return newer === undefined
-    ? { command: [BUILT], what: `the bundle ${relative(ROOT, BUILT)}` }
-    : { command: AGENT_COMMAND, what: `the sources (the bundle is older than ${newer})` };
-}
-
-function timeOf(path: string): number | undefined {
-  return statSync(path, { throwIfNoEntry: false })?.mtimeMs;
+  const arch = process.arch === "arm64" ? "arm64" : "x64";
+  const built = join(ROOT, "dist", `linux-${arch}`, "guest-agent");
+  return isCurrent(ROOT, arch, sourcesDigest(ROOT))
+    ? { command: [built], what: `the bundle ${relative(ROOT, built)}` }
+    : { command: AGENT_COMMAND, what: "the sources (no bundle of them is built)" };
 }
