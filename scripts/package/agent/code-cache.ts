@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { once } from "node:events";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/cli/credentials/index.ts";
@@ -19,9 +19,18 @@ export async function makeCodeCache(script: string, addonFolder: string, output:
     const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
     const said = await runWarmUp([script, output], environment);
     if (!existsSync(output)) throw new Error(`the agent could not be run for its code cache:\n${said}`);
+    refuseUnfit(script, output);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** V8 compares its flags: the cache of a run that changed one is of no use, and nothing but the time would tell. */
+function refuseUnfit(script: string, output: string): void {
+  const check = join(import.meta.dirname, "fits.ts");
+  const { status } = spawnSync(process.execPath, [...NODE_FLAGS, check, script, output], { stdio: "inherit" });
+  if (status !== 0)
+    throw new Error("V8 refuses the agent's code cache: does the agent change V8's flags at its start?");
 }
 
 async function agentEnvironment(folder: string): Promise<Record<string, string>> {
@@ -36,7 +45,8 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
     return file;
   };
   return {
-    PATH: process.env["PATH"] ?? "/usr/bin:/bin",
+    // Always the same: how long it is decides about what is compiled, and so about the bytes.
+    PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: "warm-up",
     SVC_GUEST_PORT: String(await freePort()),
     SVC_TLS_CERT_FILE: put("server.pem", server.cert),
