@@ -1,6 +1,6 @@
 import { chmodSync, copyFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 import { buildNative } from "../build-native.ts";
 import { pack, writeChecksums } from "./archive.ts";
@@ -63,10 +63,19 @@ export async function makeDistribution(root: string, arch: Architecture, script:
 
 /** Whatever the builder's umask: everybody may read and run, nobody but the owner may write. */
 function setModes(folder: string): void {
-  for (const file of filesBelow(folder)) {
+  const files = filesBelow(folder);
+  for (const parent of new Set([folder, ...files.flatMap((file) => foldersBetween(folder, file))])) {
+    chmodSync(parent, 0o755);
+  }
+  for (const file of files) {
     const isProgram = /(^|\/)(guest-agent|agent\.bin|agent\.node|lib\/[^/]+\.so\.\d+)$/.test(file);
     chmodSync(file, isProgram ? 0o755 : 0o644);
   }
+}
+
+function foldersBetween(folder: string, file: string): string[] {
+  const parent = dirname(file);
+  return parent === folder ? [] : [parent, ...foldersBetween(folder, parent)];
 }
 
 function refuseFaults(arch: Architecture, folder: string, root: string): void {

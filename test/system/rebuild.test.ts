@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { cpSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { after, before, describe, test } from "node:test";
+
+import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
+import { inMountNamespace, noNamespaces } from "../fixtures/namespaces.ts";
+import { standaloneFolder } from "../fixtures/standalone.ts";
+
+const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
+const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
+const OTHER: Architecture = OWN === "x64" ? "arm64" : "x64";
+const CROSS_GCC = toolFor(OTHER, "gcc");
+/** What is no source. */
+const LEFT_OUT = new Set([".git", "dist", "node_modules"]);
+/** What npm has brought: mounted there, as a link would lead elsewhere and a copy take 500 MB. */
+const SHARED = ["node_modules", "dist/.base"];
+const refused = noNamespaces();
+const OPTIONS = { skip: refused ?? false, timeout: 280_000 };
+
+interface Outcome {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Another checkout of the same sources, elsewhere. */
+function checkOut(folder: string): void {
+  for (const name of readdirSync(PROJECT_ROOT).filter((entry) => !LEFT_OUT.has(entry))) {
+    cpSync(join(PROJECT_ROOT, name), join(folder, name), { recursive: true });
+  }
+  for (const shared of SHARED) mkdirSync(join(folder, shared), { recursive: true });
+}
+
+/** A folder with every program of this machine but apt-get and the other architecture's compiler. */
+function hideCrossTools(folder: string): void {
+  mkdirSync(folder);
+  const hidden = CROSS_GCC.replace(/gcc$/, "");
+  for (const path of ["/usr/bin", "/usr/local/bin"]) {
+    for (const name of readdirSync(path)) {
+      if (name.startsWith(hidden) || name === "apt-get") continue;
+      rmSync(join(folder, name), { force: true });
+      symlinkSync(join(path, name), join(folder, name));
+    }
+  }
+}
+
+describe("another build of the same sources", OPTIONS, () => {
+  const base = mkdtempSync(join(tmpdir(), "guest-agent-rebuild-"));
+  const checkout = join(base, "a checkout with another, longer path");
+  const tools = join(base, "tools");
+  before(() => {
+    mkdirSync(join(base, "home"));
+    // Makes dist/.base too, where Node for the other architecture is kept.
+    if (haveTool(CROSS_GCC)) standaloneFolder(OTHER);
+    mkdirSync(join(PROJECT_ROOT, "dist", ".base"), { recursive: true });
+    checkOut(checkout);
+    hideCrossTools(tools);
+  });
+  after(() => rmSync(base, { recursive: true, force: true }));
+
+  /** Builds with another HOME, umask, locale and time zone. */
+  function build(args: readonly string[], PATH: string): Outcome {
+    const env = { PATH, HOME: join(base, "home"), LANG: "tr_TR.UTF-8", TZ: "Pacific/Chatham" };
+    const mounts = SHARED.map((shared) => `mount --bind "${join(PROJECT_ROOT, shared)}" "${join(checkout, shared)}"`);
+    const [file = "", ...inside] = inMountNamespace([...mounts, "umask 077"].join("\n"));
+    const command = [...inside, process.execPath, join(checkout, "scripts", "build.ts"), ...args];
+    return spawnSync(file, command, { env, encoding: "utf8" });
+  }
+
+  /** Both the folder, by its checksums, and the archive. */
+  function assertSame(arch: Architecture): void {
+    const first = standaloneFolder(arch);
+    const second = join(checkout, "dist", `linux-${arch}`);
+    const [sums, others] = [first, second].map((folder) =>
+      readFileSync(join(folder, "SHA256SUMS"), "utf8").split("\n"),
+    );
+    assert.deepEqual(others, sums);
+    const [archive = ""] = globSync(join(PROJECT_ROOT, "dist", `guest-agent-*-linux-${arch}.tar.zst`));
+    assert.ok(readFileSync(archive).equals(readFileSync(join(checkout, "dist", basename(archive)))), basename(archive));
+  }
+
+  test("without a compiler for the other architecture makes this one's, says so, and gives the same bytes", () => {
+    const { status, stdout, stderr } = build([], tools);
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, new RegExp(`^built dist/linux-${OWN}: the agent for ${OWN}$`, "m"));
+    assert.match(
+      stdout,
+      new RegExp(`^not built: the agent for ${OTHER} \\(no compiler for ${OTHER}: on Debian, install g`, "m"),
+    );
+    assertSame(OWN);
+  });
+
+  test("refuses to leave out an architecture that was asked for", () => {
+    const { status, stderr } = build([OTHER], tools);
+    assert.equal(status, 1);
+    assert.match(stderr, new RegExp(`no compiler for ${OTHER}: on Debian, install g\\+\\+`));
+  });
+
+  const skip = haveTool(CROSS_GCC) ? false : `needs ${CROSS_GCC} (Debian: g++-${CROSS_GCC.replace(/-gcc$/, "")})`;
+  test("gives the same bytes for the other architecture", { skip }, () => {
+    const { status, stderr } = build([OTHER], process.env["PATH"] ?? "");
+    assert.equal(status, 0, stderr);
+    assertSame(OTHER);
+  });
+});
