@@ -12,6 +12,8 @@ const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
  * takes it for growth and collects everything, again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
+/** How far the old generation may grow before it is collected; V8 would let it become four times as large. */
+const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 type CollectGarbage = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
 
@@ -45,6 +47,7 @@ export class MemoryKeeper {
     this.#collectsSooner = true;
     const { setFlagsFromString } = process.getBuiltinModule("node:v8");
     setFlagsFromString(`--minor-gc-task-trigger=${YOUNG_GENERATION_PERCENT}`);
+    setFlagsFromString(`--heap-growing-percent=${OLD_GENERATION_GROWTH_PERCENT}`);
   }
 
   #look(): void {
