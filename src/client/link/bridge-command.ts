@@ -18,10 +18,14 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
  * Runs the command for one connection: what comes from the socket is its standard input, its standard output goes to the
- * socket, each with its end and with backpressure. Neither keeps this process alive. `onFailure` hears why a command was
- * no good before the connection ends.
+ * socket, each with its end and with backpressure. Neither keeps this process alive. `tell` hears why a command was no good
+ * before the connection ends, and undefined when something comes from the other side: an earlier failure is over.
  */
-export function joinToCommand(socket: Socket, command: BridgeCommand, onFailure: (failure: string) => void): void {
+export function joinToCommand(
+  socket: Socket,
+  command: BridgeCommand,
+  tell: (failure: string | undefined) => void,
+): void {
   socket.on("error", () => socket.destroy());
   socket.unref();
   let bridge: Bridge;
@@ -31,7 +35,7 @@ export function joinToCommand(socket: Socket, command: BridgeCommand, onFailure:
       ...(command.env && { env: { ...command.env } }),
     });
   } catch (error) {
-    onFailure(startFailure(command, error));
+    tell(startFailure(command, error));
     socket.destroy();
     return;
   }
@@ -44,6 +48,7 @@ export function joinToCommand(socket: Socket, command: BridgeCommand, onFailure:
   });
   bridge.on("error", (error) => (startError = error));
   socket.pipe(bridge.stdin);
+  bridge.stdout.once("data", () => tell(undefined));
   bridge.stdout.pipe(socket, { end: false });
   bridge.on("close", (code, signal) => {
     const failure =
@@ -51,7 +56,7 @@ export function joinToCommand(socket: Socket, command: BridgeCommand, onFailure:
         ? endFailure(command, { code, signal, complaint, saidNothing: socket.bytesWritten === 0 })
         : startFailure(command, startError);
     // The other end may be the one that ended it: then there is nothing to tell.
-    if (failure !== undefined && !socket.readableEnded && !socket.destroyed) onFailure(failure);
+    if (failure !== undefined && !socket.readableEnded && !socket.destroyed) tell(failure);
     socket.end(() => socket.destroy());
   });
   socket.on("close", () => sendAway(bridge));

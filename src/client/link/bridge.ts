@@ -37,7 +37,6 @@ export class BridgeLink implements Link {
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      this.#failure = undefined;
       joinToCommand(socket, { program, args, env }, (failure) => {
         this.#failure = failure;
       });
