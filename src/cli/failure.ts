@@ -29,7 +29,8 @@ function failureLine(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-function failureObject(error: unknown): object {
+/** What went wrong, for programs. */
+export function failureObject(error: unknown): object {
   if (error instanceof GuestError) {
     const { status, reason, message, metadata } = error;
     return { error: { status, reason, message, metadata, next_step: hintFor(error) } };

@@ -130,6 +130,25 @@ describe("guestctl completion", { timeout: 120_000 }, () => {
     await terminal.expect(/guestctl cp a\\ file$/m);
   });
 
+  test("completes at the Tab key of a real zsh", async (t) => {
+    if (isMissing(t, "zsh") || isWithoutTmux(t)) return;
+    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command: ["zsh", "-f"] });
+    await terminal.type(`autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; echo ready-$((1))\n`);
+    await terminal.expect(/^ready-1$/m);
+    await terminal.type("guestctl heal");
+    await terminal.key("Tab");
+    await terminal.type("--cont");
+    await terminal.key("Tab");
+    await terminal.expect(/guestctl health --context/);
+    await terminal.type(" gr");
+    await terminal.key("Tab");
+    await terminal.expect(/guestctl health --context green$/m);
+    await terminal.key("C-u");
+    await terminal.type("guestctl hook post");
+    await terminal.key("Tab");
+    await terminal.expect(/guestctl hook post-restore$/m);
+  });
+
   test("gives the script to programs as well", async () => {
     const { stdout } = await runGuestctl(["completion", "bash", "--json"], env);
     const { shell, script } = JSON.parse(stdout) as Record<string, string>;

@@ -74,11 +74,54 @@ describe("guestctl cat", { timeout: 120_000 }, () => {
     assert.equal((await guestctl("cat", "--offset", "3", "--length", "4", folder.at("file"))).stdout, "3456");
   });
 
+  it("gives pieces as lines of JSON, with their offsets", async () => {
+    const content = randomBytes(600_000);
+    await writeFile(folder.at("file"), content);
+    const { stdout } = await guestctl("cat", "--json", "--offset", "7", folder.at("file"));
+    const pieces = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, string>);
+    let offset = 7;
+    for (const piece of pieces) {
+      assert.deepEqual([piece["path"], piece["offset"]], [folder.at("file"), String(offset)]);
+      const data = Buffer.from(piece["data"] ?? "", "base64");
+      assert.ok(data.equals(content.subarray(offset, offset + data.length)));
+      offset += data.length;
+    }
+    assert.equal(offset, content.length);
+  });
+
   it("says what is missing", async () => {
     const { stderr, exitCode } = await guestctl("cat", folder.at("missing"));
     assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
     assert.equal(exitCode, 125);
     assert.match((await guestctl("cat", folder.path)).stderr, /it is no regular file but a directory/);
+  });
+});
+
+describe("guestctl write", { timeout: 60_000 }, () => {
+  const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
+    runGuestctl(["write", ...args], guestctlVariables(agent), input);
+
+  it("writes standard input, with a mode, into folders that it makes when asked to", async () => {
+    const path = folder.at("a/b/file");
+    assert.match((await write("x", path)).stderr, /its folder does not exist/);
+    const input = "some input\n".repeat(100_000);
+    assert.deepEqual(await write(input, "--parents", "--mode", "0640", path), { stdout: "", stderr: "", exitCode: 0 });
+    assert.equal(await readFile(path, "utf8"), input);
+    assert.equal((await stat(path)).mode & 0o7777, 0o640);
+  });
+
+  it("leaves a file alone that must not be there yet, and tells what it wrote in JSON", async () => {
+    const path = folder.at("file");
+    const sha256 = createHash("sha256").update("first").digest("hex");
+    const first = await write("first", "--exclusive", "--json", path);
+    assert.deepEqual(JSON.parse(first.stdout), { path, bytes_written: "5", sha256 });
+    const second = await write("second", "--exclusive", path);
+    assert.equal(second.exitCode, 125);
+    assert.match(second.stderr, /exists/);
+    assert.equal(await readFile(path, "utf8"), "first");
   });
 });
 

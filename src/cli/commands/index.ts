@@ -39,5 +39,6 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
     },
   ],
   ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./stat.ts")).stat }],
+  ["watch", { summary: "show how an agent is, live", load: async () => (await import("./watch.ts")).watch }],
   ["write", { summary: "write standard input to a file", load: async () => (await import("./write.ts")).write }],
 ]);

@@ -26,7 +26,7 @@ ${commands.map(({ name, summary }) => `    ${quoted(`${name}:${summary}`)}`).joi
   shift words
   (( CURRENT-- ))
   case $words[1] in
-${commands.map((command) => `    ${command.name})\n      _arguments -s ${argumentsOf(command).join(" \\\n        ")} ;;`).join("\n")}
+${commands.map((command) => `    ${command.name})\n      _arguments -s -S ${argumentsOf(command).join(" \\\n        ")} ;;`).join("\n")}
   esac
 }
 
@@ -38,14 +38,13 @@ fi
 `;
 }
 
-/** Arguments of _arguments. */
+/** Arguments of _arguments. A place with nothing to offer is left out: zsh would show an empty message for it. */
 function argumentsOf({ options, places, takesCommand }: CompletedCommand): string[] {
-  if (takesCommand) return ["-S", ...options.map(optionSpec), quoted("*:: : ")];
-  const positionals = places.map((place, index) => {
+  const positionals = places.flatMap((place, index) => {
     const isLast = index === places.length - 1;
-    return quoted(`${isLast ? "*" : index + 1}: :${action(place)}`);
+    return place === "nothing" ? [] : [quoted(`${isLast ? "*" : index + 1}: :${action(place)}`)];
   });
-  return ["-S", ...options.map(optionSpec), ...positionals];
+  return [...(takesCommand ? ["-A", quoted("-*")] : []), ...options.map(optionSpec), ...positionals];
 }
 
 function optionSpec(option: CompletedOption): string {

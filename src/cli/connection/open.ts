@@ -26,8 +26,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   const target = await resolveTarget(values, host.env);
   const options = await connectOptions(target);
   let latest: GuestClient | undefined;
-  // A signal leaves no time for anything else, and a bridge has a socket in TMPDIR.
-  host.once("exit", () => latest?.close());
+  // A bridge has a socket in TMPDIR.
+  if (target.bridge !== undefined) atTheEnd(host, () => latest?.close());
   return {
     place: target.bridge ?? target.address ?? "",
     connect: () => {
@@ -35,6 +35,20 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
       return latest;
     },
   };
+}
+
+/** Does something before guestctl ends: by itself, or by a signal that nobody else in it knows what to do with. */
+function atTheEnd(host: NodeJS.Process, action: () => void): void {
+  host.once("exit", action);
+  for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) {
+    const end = (): void => {
+      if (host.listenerCount(signal) > 1) return;
+      action();
+      host.off(signal, end);
+      host.kill(host.pid, signal);
+    };
+    host.on(signal, end);
+  }
 }
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {

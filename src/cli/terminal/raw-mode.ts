@@ -25,13 +25,17 @@ export interface RawMode extends Disposable {
  */
 export function enterRawMode(host: NodeJS.Process, options: RawModeOptions = {}): RawMode {
   let stopping: NodeJS.Timeout | undefined;
+  let isEntered = false;
   const enter = (): void => {
+    isEntered = true;
     host.stdin.setRawMode(true);
     if (options.keepsOutput === true) keepOutput();
     options.entered?.();
   };
   const leave = (): void => {
     clearTimeout(stopping);
+    if (!isEntered) return;
+    isEntered = false;
     options.leaving?.();
     host.stdin.setRawMode(false);
   };
