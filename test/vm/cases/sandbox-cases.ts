@@ -4,7 +4,6 @@ import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { reachable } from "../harness/guest.ts";
 import { readClocks } from "../harness/oracle.ts";
 import { RawSession } from "../harness/raw-session.ts";
 import { TOKEN } from "../harness/sandbox.ts";
@@ -28,7 +27,7 @@ export function sandboxCases(stage: Stage, series: string): void {
   test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
     await stage.boot();
     using client = stage.client();
-    const health = await reachable(client);
+    const health = await client.health();
     assert.equal(health.alive, true);
     assert.equal(health.ready, false, "ready_cmd does not succeed yet");
     const { stdout } = await client.run({ args: ["/bin/busybox", "uname", "-r"] });

@@ -33,6 +33,11 @@ export class Stage {
     return this.guest.client(this.machine);
   }
 
+  /** The same for an agent that may not be there yet. */
+  reach(): Promise<GuestClient & Disposable> {
+    return this.guest.reach(this.machine);
+  }
+
   /** Another machine takes the place of the one so far, which is switched off. */
   async replaceMachine(start: () => Promise<Machine>): Promise<void> {
     await this.machine[Symbol.asyncDispose]();

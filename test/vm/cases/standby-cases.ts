@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { restoreSequence } from "../../../src/client/index.ts";
-import { reachable } from "../harness/guest.ts";
 import { readClocks } from "../harness/oracle.ts";
 import type { Stage } from "./stage.ts";
 
@@ -38,7 +37,6 @@ export function standbyCases(stage: Stage): void {
     assert.deepEqual(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
     assert.deepEqual(health.idleDeclared, healthBefore.idleDeclared);
     using client = stage.client();
-    await reachable(client);
     assert.equal((await client.run({ args: WORKLOAD })).stdout.toString(), workload, "the same workload");
   });
 }

@@ -52,11 +52,19 @@ export async function observeControl(guest: Guest, snapshot: string): Promise<Co
   return { first, second: await drawAll(machine) };
 }
 
-/** Has a clone perform its duties and looks at it before and after. `useFresh` goes on with the clone. */
+/** How a clone is looked at. */
+export interface ObserveOptions {
+  /** Goes on with the clone once all has been seen. */
+  readonly goOn?: (machine: Machine) => Promise<void>;
+  /** How long to wait for the end of the old connection's command, in milliseconds. Default: 30 s. */
+  readonly hangupLimitMs?: number;
+}
+
+/** Has a clone perform its duties and looks at it before and after. */
 export async function observeClone(
   guest: Guest,
   snapshot: string,
-  goOn: (machine: Machine) => Promise<void> = () => Promise.resolve(),
+  { goOn, hangupLimitMs = HANGUP_LIMIT_MS }: ObserveOptions = {},
 ): Promise<Clone> {
   await using machine = await guest.start(snapshot);
   const before = await drawAll(machine);
@@ -73,10 +81,10 @@ export async function observeClone(
   const olderAfter = await callers.older.health(TOKEN);
   using client = guest.client(machine);
   const hook = await postRestore(client);
-  const processes = await settledProcesses(client);
+  const processes = await settledProcesses(client, hangupLimitMs);
   const parts: Uint8Array[] = [];
   for await (const part of client.readFile(FILE.path)) parts.push(part);
-  await goOn(machine);
+  await goOn?.(machine);
   return {
     before,
     after,
@@ -135,8 +143,8 @@ async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
   return { output, startedMs, endedMs: Date.now() };
 }
 
-async function settledProcesses(client: GuestClient): Promise<string> {
-  const deadline = performance.now() + HANGUP_LIMIT_MS;
+async function settledProcesses(client: GuestClient, limitMs: number): Promise<string> {
+  const deadline = performance.now() + limitMs;
   for (;;) {
     const { stdout } = await client.run({ args: ["/bin/busybox", "ps"] });
     const processes = stdout.toString();

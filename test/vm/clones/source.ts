@@ -29,6 +29,8 @@ export const FILE: { readonly path: string; readonly content: string } = {
 };
 /** How long a snapshot lies: what its clones are behind, at least. */
 const LIES_MS = 4_000;
+/** How long a source runs on between two snapshots: longer than a clone is looked at. */
+const RUNS_ON_MS = 8_000;
 
 /** A machine of which snapshots are taken, with everything in it that clones must not keep. */
 export class Source implements AsyncDisposable {
@@ -59,11 +61,14 @@ export class Source implements AsyncDisposable {
   }
 
   /**
-   * A snapshot that has lain for some seconds. Just before it the kernel's generator is reseeded, so that it does not do
-   * that by itself while the clones are compared.
+   * A snapshot that has lain for some seconds. A further one is taken some way on: the kernel reseeds by a timer, which
+   * was too near for the first.
    */
   async snapshot(): Promise<string> {
-    if (this.#snapshots > 0) await this.#machine.resume();
+    if (this.#snapshots > 0) {
+      await this.#machine.resume();
+      await pause(RUNS_ON_MS);
+    }
     await ask(this.#machine.oraclePort, ["reseed"]);
     const file = await this.#guest.snapshot(this.#machine, `source-${++this.#snapshots}`);
     await pause(LIES_MS);

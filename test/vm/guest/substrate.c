@@ -62,33 +62,42 @@ static pid_t start(char **command, int stream) {
   _exit(127);
 }
 
-/* Two processes, one a direction: neither waits for the other. */
+/* Each direction is a process of its own: neither waits for the other, and what blocks can be killed. */
+static pid_t start_pump(int from, int to) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    pump(from, to);
+    _exit(0);
+  }
+  return pid;
+}
+
+/* Until either side has ended. What the other one still had to say is lost with it, as on any broken connection. */
 static void serve(int port, char **command) {
   int streams[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, streams))
     return;
   pid_t child = start(command, streams[1]);
   close(streams[1]);
-  pid_t sender = fork();
-  if (sender == 0) {
-    pump(port, streams[0]);
-    shutdown(streams[0], SHUT_WR);
-    _exit(0);
-  }
-  pump(streams[0], port);
-  kill(sender, SIGKILL);
-  kill(child, SIGTERM);
+  pid_t to_command = start_pump(port, streams[0]), to_host = start_pump(streams[0], port);
   close(streams[0]);
-  waitpid(sender, NULL, 0);
-  waitpid(child, NULL, 0);
+  while (wait(NULL) == child)
+    ;
+  kill(to_command, SIGKILL);
+  kill(to_host, SIGKILL);
+  kill(child, SIGTERM);
+  while (wait(NULL) > 0)
+    ;
 }
 
 int main(int argc, char **argv) {
-  int port = argc > 1 ? open_port() : -1;
   signal(SIGPIPE, SIG_IGN);
-  while (port >= 0) {
+  while (argc > 1) {
+    int port = open_port();
     await_host(port);
     serve(port, argv + 1);
+    /* The kernel drops what had come in and was not read. */
+    close(port);
   }
   for (;;)
     pause();

@@ -13,6 +13,9 @@ import { guestFiles, MOUNT_POINTS, type SandboxOptions, TOKEN } from "./sandbox.
 
 /** Of a boot under emulation on a machine with much else to do. */
 const READY_LIMIT_MS = 180_000;
+const ATTEMPT_MS = 10_000;
+/** How a call fails while its agent is not there yet. */
+const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"]);
 
 /** What a guest is made of. Everything has a default. */
 export interface GuestOptions
@@ -63,8 +66,9 @@ export class Guest implements Disposable {
   async boot(): Promise<Machine> {
     const machine = await this.start();
     try {
-      using client = this.client(machine);
-      await reachable(client);
+      // A serial port cannot tell its host that nobody answered.
+      if (this.#machine.serialPort === true) await machine.said("management_listening", READY_LIMIT_MS);
+      else (await this.reach(machine)).close();
       return machine;
     } catch (error) {
       const { console: text } = machine;
@@ -83,26 +87,28 @@ export class Guest implements Disposable {
 
   /** A client of a machine's agent: the node's own. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
-    if (this.#machine.serialPort === true) return connect({ address: `unix:/${machine.serialSocket}`, token: TOKEN });
+    if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: TOKEN });
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: TOKEN }, options);
+  }
+
+  /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
+  async reach(machine: Machine): Promise<GuestClient & Disposable> {
+    const deadline = performance.now() + READY_LIMIT_MS;
+    for (;;) {
+      const client = this.client(machine);
+      try {
+        await client.health({ timeoutMs: ATTEMPT_MS });
+        return client;
+      } catch (error) {
+        client.close();
+        const early = error instanceof GuestError && EARLY.has(error.status);
+        if (!early || performance.now() > deadline) throw error;
+        await pause(100);
+      }
+    }
   }
 
   [Symbol.dispose](): void {
     rmSync(this.#folder, { recursive: true, force: true });
-  }
-}
-
-/** Calls Health until the agent answers; returns its answer. */
-export async function reachable(client: GuestClient): ReturnType<GuestClient["health"]> {
-  const deadline = performance.now() + READY_LIMIT_MS;
-  for (;;) {
-    try {
-      return await client.health({ timeoutMs: 20_000 });
-    } catch (error) {
-      const early =
-        error instanceof GuestError && ["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"].includes(error.status);
-      if (!early || performance.now() > deadline) throw error;
-      await pause(100);
-    }
   }
 }

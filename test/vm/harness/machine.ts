@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { startQemu } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
 
@@ -101,13 +102,22 @@ export class Machine implements AsyncDisposable {
   }
 
   /** Host's end of the virtio-serial port: a unix socket that takes one connection at a time. */
-  get serialSocket(): string {
-    return join(this.#folder, "serial.sock");
+  get serialAddress(): `unix:/${string}` {
+    return `unix:/${join(this.#folder, "serial.sock").slice(1)}`;
   }
 
   /** What the guest wrote to its console. */
   get console(): string {
     return readFileSync(join(this.#folder, "console.log"), "latin1");
+  }
+
+  /** Resolves when the guest has written the text to its console. */
+  async said(text: string, limitMs: number): Promise<void> {
+    const deadline = performance.now() + limitMs;
+    while (!this.console.includes(text)) {
+      if (performance.now() > deadline) throw new Error(`the guest never said ${text}`);
+      await pause(50);
+    }
   }
 
   /** Stops the guest and writes its memory and devices to a file. */
