@@ -77,10 +77,11 @@ function architectures(asked: readonly string[]): Architecture[] {
 }
 
 async function build(asked: readonly string[], digest: string): Promise<void> {
+  const possible = architectures(asked);
   await buildGuestctl();
   await buildClientLibrary();
   const script = await bundleAgent();
-  for (const arch of architectures(asked)) {
+  for (const arch of possible) {
     await buildFor(arch, script);
     markCurrent(ROOT, arch, digest);
   }

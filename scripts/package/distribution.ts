@@ -50,8 +50,8 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   };
   collectLicences(materials, join(unfinished, "LICENSES"));
   writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials));
-  setModes(unfinished);
   writeChecksums(unfinished);
+  setModes(unfinished);
   refuseFaults(arch, unfinished, root);
   rmSync(folder, { recursive: true, force: true });
   renameSync(unfinished, folder);
