@@ -44,7 +44,7 @@ describe("retries", { timeout: 60_000 }, () => {
     await using standIn = await breaking(4);
     const error = await failureOf(standIn.client.health({ timeoutMs: 40 }));
     assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
-    assert.equal(standIn.calls.length, 1);
+    assert.ok(standIn.calls.length <= 1, standIn.calls.join());
   });
 
   test("end when the signal is aborted between two attempts", async () => {
