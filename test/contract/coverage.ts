@@ -151,4 +151,23 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       tests: [["server/abuse.test.ts", "refuses a client ${who}"]],
     },
   ],
+  "Transport by runtime": [
+    {
+      says: "substrate: the host dials a TCP listener of the agent",
+      tests: [["transports/guest-socket.test.ts", "serves beside the TCP port"]],
+    },
+    {
+      says: "fake: an exec bridge or a unix socket, and no inbound network port exists",
+      tests: [
+        ["transports/guest-socket.test.ts", "alone serves GuestAgent without TLS"],
+        ["server/bridge.test.ts", "carries gRPC calls to an agent that has no network port"],
+        ["transports/guest-socket.test.ts", "leaves a network of its own without a single socket"],
+        ["transports/guest-socket.test.ts", "holds no socket that a network could reach"],
+      ],
+    },
+    {
+      says: "sharedkernel: reserved for a later tier, no backend",
+      tests: [["transports/reserved.test.ts", "is recognised by its name, and nothing else is taken for it"]],
+    },
+  ],
 };
