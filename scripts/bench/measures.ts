@@ -10,6 +10,7 @@ import { idleRows } from "./rows/idle.ts";
 import { memoryRows } from "./rows/memory.ts";
 import { sizeRows } from "./rows/size.ts";
 import { streamRows } from "./rows/streams.ts";
+import { startupRows } from "./startup/index.ts";
 
 /** How each group of rows is measured. */
 export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
@@ -18,7 +19,8 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   streams: streamRows,
   files: fileRows,
   growth: growthRows,
-  startup: () => [],
+  startup: (bench) =>
+    startupRows({ agentProgram: bench.agentProgram, starts: bench.scale.starts, say: (text) => bench.say(text) }),
   size: sizeRows,
   duties: dutiesRows,
   idle: idleRows,

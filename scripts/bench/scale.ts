@@ -18,6 +18,7 @@ export interface Scale {
   readonly growthExecs: readonly number[];
   readonly growthBytes: readonly number[];
   readonly duties: number;
+  readonly starts: number;
   readonly idleSeconds: number;
 }
 
@@ -35,6 +36,7 @@ export const FULL: Scale = {
   growthExecs: [1, 10, 100, 256],
   growthBytes: [MIB, GIB, 16 * GIB],
   duties: 20,
+  starts: 31,
   idleSeconds: 60,
 };
 
@@ -52,5 +54,6 @@ export const QUICK: Scale = {
   growthExecs: [1, 10, 100],
   growthBytes: [MIB, 256 * MIB],
   duties: 5,
+  starts: 11,
   idleSeconds: 5,
 };

@@ -1,0 +1,1 @@
+export { type StartupPlan, startupRows } from "./rows.ts";

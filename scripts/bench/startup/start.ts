@@ -1,0 +1,104 @@
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { once } from "node:events";
+import { connect } from "node:net";
+import type { Readable, Writable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
+
+/** Long enough for garbage and threads of the start to be gone. */
+const SETTLE_MS = 300;
+const LIMIT_MS = 30_000;
+
+/** A program to be started, and what it says when. */
+export interface Program {
+  readonly command: readonly [string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  /** Port that it listens on, once a line of its output says so. */
+  readonly portIn: (line: string) => number | undefined;
+  /** A line that says that the workload runs; undefined: it has none. */
+  readonly workloadLine: string | undefined;
+}
+
+/** One start, times in milliseconds from before the program was spawned. */
+export interface Start {
+  /** The workload has executed and its first line has arrived; NaN without a workload. */
+  readonly workloadMs: number;
+  /** A connection to its port was accepted. */
+  readonly portMs: number;
+  /** CPU time of all its processes until then, the workload's left out. */
+  readonly cpuMs: number;
+  /** Their anonymous memory when it has come to rest. */
+  readonly anonymousBytes: number;
+}
+
+/** Starts a program, measures, and ends it again. */
+export async function measureStart(program: Program): Promise<Start> {
+  const [file, ...args] = program.command;
+  const begunMs = performance.now();
+  const sinceMs = (): number => performance.now() - begunMs;
+  const child = spawn(file, args, { env: program.env, stdio: ["pipe", "pipe", "pipe"] });
+  const limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
+  try {
+    const { workload, port } = milestones(child, program, sinceMs);
+    const [workloadMs, portMs] = await Promise.all([workload, port]);
+    const cpuMs = cpuMsOf(ownProcesses(child.pid ?? 0));
+    await delay(SETTLE_MS);
+    return { workloadMs, portMs, cpuMs, anonymousBytes: anonymousBytesOf(ownProcesses(child.pid ?? 0)) };
+  } finally {
+    clearTimeout(limit);
+    const closed = once(child, "close");
+    // The workload ends with its input, and the agent with it.
+    child.stdin.end();
+    child.kill("SIGTERM");
+    await closed;
+  }
+}
+
+function milestones(
+  child: ChildProcessByStdio<Writable, Readable, Readable>,
+  program: Program,
+  sinceMs: () => number,
+): { readonly workload: Promise<number>; readonly port: Promise<number> } {
+  const workload = Promise.withResolvers<number>();
+  const port = Promise.withResolvers<number>();
+  if (program.workloadLine === undefined) workload.resolve(Number.NaN);
+  let said = "";
+  let listens = false;
+  const look = (text: string): void => {
+    said += text;
+    const lines = said.split("\n").slice(0, -1);
+    if (program.workloadLine !== undefined && lines.includes(program.workloadLine)) workload.resolve(sinceMs());
+    const number = lines.map(program.portIn).find((found) => found !== undefined);
+    if (number === undefined || listens) return;
+    listens = true;
+    port.resolve(accepted(number).then(sinceMs));
+  };
+  child.stdout.setEncoding("utf8").on("data", look);
+  child.stderr.setEncoding("utf8").on("data", look);
+  child.once("close", () => {
+    const early = new Error(`${program.command[0]} ended before it listened:\n${said}`);
+    workload.reject(early);
+    port.reject(early);
+  });
+  return { workload: workload.promise, port: port.promise };
+}
+
+async function accepted(port: number): Promise<void> {
+  const socket = connect(port, "127.0.0.1");
+  await once(socket, "connect");
+  socket.destroy();
+}
+
+/** The program and, where that is the launcher, the agent. */
+function ownProcesses(pid: number): number[] {
+  const agents = childrenOf(pid).filter((child) => nameOf(child) !== WORKLOAD_NAME);
+  return [pid, ...agents];
+}
+
+/** Name of the workload's process: a shell that says a line and waits for its input to end. */
+const WORKLOAD_NAME = "sh";
+
+/** Arguments of a workload that says a line when it executes, and ends with its input. */
+export function workloadThatSays(line: string): readonly string[] {
+  return ["/bin/sh", "-c", `echo ${line}; read end`];
+}
