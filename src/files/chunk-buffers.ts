@@ -6,7 +6,7 @@ export const TIGHT_CHUNK_BYTES: number = 64 * 1024;
 export const TIGHT_ABOVE_BYTES: number = 8 * 1024 * 1024;
 /** Smallest buffer; a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Free buffers kept for the next chunks while any is on loan. */
+/** Free buffers kept for the next chunks while any file is being read. */
 const KEPT_BYTES: number = 4 * 1024 * 1024;
 
 /** A buffer on loan: give it back once. */
@@ -23,6 +23,7 @@ export class ChunkBuffers {
     [TIGHT_CHUNK_BYTES, []],
   ]);
   #freeBytes = 0;
+  #transfers = 0;
   #lentBytes = 0;
 
   /** Bytes on loan. */
@@ -33,6 +34,15 @@ export class ChunkBuffers {
   /** Bytes kept for the next loans. */
   get freeBytes(): number {
     return this.#freeBytes;
+  }
+
+  /** To be called for every transfer, before its first loan; what it returns, once, when the transfer is over. */
+  enter(): () => void {
+    this.#transfers += 1;
+    return () => {
+      this.#transfers -= 1;
+      if (this.#transfers === 0) this.#dropFree();
+    };
   }
 
   /** Lends a buffer for up to `wantedBytes`; it may be smaller. */
@@ -60,14 +70,15 @@ export class ChunkBuffers {
   }
 
   #keep(bytes: Uint8Array): void {
-    if (this.#lentBytes === 0) {
-      for (const buffers of this.#free.values()) buffers.length = 0;
-      this.#freeBytes = 0;
-      return;
-    }
+    if (this.#transfers === 0) return;
     const buffers = this.#free.get(bytes.length);
     if (buffers === undefined || this.#freeBytes + bytes.length > KEPT_BYTES) return;
     buffers.push(bytes);
     this.#freeBytes += bytes.length;
+  }
+
+  #dropFree(): void {
+    for (const buffers of this.#free.values()) buffers.length = 0;
+    this.#freeBytes = 0;
   }
 }

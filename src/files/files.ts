@@ -57,9 +57,11 @@ export class Files {
     await translated("read", request.path, async () => {
       const file = await fileSystem.openRegular(Buffer.from(request.path));
       if ("notRegular" in file) throw notARegularFile("read", request.path, file.notRegular);
+      const leave = this.#buffers.enter();
       try {
         await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
       } finally {
+        leave();
         await file.close();
         activity.touch();
       }

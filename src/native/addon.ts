@@ -94,6 +94,11 @@ export interface Addon {
   duplicate(fd: number): number;
   /** Bytes read; 0 at the end. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
+  /**
+   * Bytes read that are in memory already: never waits for a device. 0 at the end; -EAGAIN where none are, -EOPNOTSUPP where
+   * the file system cannot tell. From where the descriptor stands where `position` is negative.
+   */
+  readCached(fd: number, bytes: Uint8Array, position: number): number;
   /** Bytes written. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /** Bytes that lie ready in a pipe or terminal. */
@@ -172,6 +177,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "pipe",
   "duplicate",
   "read",
+  "readCached",
   "write",
   "bytesAvailable",
   "hungUp",

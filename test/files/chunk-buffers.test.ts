@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CHUNK_BYTES, ChunkBuffers, TIGHT_ABOVE_BYTES, TIGHT_CHUNK_BYTES } from "../../src/files/chunk-buffers.ts";
 
-test("a buffer is reused while others are on loan, and none is kept afterwards", () => {
+test("a buffer is reused while a transfer lasts, and none is kept afterwards", () => {
   const buffers = new ChunkBuffers();
+  const leave = buffers.enter();
   const first = buffers.lend(CHUNK_BYTES);
   const second = buffers.lend(CHUNK_BYTES);
   first.giveBack();
@@ -11,12 +12,15 @@ test("a buffer is reused while others are on loan, and none is kept afterwards",
   const third = buffers.lend(CHUNK_BYTES);
   assert.equal(third.bytes, first.bytes);
   second.giveBack();
+  assert.equal(buffers.lend(CHUNK_BYTES).bytes, second.bytes);
+  leave();
   third.giveBack();
-  assert.deepEqual([buffers.lentBytes, buffers.freeBytes], [0, 0]);
+  assert.deepEqual([buffers.lentBytes, buffers.freeBytes], [CHUNK_BYTES, 0]);
 });
 
 test("a buffer is given back once, however often it is tried", () => {
   const buffers = new ChunkBuffers();
+  buffers.enter();
   buffers.lend(CHUNK_BYTES);
   const lent = buffers.lend(CHUNK_BYTES);
   lent.giveBack();

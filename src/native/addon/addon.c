@@ -15,6 +15,7 @@ static const struct {
     {"pipe", agent_pipe},
     {"duplicate", agent_duplicate},
     {"read", agent_read},
+    {"readCached", agent_read_cached},
     {"write", agent_write},
     {"bytesAvailable", agent_bytes_available},
     {"hungUp", agent_hung_up},

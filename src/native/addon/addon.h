@@ -29,6 +29,7 @@ napi_value agent_process_table(napi_env env, napi_callback_info info);
 napi_value agent_pipe(napi_env env, napi_callback_info info);
 napi_value agent_duplicate(napi_env env, napi_callback_info info);
 napi_value agent_read(napi_env env, napi_callback_info info);
+napi_value agent_read_cached(napi_env env, napi_callback_info info);
 napi_value agent_write(napi_env env, napi_callback_info info);
 napi_value agent_bytes_available(napi_env env, napi_callback_info info);
 napi_value agent_hung_up(napi_env env, napi_callback_info info);

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "values.h"
@@ -60,6 +61,26 @@ napi_value agent_read(napi_env env, napi_callback_info info) {
   int fd = to_int(env, args[0]);
   do
     count = read(fd, bytes, length);
+  while (count < 0 && errno == EINTR);
+  return from_result(env, count);
+}
+
+/*
+ * readCached(fd, bytes, position): bytes read without waiting for a device, fewer than asked for where only those are in
+ * memory; 0 at the end of the file; -EAGAIN where none are; -EOPNOTSUPP where the file system cannot tell. The position is
+ * that of the descriptor where it is negative.
+ */
+napi_value agent_read_cached(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  struct iovec part = {0};
+  int64_t position = -1;
+  ssize_t count;
+  get_arguments(env, info, 3, args);
+  if (napi_get_buffer_info(env, args[1], &part.iov_base, &part.iov_len) != napi_ok) return from_int(env, -EINVAL);
+  napi_get_value_int64(env, args[2], &position);
+  int fd = to_int(env, args[0]);
+  do
+    count = preadv2(fd, &part, 1, position < 0 ? -1 : position, RWF_NOWAIT);
   while (count < 0 && errno == EINTR);
   return from_result(env, count);
 }

@@ -5,12 +5,12 @@ import { fileAttributes } from "./attributes.ts";
 import { makeDirectory } from "./folder.ts";
 import { createNamed } from "./named-file.ts";
 import { PlacedFile } from "./new-file.ts";
-import { openRegular } from "./regular-file.ts";
+import { type CachedReader, openRegular } from "./regular-file.ts";
 import { FileThreads } from "./threads.ts";
 import { createUnnamed, type Linker } from "./unnamed-file.ts";
 
-/** The file system that this process sees. All of its work is done by libuv's threads. */
-export function guestFileSystem(linker: Linker): FileSystem {
+/** The file system that this process sees. Its work is done by libuv's threads, but for what lies in memory already. */
+export function guestFileSystem(addon: Linker & CachedReader): FileSystem {
   const threads = new FileThreads();
   return {
     stat: async (path, noFollow): Promise<FileAttributes> => {
@@ -20,11 +20,11 @@ export function guestFileSystem(linker: Linker): FileSystem {
       return fileAttributes(await threads.step("stat", look));
     },
     readLink: async (path) => threads.step("readlink", () => readlink(Buffer.from(path), { encoding: "buffer" })),
-    openRegular: async (path) => openRegular(Buffer.from(path), threads),
+    openRegular: async (path) => openRegular(Buffer.from(path), addon, threads),
     create: async (folder) => {
       const bytes = Buffer.from(folder);
       return new PlacedFile(
-        (await createUnnamed(bytes, linker, threads)) ?? (await createNamed(bytes, threads)),
+        (await createUnnamed(bytes, addon, threads)) ?? (await createNamed(bytes, threads)),
         threads,
       );
     },

@@ -15,7 +15,10 @@ const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) =
   ["a file without a name", guestFileSystem(addon), (names) => names.length === 0],
   [
     "a file with a temporary name",
-    guestFileSystem({ linkDescriptor: () => Promise.resolve(ENOENT) }),
+    guestFileSystem({
+      linkDescriptor: () => Promise.resolve(ENOENT),
+      readCached: (...args) => addon.readCached(...args),
+    }),
     (names) => names.length === 1 && TEMPORARY.test(names[0] ?? ""),
   ],
 ];
