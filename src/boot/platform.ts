@@ -61,6 +61,7 @@ export interface Platform {
 export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance): Platform {
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
+  if (cgroups !== undefined) channel?.entrustCgroups(cgroups.base);
   return {
     inherited: entries,
     processes: new NativeProcesses(addon, new BufferPool(), {

@@ -144,6 +144,12 @@ export interface Addon {
   openAt(folder: number, name: string, flags: number): number;
   makeFolderAt(folder: number, name: string): number;
   removeFolderAt(folder: number, name: string): number;
+  /** What an open folder holds, `.` and `..` included. */
+  namesIn(folder: number): readonly string[] | number;
+  /** Locks an open file or folder for this open file alone, without waiting (flock(2)). The kernel unlocks it at its end. */
+  lock(fd: number): number;
+  /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
+  sendDescriptor(socket: number, byte: number, fd: number): number;
   /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
   forbidDumps(): number;
   /** A bit for each of this process's effective capabilities. */
@@ -202,6 +208,9 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "openAt",
   "makeFolderAt",
   "removeFolderAt",
+  "namesIn",
+  "lock",
+  "sendDescriptor",
   "forbidDumps",
   "effectiveCapabilities",
   "seccompMode",

@@ -3,18 +3,22 @@ import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
 const SIGTERM = 15;
 const EAGAIN = -11;
+/** What the agent's bytes mean; the launcher tells them apart by the descriptor. */
+const FAREWELL = 0;
+const CGROUP_BASE = 1;
 
 /**
  * The socket to the launcher. The launcher writes one byte for every signal that it received, the signal's number:
- * real-time signals too, which Node cannot receive. The agent writes one byte before it leaves on purpose.
+ * real-time signals too, which Node cannot receive. The agent writes one byte before it leaves on purpose, and another
+ * with the descriptor of its cgroups at its start.
  */
 export class LauncherChannel implements Signals {
-  readonly #addon: Pick<Addon, "FdWatch" | "read" | "write">;
+  readonly #addon: Pick<Addon, "FdWatch" | "read" | "write" | "sendDescriptor">;
   readonly #fd: number;
   readonly #bytes: Uint8Array = new Uint8Array(64);
   #watch: FdWatch | undefined;
 
-  constructor(addon: Pick<Addon, "FdWatch" | "read" | "write">, fd: number) {
+  constructor(addon: Pick<Addon, "FdWatch" | "read" | "write" | "sendDescriptor">, fd: number) {
     this.#addon = addon;
     this.#fd = fd;
   }
@@ -30,7 +34,12 @@ export class LauncherChannel implements Signals {
    * launcher takes the exit for a crash and ends all that the agent left running.
    */
   announceExit(): void {
-    this.#addon.write(this.#fd, new Uint8Array(1), 0, 1);
+    this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
+  }
+
+  /** Leaves a copy of the folder with the commands' cgroups to the launcher, which ends and removes them after a crash. */
+  entrustCgroups(base: number): void {
+    this.#addon.sendDescriptor(this.#fd, CGROUP_BASE, base);
   }
 
   /** Stops listening. The descriptor stays open for `announceExit`. */

@@ -74,6 +74,11 @@ napi_value agent_mount_cgroups(napi_env env, napi_callback_info info);
 napi_value agent_open_at(napi_env env, napi_callback_info info);
 napi_value agent_make_folder_at(napi_env env, napi_callback_info info);
 napi_value agent_remove_folder_at(napi_env env, napi_callback_info info);
+napi_value agent_names_in(napi_env env, napi_callback_info info);
+napi_value agent_lock(napi_env env, napi_callback_info info);
+
+/* send_descriptor.c */
+napi_value agent_send_descriptor(napi_env env, napi_callback_info info);
 
 /* privileges.c */
 napi_value agent_effective_capabilities(napi_env env, napi_callback_info info);

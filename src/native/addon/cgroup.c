@@ -1,5 +1,7 @@
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -64,4 +66,32 @@ napi_value agent_remove_folder_at(napi_env env, napi_callback_info info) {
   get_arguments(env, info, 2, args);
   struct place place = place_of(env, args);
   return from_result(env, unlinkat(place.folder, place.name, AT_REMOVEDIR));
+}
+
+/* namesIn(folder): what an open folder holds, or a negated errno. By a descriptor of its own, as the position is shared. */
+napi_value agent_names_in(napi_env env, napi_callback_info info) {
+  napi_value folder, names = NULL, name;
+  get_arguments(env, info, 1, &folder);
+  int fd = openat(to_int(env, folder), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+  if (entries == NULL) {
+    int error = errno;
+    if (fd >= 0) close(fd);
+    return from_int(env, -error);
+  }
+  napi_create_array(env, &names);
+  uint32_t count = 0;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    napi_create_string_utf8(env, entry->d_name, NAPI_AUTO_LENGTH, &name);
+    napi_set_element(env, names, count++, name);
+  }
+  closedir(entries);
+  return names;
+}
+
+/* lock(fd): flock(2), exclusively and without waiting: -EWOULDBLOCK while another open file of it holds the lock. */
+napi_value agent_lock(napi_env env, napi_callback_info info) {
+  napi_value fd;
+  get_arguments(env, info, 1, &fd);
+  return from_result(env, flock(to_int(env, fd), LOCK_EX | LOCK_NB));
 }

@@ -3,7 +3,6 @@
  * from it, and stays as its parent to do what a Node process cannot: catch every signal, and reap what is orphaned.
  * Linked statically, it runs in any image.
  */
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,6 +15,7 @@
 #include "descriptors.h"
 #include "environment.h"
 #include "failure.h"
+#include "last_words.h"
 #include "leave.h"
 #include "remains.h"
 #include "signals.h"
@@ -30,12 +30,6 @@ static void open_channel(int *launcher_end, int *agent_end) {
   *agent_end = dup(ends[1]);
   if (*agent_end < 0 || close(ends[1]) < 0)
     fail("cannot open a channel to the agent");
-}
-
-/* The agent writes a byte when it leaves on purpose; without it, whatever its status says, it crashed. */
-static bool said_farewell(int channel) {
-  char byte;
-  return recv(channel, &byte, sizeof byte, MSG_DONTWAIT) == 1;
 }
 
 static void report_crash(int status) {
@@ -65,9 +59,10 @@ int main(int argc, char **argv) {
   close(agent_channel);
 
   int status = supervise(agent, channel);
-  if (!said_farewell(channel)) {
+  struct last_words words = read_last_words(channel);
+  if (!words.farewell) {
     report_crash(status);
-    end_remains();
+    end_remains(words.cgroups, agent);
   }
   leave_like(status);
 }

@@ -6,16 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "cgroups.h"
 #include "signals.h"
 
 #define TERM_GRACE_MS 10000
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
 #define KILL_GRACE_MS 10000
-#define KILL_ROUND_MS 20
+#define KILL_ROUND_MS 1
+#define HIGHEST_PRIORITY (-20)
 /* PID_MAX_LIMIT of the kernel. */
 #define HIGHEST_PID 4194304
 
@@ -92,14 +95,22 @@ static bool reap_until(long deadline_ms) {
   }
 }
 
-void end_remains(void) {
+static void end_processes(int cgroups, pid_t agent) {
   if (reap_until(now_ms()))
     return;
   signal_remains(SIGTERM);
   if (reap_until(now_ms() + TERM_GRACE_MS))
     return;
+  /* Against a loop of forks speed counts: each round must find processes before they are gone. */
+  setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
-  do
+  do {
+    kill_cgroups(cgroups, agent);
     signal_remains(SIGKILL);
-  while (!reap_until(now_ms() + KILL_ROUND_MS) && now_ms() < deadline_ms);
+  } while (!reap_until(now_ms() + KILL_ROUND_MS) && now_ms() < deadline_ms);
+}
+
+void end_remains(int cgroups, pid_t agent) {
+  end_processes(cgroups, agent);
+  remove_cgroups(cgroups, agent);
 }

@@ -1,9 +1,13 @@
 import { closeSync, constants, openSync, readFileSync } from "node:fs";
+import { constants as system } from "node:os";
 
 import type { Addon } from "../../native/index.ts";
 
 /** What finding a place for cgroups takes of the addon. */
-export type CgroupCalls = Pick<Addon, "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt">;
+export type CgroupCalls = Pick<
+  Addon,
+  "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "namesIn" | "lock"
+>;
 
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 /** Line of the unified hierarchy in /proc/self/cgroup (cgroups(7)). */
@@ -56,7 +60,9 @@ function openFolder(path: string): number {
 /** A cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
 function isUsable(calls: CgroupCalls, folder: number): boolean {
   const name = `svc-guest-${process.pid}-probe`;
-  if (calls.makeFolderAt(folder, name) < 0) return false;
+  const made = calls.makeFolderAt(folder, name);
+  /* An agent of that id may have been killed in the middle of this. */
+  if (made < 0 && made !== -system.errno.EEXIST) return false;
   const kill = calls.openAt(folder, `${name}/cgroup.kill`, constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);
   calls.removeFolderAt(folder, name);

@@ -8,6 +8,8 @@ import { type CgroupCalls, openOwnCgroup } from "./cgroup-base.ts";
 const NAME_ATTEMPTS = 16;
 /** Left cgroups that are looked at whenever one is made or given back; each look takes some 10 us. */
 const SWEEP_AT_ONCE = 4;
+/** The agent's process id, and a number. */
+const OF_A_COMMAND = /^svc-guest-\d+-\d+$/;
 const { EBUSY, EEXIST } = system.errno;
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 
@@ -28,8 +30,14 @@ export class Cgroups {
   static open(calls: CgroupCalls): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
+    removeAbandoned(calls, base);
     countMemory(calls, base);
     return new Cgroups(calls, base);
+  }
+
+  /** The open folder in which the cgroups are. */
+  get base(): number {
+    return this.#base;
   }
 
   /** A new, empty cgroup; undefined when the kernel gives none now. */
@@ -41,7 +49,10 @@ export class Cgroups {
       if (made === -EEXIST) continue;
       if (made < 0) return undefined;
       const folder = this.#calls.openAt(this.#base, name, FOLDER);
-      if (folder >= 0) return new Cgroup(this.#calls, folder, () => this.#giveBack(name));
+      if (folder >= 0) {
+        this.#calls.lock(folder);
+        return new Cgroup(this.#calls, folder, () => this.#giveBack(name));
+      }
       this.#calls.removeFolderAt(this.#base, name);
       return undefined;
     }
@@ -65,6 +76,21 @@ export class Cgroups {
       const busy = this.#calls.removeFolderAt(this.#base, name) === -EBUSY;
       if (busy) this.#left.push(name);
     }
+  }
+}
+
+/**
+ * Removes what agents left that were killed. Those of agents that live are locked, and the kernel keeps the ones in which
+ * something lives.
+ */
+function removeAbandoned(calls: CgroupCalls, base: number): void {
+  const names = calls.namesIn(base);
+  if (typeof names === "number") return;
+  for (const name of names.filter((of) => OF_A_COMMAND.test(of))) {
+    const folder = calls.openAt(base, name, FOLDER);
+    if (folder < 0) continue;
+    if (calls.lock(folder) === 0) calls.removeFolderAt(base, name);
+    closeSync(folder);
   }
 }
 

@@ -1,0 +1,16 @@
+#ifndef LAUNCHER_LAST_WORDS_H
+#define LAUNCHER_LAST_WORDS_H
+
+#include <stdbool.h>
+
+/* What the agent wrote over its channel by the time it had ended. */
+struct last_words {
+  /* It left on purpose; without that, whatever its status says, it crashed. */
+  bool farewell;
+  /* The folder in which its commands' cgroups are; -1: there are none. */
+  int cgroups;
+};
+
+struct last_words read_last_words(int channel);
+
+#endif

@@ -1,0 +1,122 @@
+import assert from "node:assert/strict";
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { buildNative } from "../../scripts/build-native.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { ExecStream, exec } from "../fixtures/exec-stream.ts";
+import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
+import { noNamespaces } from "../fixtures/namespaces.ts";
+import { allProcesses } from "../fixtures/proc.ts";
+import { noProcessWith, processesWith } from "../fixtures/processes.ts";
+import { program } from "../fixtures/programs/index.ts";
+
+const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts");
+/** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
+const SHELL = ["sh", "-c", '"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c fork_runner)"; exit $status', "sh"];
+const SETTINGS: Readonly<Record<string, readonly string[]>> = {
+  "the child of a shell": SHELL,
+  "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],
+};
+
+let bundle: LauncherBundle;
+before(() => {
+  bundle = makeLauncherBundle();
+  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+});
+after(() => bundle[Symbol.dispose]());
+
+function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
+  return startAgent({ through, command: [bundle.launcher, MAIN], process: { args: workload } });
+}
+
+/** The agent itself, below its launcher, as this process sees it. */
+async function agentBelow(launched: RunningAgent): Promise<number> {
+  const own = new Set<number>([launched.pid]);
+  for (let size = 0; size < own.size;) {
+    size = own.size;
+    for (const { pid, parent } of allProcesses()) if (own.has(parent)) own.add(pid);
+  }
+  const agents = (await processesWith(join(bundle.folder, "agent.bin"))).filter((pid) => own.has(pid));
+  assert.equal(agents.length, 1);
+  return agents[0] ?? 0;
+}
+
+/** Cgroups come and go meanwhile, and the listing fails then. */
+function foldersBelow(path: string): string[] {
+  for (;;) {
+    try {
+      return readdirSync(path, { recursive: true, encoding: "utf8" });
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+    }
+  }
+}
+
+/** Cgroups that hold or held commands of the agent with that id in its own process namespace. */
+function cgroupsOf(pid: unknown): string[] {
+  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
+  return mounts
+    .map((line) => line.split(" "))
+    .filter(([, , type]) => type === "cgroup2")
+    .flatMap(([, path = "/"]) => foldersBelow(path))
+    .filter((path) => new RegExp(`(^|/)svc-guest-${String(pid)}-[0-9]+$`).test(path));
+}
+
+for (const [setting, through] of Object.entries(SETTINGS)) {
+  describe(`an agent that is killed, its launcher being ${setting}`, { timeout: 120_000 }, () => {
+    it("leaves nothing: no process of a workload and a command that run away, and no cgroup", async (t) => {
+      const missing = noNamespaces();
+      if (missing !== undefined) {
+        t.skip(missing);
+        return;
+      }
+      await using agent = await startLaunched(through, [program("fork_runner")]);
+      using stream = new ExecStream(agent);
+      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      using daemon = new ExecStream(agent);
+      await daemon.start({ args: ["sh", "-c", "(setsid sleep 545454.125 &) ; echo up; exec sleep 1000"] }).until("up");
+      const { pid } = await agent.logged("agent_started");
+      process.kill(await agentBelow(agent), "SIGKILL");
+      const { code, signal } = await agent.exited;
+      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+      assert.match(agent.output.stdout, /^left: 0$/m);
+      assert.deepEqual(await processesWith("545454.125"), []);
+      assert.deepEqual(cgroupsOf(pid), []);
+    });
+  });
+}
+
+describe("an agent that starts", { timeout: 120_000 }, () => {
+  it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
+    const [killed, living] = [await startAgent(), await startAgent()];
+    t.after(() => living[Symbol.asyncDispose]());
+    if (killed.log.some(({ event }) => event === "no_cgroups")) {
+      await killed[Symbol.asyncDispose]();
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const { exit, stdout } = await exec(killed, { args: ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"] });
+    assert.equal(exit.code, 0);
+    const survivor = Number(String(stdout));
+    using orphan = new ExecStream(killed);
+    await orphan.start({ args: ["sh", "-c", "echo up; read line", "orphan 545454"], stdin: true }).until("up");
+    using inUse = new ExecStream(living);
+    await inUse.start({ args: ["cat"], stdin: true }).next();
+    killed.kill("SIGKILL");
+    await killed.exited;
+    assert.equal(cgroupsOf(killed.pid).length, 2);
+    await noProcessWith("orphan 545454");
+    await using next = await startAgent();
+    const left = cgroupsOf(killed.pid);
+    process.kill(survivor, "SIGKILL");
+    assert.equal(left.length, 1, "that of the background process");
+    assert.equal(cgroupsOf(living.pid).length, 1);
+    await exec(next, { args: ["true"] });
+    assert.equal((await inUse.end().outcome()).exit.code, 0);
+    await killed[Symbol.asyncDispose]();
+    await using last = await startAgent();
+    assert.deepEqual(cgroupsOf(killed.pid), []);
+    assert.equal((await exec(last, { args: ["true"] })).exit.code, 0);
+  });
+});
