@@ -1,5 +1,6 @@
 import { AGENT_VERSION } from "../version.ts";
-import { COMMANDS, type Host } from "./commands/index.ts";
+import type { Host } from "./command-line/index.ts";
+import { COMMANDS } from "./commands/index.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
 
@@ -19,6 +20,7 @@ Exit status: 125 when guestctl itself fails; "exec" passes the command's own sta
 
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
 export async function guestctl(args: readonly string[], host: Host): Promise<number> {
+  if (args[0] === "help" && args.length > 1) return guestctl([...args.slice(1), "--help"], host);
   const [name, ...rest] = args;
   if (name === "--help" || name === "-h" || name === "help") {
     host.stdout.write(HELP);

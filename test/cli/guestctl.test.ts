@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { COMMANDS } from "../../src/cli/commands/index.ts";
 import { AGENT_VERSION } from "../../src/version.ts";
@@ -16,6 +18,22 @@ describe("guestctl", { timeout: 120_000 }, () => {
       const help = await runGuestctl([name, "--help"], ENV);
       assert.equal(help.exitCode, 0);
       assert.match(help.stdout, new RegExp(`^Usage: guestctl ${name} [^]*\nExamples:\n  guestctl ${name}`));
+      for (const line of help.stdout.split("\n")) assert.ok(line.length <= 120, `${name}: ${line}`);
+    }
+    const usage = (await runGuestctl(["health", "--help"], ENV)).stdout;
+    assert.equal((await runGuestctl(["help", "health"], ENV)).stdout, usage);
+  });
+
+  test("is documented: every command, and no option that there is not", async () => {
+    const document = await readFile(join(import.meta.dirname, "../../docs/guestctl.md"), "utf8");
+    for (const name of COMMANDS.keys()) assert.match(document, new RegExp(`^\\| (?:.*\`${name}\`.*) \\|`, "m"), name);
+    const lines = Array.from(document.matchAll(/^(?:source <\()?guestctl ([a-z-]+)(.*)$/gm));
+    assert.ok(lines.length > 10);
+    for (const [line, name = "", rest = ""] of lines) {
+      const command = await COMMANDS.get(name)?.load();
+      assert.ok(command, line);
+      const own = rest.split(" -- ")[0] ?? "";
+      for (const [, option = ""] of own.matchAll(/ --([a-z-]+)/g)) assert.ok(option in command.options, line);
     }
   });
 

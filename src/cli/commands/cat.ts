@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],

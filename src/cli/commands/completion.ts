@@ -1,15 +1,16 @@
 import { completionScript, SHELLS } from "../completion/index.ts";
 import { UsageError } from "../errors.ts";
-import { type Command, defineCommand } from "./command.ts";
-import type { CommandEntry } from "./index.ts";
+import { type Command, type CommandEntry, defineCommand } from "../command-line/index.ts";
 
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
     usage: [`completion ${SHELLS.join("|")}`],
-    about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files, and the names of contexts.
-Where to put it: bash, into ~/.bashrc: source <(guestctl completion bash); zsh, into ~/.zshrc after compinit: source
-<(guestctl completion zsh); fish, into a file: guestctl completion fish > ~/.config/fish/completions/guestctl.fish`,
+    about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files, and names of contexts.
+
+  bash  in ~/.bashrc:                 source <(guestctl completion bash)
+  zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)
+  fish  once:                         guestctl completion fish > ~/.config/fish/completions/guestctl.fish`,
     options: {},
     notes: 'With --json, one object: "shell" and "script".',
     statuses: "0 written, 125 failed.",

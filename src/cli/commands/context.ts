@@ -10,7 +10,7 @@ import {
   writeContexts,
 } from "../contexts/index.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { type Command, defineCommand, type Host, type Parsed } from "./command.ts";
+import { type Command, defineCommand, type Host, type Parsed } from "../command-line/index.ts";
 
 const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {

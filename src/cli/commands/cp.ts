@@ -1,7 +1,7 @@
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseOrder } from "../copy/index.ts";
 import { STATUS_SKIPPED } from "../exit-status.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const cp: Command = defineCommand({
   usage: ["cp [options] SOURCE... :DESTINATION", "cp [options] :SOURCE... DESTINATION"],

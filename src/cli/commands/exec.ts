@@ -4,7 +4,7 @@ import { UsageError } from "../errors.ts";
 import { STATUS_TIMED_OUT } from "../exit-status.ts";
 import { attach, attachAsEvents, parseEscapeChar, terminalOf } from "../session/index.ts";
 import { parseDurationMs, parseVariables } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 /** That of ssh(1). */
 const DEFAULT_ESCAPE = "~";
@@ -48,8 +48,8 @@ export const exec: Command = defineCommand({
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
 Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
 SIGTERM: the agent then hangs up on the command.
-With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit ("code",
-"signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms").`,
+With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
+("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms").`,
   statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [

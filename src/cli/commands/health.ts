@@ -4,7 +4,7 @@ import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_NOT_READY } from "../exit-status.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const health: Command = defineCommand({
   usage: ["health [options]"],

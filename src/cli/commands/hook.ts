@@ -4,7 +4,7 @@ import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_TIMED_OUT } from "../exit-status.ts";
 import { parseDurationMs } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 const KINDS: Readonly<Record<string, HookKind>> = {

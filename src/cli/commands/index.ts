@@ -1,12 +1,4 @@
-import type { Command } from "./command.ts";
-
-export type { Command, Completes, Host, Option } from "./command.ts";
-
-/** A subcommand as the overview shows it. Its code is loaded when it is run: most of it is heavy and used by one alone. */
-export interface CommandEntry {
-  readonly summary: string;
-  load(): Promise<Command>;
-}
+import type { CommandEntry } from "../command-line/index.ts";
 
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([

@@ -2,7 +2,7 @@ import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
 import { agentVariables, generateToken, issueCertificates, prepareFolder, writeFolder } from "../credentials/index.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 365;

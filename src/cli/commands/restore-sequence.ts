@@ -8,7 +8,7 @@ import { UsageError } from "../errors.ts";
 import { STATUS_NOT_AS_INTENDED } from "../exit-status.ts";
 import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions, hookLine, readyLine } from "../restore/index.ts";
 import { parseDurationMs } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 export const restoreSequence: Command = defineCommand({

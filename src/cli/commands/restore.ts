@@ -5,7 +5,7 @@ import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { STATUS_NOT_AS_INTENDED } from "../exit-status.ts";
 import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions } from "../restore/index.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],

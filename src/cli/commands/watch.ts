@@ -3,7 +3,7 @@ import { UsageError } from "../errors.ts";
 import { STATUS_FAILED, STATUS_NOT_READY } from "../exit-status.ts";
 import { parseCount, parseDurationMs } from "../values.ts";
 import { type Sample, watchAsLines, watchLive } from "../watch/index.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
 /** Health is cheap, but a guest has its own work to do. */
@@ -11,16 +11,17 @@ const LEAST_INTERVAL_MS = 100;
 
 export const watch: Command = defineCommand({
   usage: ["watch [options]"],
-  about: `Shows how an agent is, again and again: whether it answers, readiness, last user activity, the idle declaration, its clock
-against this host's, and what has changed. A lost connection is dialled anew, as after a restore. Asking is no user
-activity. The key q leaves, and Ctrl-Z suspends.`,
+  about: `Shows how an agent is, again and again: whether it answers, readiness, last user activity, the idle declaration, its
+clock against this host's, and what has changed. A lost connection is dialled anew, as after a restore. Asking is no
+user activity. The key q leaves, and Ctrl-Z suspends.`,
   options: {
     interval: { type: "string", argument: "DURATION", help: "time between two looks (default 1s, at least 100ms)" },
     count: { type: "string", argument: "N", help: "leave after that many looks" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, and where standard input or output is no terminal, one object a line for each look: "time" and "state"; up with
-"round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" and "health" (as of "health"), lost with "error".`,
+  notes: `With --json, and where standard input or output is no terminal, one object a line for each look: "time" and "state";
+up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" and "health" (as of "health"), lost with
+"error".`,
   statuses: "0 left by q; with --count 0 ready, 1 not ready, 125 no answer at the last look; 125 when guestctl fails.",
   examples: ["watch", "watch --interval 200ms --json | jq --unbuffered .health.ready", "watch --count 1"],
   completes: ["nothing"],

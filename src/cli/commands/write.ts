@@ -1,7 +1,7 @@
 import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { UsageError } from "../errors.ts";
 import { parseMode } from "../values.ts";
-import { type Command, defineCommand } from "./command.ts";
+import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],

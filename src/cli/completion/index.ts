@@ -1,4 +1,4 @@
-import type { CommandEntry } from "../commands/index.ts";
+import type { CommandEntry } from "../command-line/index.ts";
 import { bashCompletion } from "./bash.ts";
 import { fishCompletion } from "./fish.ts";
 import { type CompletedCommand, completedCommands } from "./model.ts";

@@ -110,6 +110,20 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
       assert.equal(await modes(terminal), original);
     }));
 
+  test("goes on at ~ Ctrl-Z where nobody could continue it", async (t) => {
+    if (isWithoutTmux(t)) return;
+    const command = [...GUESTCTL, "exec", "-it", "--", "sh", "-c", "echo up; exec cat"];
+    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 30, env: guestctlVariables(agent), command });
+    await terminal.expect(/^up$/m);
+    await terminal.type("~");
+    await terminal.key("C-z");
+    await terminal.expect(/suspended/);
+    await terminal.type("~?");
+    await terminal.expect(/^At the start of a line:$/m);
+    await terminal.type("hello\n");
+    await terminal.expect(/^hello\nhello$/m);
+  });
+
   test("loses nothing of a large paste", (t) =>
     atTerminal(t, async (terminal) => {
       const lines = Array.from({ length: 4000 }, (_, index) => `${index}: ${"x".repeat(60)} ~. \t é`).join("\n");

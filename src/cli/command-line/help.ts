@@ -1,4 +1,4 @@
-import type { Option, Options } from "./command.ts";
+import type { Option, Options } from "./option.ts";
 
 const COLUMN = 28;
 const WIDTH = 120;

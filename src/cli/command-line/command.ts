@@ -1,25 +1,11 @@
-import { parseArgs, type ParseArgsOptionDescriptor } from "node:util";
+import { parseArgs } from "node:util";
 import { UsageError } from "../errors.ts";
 import { reportFailure } from "../failure.ts";
 import { helpText } from "./help.ts";
+import type { Completes, Options } from "./option.ts";
 
 /** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
 export type Host = NodeJS.Process;
-
-/** What a shell offers for a word: names of local files or folders, of contexts, fixed words, or nothing. */
-export type Completes = "file" | "folder" | "context" | "nothing" | readonly string[];
-
-/** An option of a command, for the parser, for its help text and for the shells' completion. */
-export interface Option extends ParseArgsOptionDescriptor {
-  /** What its value is called; only with type string. */
-  readonly argument?: string;
-  readonly help: string;
-  /** What its value may be. Default: nothing that a shell could offer. */
-  readonly completes?: Completes;
-}
-
-/** Options by their long names. */
-export type Options = Readonly<Record<string, Option>>;
 
 /** Options of every command. */
 export const COMMON_OPTIONS = {
