@@ -4,11 +4,12 @@ import { after, describe, test } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { GuestClient } from "../../src/client/index.ts";
 import { Stage } from "./cases/stage.ts";
-import { readClocks } from "./harness/oracle.ts";
 
 const MEBIBYTE = 2 ** 20;
 /** State of a listening socket in /proc/net/tcp (include/net/tcp_states.h). */
 const LISTENING = "0A";
+/** What the stand-in for the substrate's agent says (test/vm/guest/substrate.c). */
+const WAITS = "SUBSTRATE-WAITS";
 const ORACLE_PORT = (7070).toString(16).toUpperCase();
 
 describe("a guest without a management port", () => {
@@ -22,6 +23,7 @@ describe("a guest without a management port", () => {
 
   test("is reached over virtio-serial, through the bridge command that the substrate's agent runs", async () => {
     await stage.boot();
+    await stage.machine.said(WAITS);
     client = await stage.reach();
     const input = randomBytes(4 * MEBIBYTE);
     const { stdout, code } = await client.run({ args: ["/bin/busybox", "cat"] }, input);
@@ -44,13 +46,14 @@ describe("a guest without a management port", () => {
     const { guest } = stage;
     const snapshot = await guest.snapshot(stage.machine);
     await stage.replaceMachine(() => guest.start(snapshot));
-    // Runs again, so it has heard that the host is gone from its serial port.
-    await readClocks(stage.machine.oraclePort);
     client?.close();
+    await stage.machine.said(WAITS);
     client = await stage.reach();
     const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampFromMs(Date.now()) });
     assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
     client.close();
+    client.close();
+    await stage.machine.said(WAITS, 2);
     client = await stage.reach();
     assert.equal((await client.health()).alive, true);
   });

@@ -1,7 +1,8 @@
 /*
  * Stands in for the substrate's own agent, which lives in the same guest beside ours: on a channel of the hypervisor it
  * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
- * port of virtio-serial, and the command its own arguments; without such a port it only lives.
+ * port of virtio-serial, and the command its own arguments; without one it only lives. Says on the console when it waits
+ * for the host, who could not know: what comes before that is lost.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -94,6 +95,7 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   while (argc > 1) {
     int port = open_port();
+    fputs("SUBSTRATE-WAITS\n", stderr);
     await_host(port);
     serve(port, argv + 1);
     /* The kernel drops what had come in and was not read. */

@@ -67,7 +67,7 @@ export class Guest implements Disposable {
     const machine = await this.start();
     try {
       // A serial port cannot tell its host that nobody answered.
-      if (this.#machine.serialPort === true) await machine.said("management_listening", READY_LIMIT_MS);
+      if (this.#machine.serialPort === true) await machine.said("management_listening");
       else (await this.reach(machine)).close();
       return machine;
     } catch (error) {

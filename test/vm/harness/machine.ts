@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -27,6 +27,7 @@ export interface MachineOptions {
 }
 
 const START_LIMIT_MS = 60_000;
+const SAID_LIMIT_MS = 180_000;
 
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
@@ -82,9 +83,13 @@ export class Machine implements AsyncDisposable {
   static async start(options: MachineOptions): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const ports = [await freePort(), await freePort()] as const;
-    const child = startQemu(qemuArguments(options, folder, ports));
+    const complaints = join(folder, "qemu.log");
+    const child = startQemu(qemuArguments(options, folder, ports), complaints);
     const ended = new AbortController();
-    child.once("exit", (code, signal) => ended.abort(new Error(`QEMU ended: ${code ?? signal}`)));
+    child.once("exit", (code, signal) => {
+      const text = existsSync(complaints) ? readFileSync(complaints, "utf8") : "";
+      ended.abort(new Error(`QEMU ended (${code ?? signal}) ${text.trim()}`));
+    });
     child.once("error", (error) => ended.abort(error));
     const limit = AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]);
     const qmp = await Qmp.connect(join(folder, "qmp.sock"), limit);
@@ -111,10 +116,10 @@ export class Machine implements AsyncDisposable {
     return readFileSync(join(this.#folder, "console.log"), "latin1");
   }
 
-  /** Resolves when the guest has written the text to its console. */
-  async said(text: string, limitMs: number): Promise<void> {
-    const deadline = performance.now() + limitMs;
-    while (!this.console.includes(text)) {
+  /** Resolves when the guest has written the text to its console, so many times. */
+  async said(text: string, times = 1): Promise<void> {
+    const deadline = performance.now() + SAID_LIMIT_MS;
+    while (this.console.split(text).length <= times) {
       if (performance.now() > deadline) throw new Error(`the guest never said ${text}`);
       await pause(50);
     }

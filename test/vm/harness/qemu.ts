@@ -1,13 +1,22 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, openSync } from "node:fs";
 
 const PARENT_CHECK_MS = 500;
 
-/** Ends with this process, however that ends: the kernel kills a QEMU whose starter is gone (PR_SET_PDEATHSIG). */
-export function startQemu(args: readonly string[]): ChildProcess {
+/**
+ * Starts QEMU, whose complaints go to a file. Ends with this process, however that ends: the kernel kills a QEMU whose
+ * starter is gone (PR_SET_PDEATHSIG).
+ */
+export function startQemu(args: readonly string[], complaints: string): ChildProcess {
   endWithParent();
-  return spawn("setpriv", ["--pdeathsig", "KILL", "qemu-system-x86_64", ...args], {
-    stdio: ["ignore", "ignore", "inherit"],
-  });
+  const log = openSync(complaints, "w");
+  try {
+    return spawn("setpriv", ["--pdeathsig", "KILL", "qemu-system-x86_64", ...args], {
+      stdio: ["ignore", "ignore", log],
+    });
+  } finally {
+    closeSync(log);
+  }
 }
 
 let watching = false;
