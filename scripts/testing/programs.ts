@@ -5,6 +5,7 @@ export const TEST_PROGRAMS: readonly Program[] = [
   { name: "bash", package: "bash" },
   { name: "curl", package: "curl" },
   { name: "debootstrap", package: "debootstrap" },
+  { name: "fish", package: "fish" },
   { name: "flock", package: "util-linux" },
   { name: "ip", package: "iproute2" },
   { name: "mount", package: "mount" },
@@ -19,4 +20,5 @@ export const TEST_PROGRAMS: readonly Program[] = [
   { name: "tar", package: "tar" },
   { name: "tmux", package: "tmux" },
   { name: "unshare", package: "util-linux" },
+  { name: "zsh", package: "zsh" },
 ];

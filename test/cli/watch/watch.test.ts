@@ -15,10 +15,15 @@ describe("guestctl watch", { timeout: 300_000 }, () => {
   after(() => agent[Symbol.asyncDispose]());
 
   /** A shell in a terminal, with `watch` typed in and its screen there. */
-  async function watching(t: TestContext, use: (terminal: TmuxTerminal) => Promise<void>): Promise<void> {
+  async function watching(
+    t: TestContext,
+    use: (terminal: TmuxTerminal) => Promise<void>,
+    variables: Readonly<Record<string, string>> = {},
+  ): Promise<void> {
     if (isWithoutTmux(t)) return;
     const command = ["bash", "--norc", "--noprofile"];
-    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env: guestctlVariables(agent), command });
+    const env = { ...guestctlVariables(agent), ...variables };
+    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command });
     await terminal.type(`echo before-$((1)); ${GUESTCTL.join(" ")} watch; echo status-$?\n`);
     await terminal.expect(/^state +up, ready$/m);
     await use(terminal);
@@ -79,6 +84,24 @@ describe("guestctl watch", { timeout: 300_000 }, () => {
       await terminal.expect(/^status-143$/m);
       await assertGivenBack(terminal);
     }));
+
+  test("gives the terminal back when guestctl crashes, and the reason can be read", async (t) => {
+    if (process.env["GUESTCTL_ENTRY"] !== undefined) {
+      t.skip("the built guestctl takes no code to crash it");
+      return;
+    }
+    const crash = "process.on('SIGWINCH',()=>{throw(new(Error)('crash'))})";
+    const variables = { NODE_OPTIONS: `--import=data:text/javascript,${crash}` };
+    await watching(
+      t,
+      async (terminal) => {
+        await terminal.resize(90, 20);
+        await terminal.expect(/^Error: crash$[^]*^status-\d+$/m);
+        await assertGivenBack(terminal);
+      },
+      variables,
+    );
+  });
 
   test("shows a lost agent, and dials anew until another is there", async (t) => {
     if (isWithoutTmux(t)) return;
@@ -161,6 +184,27 @@ describe("guestctl watch", { timeout: 300_000 }, () => {
     const { stderr, exitCode } = await runGuestctl(["watch", "--interval", "1ms"], guestctlVariables(agent));
     assert.equal(stderr, "guestctl: --interval wants 100ms at least (see --help)\n");
     assert.equal(exitCode, 125);
+  });
+
+  test("goes on after the duties of a restore, which end its connection", async () => {
+    const guestctl = startGuestctl(["watch", "--interval", "100ms"], guestctlVariables(agent));
+    /** State of the first look from then on that has not been read yet. */
+    const state = async (fromMs: number): Promise<string> => {
+      for (;;) {
+        const { value } = (await guestctl.lines.next()) as { value: string };
+        const { time, state: found } = JSON.parse(value) as { time: string; state: string };
+        if (Date.parse(time) >= fromMs) return found;
+      }
+    };
+    assert.equal(await state(0), "up");
+    const { stdout } = await runGuestctl(["restore", "--no-time", "--json"], guestctlVariables(agent));
+    assert.equal((JSON.parse(stdout) as Record<string, unknown>)["entropy_bytes_mixed"], 64);
+    // One look may fall into the moment of the change.
+    const doneMs = Date.now();
+    const states = [await state(doneMs), await state(doneMs), await state(doneMs), await state(doneMs)];
+    assert.ok(states.filter((each) => each === "up").length >= 3, states.join());
+    guestctl.kill("SIGTERM");
+    await guestctl.ended;
   });
 
   test("is no user activity", async () => {
