@@ -92,7 +92,14 @@ export class Machine implements AsyncDisposable {
     });
     child.once("error", (error) => ended.abort(error));
     const limit = AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]);
-    const qmp = await Qmp.connect(join(folder, "qmp.sock"), limit);
+    let qmp: Qmp;
+    try {
+      qmp = await Qmp.connect(join(folder, "qmp.sock"), limit);
+    } catch (error) {
+      child.kill("SIGKILL");
+      rmSync(folder, { recursive: true, force: true });
+      throw error;
+    }
     const machine = new Machine(ports, folder, child, qmp);
     if (options.snapshot !== undefined) {
       await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");

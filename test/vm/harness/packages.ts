@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
+import { missingPrograms } from "../../../scripts/machine/programs.ts";
 
 /** Where downloads are kept between runs. */
 const CACHE_FOLDER: string = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-vm");
@@ -19,23 +20,13 @@ function run(command: string, args: readonly string[], cwd?: string): string {
 
 /** Refreshes apt's lists, once. */
 export function updateLists(): void {
-  if (!updated && process.getuid?.() === 0) run("apt-get", ["update", "-qq"]);
+  if (!updated && process.getuid?.() === 0) run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
   updated = true;
 }
 
-/** Whether a program of that name is in PATH. */
-export function have(command: string): boolean {
-  return (process.env["PATH"] ?? "").split(":").some((folder) => existsSync(join(folder, command)));
-}
-
-/** Installs a Debian package. Throws when apt-get fails. */
-export function install(name: string): void {
-  updateLists();
-  run("apt-get", ["install", "-y", "-qq", "--no-install-recommends", name]);
-}
-
-/** Names of packages that apt knows, by a regular expression. */
+/** Names of packages that apt knows, by a regular expression; none where there is no apt. */
 export function search(pattern: string): string[] {
+  if (missingPrograms([{ name: "apt-cache", package: "apt" }]).length > 0) return [];
   return [...run("apt-cache", ["search", "--names-only", pattern]).matchAll(/^(\S+) - /gm)].map(
     ([, name = ""]) => name,
   );

@@ -1,7 +1,8 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
-import { cached, have, install, search, unpacked, updateLists } from "./packages.ts";
+import { type Program, providePrograms } from "../../../scripts/machine/programs.ts";
+import { cached, search, unpacked, updateLists } from "./packages.ts";
 
 /** The kernels that are always tested. */
 export const SERIES: readonly string[] = ["6.1", "6.12"];
@@ -13,24 +14,27 @@ export interface GuestKernel {
   readonly modulesFolder: string;
 }
 
+/** What guests are started and made with. */
+const QEMU: Program = { name: "qemu-system-x86_64", package: "qemu-system-x86" };
+const TOOLS: readonly Program[] = [
+  { name: "dpkg", package: "dpkg" },
+  { name: "gcc", package: "build-essential" },
+  { name: "setpriv", package: "util-linux" },
+  { name: "strip", package: "binutils" },
+  { name: "xz", package: "xz-utils" },
+];
+
 /** Installs QEMU where it is missing and that is possible; undefined when it is there, else why it is not. */
 export function provideQemu(): string | undefined {
   if (process.arch !== "x64") return "the guests are x64, and this machine is not";
-  if (have("qemu-system-x86_64")) return undefined;
-  if (process.getuid?.() !== 0 || !have("apt-get")) {
-    return "qemu-system-x86_64 is missing: install qemu-system-x86, or run as root on Debian";
-  }
-  try {
-    install("qemu-system-x86");
-    return undefined;
-  } catch (error) {
-    return `qemu-system-x86_64 is missing, and apt-get could not install it: ${String(error)}`;
-  }
+  const missing = providePrograms([QEMU], "for the microVM tests");
+  return missing.length === 0 ? undefined : `needs ${QEMU.name} (Debian: ${QEMU.package})`;
 }
 
 /** The other programs that guests are made with. Throws when one cannot be had. */
 export function provideTools(): void {
-  if (!have("xz")) install("xz-utils");
+  const missing = providePrograms(TOOLS, "for the microVM tests").map(({ name }) => name);
+  if (missing.length > 0) throw new Error(`missing programs: ${missing.join(", ")}`);
   provideBusybox();
 }
 
