@@ -78,9 +78,9 @@ export function samplesOf(runs: Runs, pick: (measurement: Measurement) => number
 }
 
 /** Enough calls that no server pays for its first ones while it is measured. */
-const WARM_UP_CALLS = 500;
+const WARM_UP_CALLS = 1_000;
 
-/** One load of calls and commands for everybody, which is not counted. */
+/** Calls to everybody, which are not counted. */
 export async function warmUp(bench: Bench): Promise<void> {
   bench.say("warming up");
   for (const { load } of bench.contenders.values()) {

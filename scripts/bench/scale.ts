@@ -19,6 +19,8 @@ export interface Scale {
   readonly growthBytes: readonly number[];
   readonly duties: number;
   readonly starts: number;
+  /** From the last work to rest: the agent gives memory back 10 s after it. */
+  readonly settleSeconds: number;
   readonly idleSeconds: number;
 }
 
@@ -37,7 +39,8 @@ export const FULL: Scale = {
   growthBytes: [MIB, GIB, 16 * GIB],
   duties: 20,
   starts: 31,
-  idleSeconds: 60,
+  settleSeconds: 15,
+  idleSeconds: 45,
 };
 
 /** A minute. */
@@ -49,11 +52,12 @@ export const QUICK: Scale = {
   roundTrips: 500,
   streamBytes: 128 * MIB,
   terminalBytes: 8 * MIB,
-  slowBytes: 16 * MIB,
+  slowBytes: 4 * MIB,
   parallelBytes: 2 * MIB,
   growthExecs: [1, 10, 100],
   growthBytes: [MIB, 256 * MIB],
   duties: 5,
   starts: 11,
-  idleSeconds: 5,
+  settleSeconds: 1,
+  idleSeconds: 3,
 };

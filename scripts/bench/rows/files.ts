@@ -1,4 +1,5 @@
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Bench, sideBySide } from "../bench.ts";
 import { fillFile } from "../fill-file.ts";
@@ -16,11 +17,21 @@ const READ_NOTE = "OpenSSH by sftp; qemu-ga in base64";
 const WRITE_NOTE =
   "ours and grpc-go: temporary file, SHA-256, fsync, rename; OpenSSH by sftp and qemu-ga: written in place";
 
-/** Files in and out, one and 64 at a time; read from and written to memory. */
+/** Files in and out, one and 64 at a time: read from the page cache, written to a file system in memory. */
 export async function fileRows(bench: Bench): Promise<Row[]> {
+  const written = join(bench.folder, "written");
+  mkdirSync(written);
+  // Not in memory: file systems there have no page cache of their own kind.
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-bench-"));
+  try {
+    return await measureFiles(bench, folder, written);
+  } finally {
+    for (const made of [folder, written]) rmSync(made, { recursive: true });
+  }
+}
+
+async function measureFiles(bench: Bench, folder: string, targetFolder: string): Promise<Row[]> {
   const { streamBytes, slowBytes, parallelBytes } = bench.scale;
-  const folder = join(bench.folder, "files");
-  mkdirSync(folder);
   const sizeFor = (contender: Contender): number => (contender === "qemu-ga" ? slowBytes : streamBytes);
   for (const sizeBytes of new Set([streamBytes, slowBytes, parallelBytes])) {
     fillFile(join(folder, `read-${sizeBytes}`), sizeBytes);
@@ -28,7 +39,7 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
   const readOf = (sizeBytes: number): Job => ({ kind: "read", path: join(folder, `read-${sizeBytes}`), probe: true });
   const writeOf = (sizeBytes: number): Job => ({
     kind: "write",
-    path: join(folder, "written"),
+    path: join(targetFolder, "file"),
     totalBytes: sizeBytes,
     chunkBytes: CHUNK_BYTES,
     probe: true,
@@ -57,7 +68,6 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
     { name: `${PARALLEL} file writes`, contenders: PARALLEL_CONTENDERS },
     () => ({ ...writeOf(parallelBytes), ...many }),
   );
-  rmSync(folder, { recursive: true });
   return [
     ...transferRows("file read", "out", read, READ_NOTE),
     ...transferRows("file read, OpenSSH by cat", "out", cat),

@@ -3,8 +3,6 @@ import type { Bench } from "../bench.ts";
 import { anonymousBytesOf, cpuMsOf, wakeUpsOf } from "../proc.ts";
 import { type Contender, makeRow, type Row } from "../row.ts";
 
-/** Connections that were just closed are still being tidied up. */
-const SETTLE_MS = 3_000;
 const THOUSAND_MINUTES_S = 60_000;
 
 interface Stock {
@@ -14,10 +12,10 @@ interface Stock {
 
 /** What every contender does while nobody asks for anything, all at the same time; their clients are gone after this. */
 export async function idleRows(bench: Bench): Promise<Row[]> {
-  const seconds = bench.scale.idleSeconds;
+  const { idleSeconds: seconds, settleSeconds } = bench.scale;
   bench.say(`idle for ${seconds} s`);
   for (const { load } of bench.contenders.values()) load.close();
-  await delay(SETTLE_MS);
+  await delay(settleSeconds * 1_000);
   const before = stockOf(bench);
   await delay(seconds * 1_000);
   const after = stockOf(bench);
@@ -47,7 +45,7 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
       ),
       note: `extrapolated from ${seconds} s`,
     }),
-    ...returnRows(bench, seconds),
+    ...returnRows(bench, settleSeconds + seconds),
   ];
 }
 
