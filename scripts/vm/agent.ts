@@ -1,11 +1,10 @@
 import { execFileSync } from "node:child_process";
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
-/** Builds the agent that goes into the guests, where that has not been done. */
+/** Builds the agent that goes into the guests, unless it was built from these sources. */
 export function prepareAgent(): void {
-  if (existsSync(join(ROOT, "dist", "linux-x64", "guest-agent"))) return;
-  execFileSync(process.execPath, [join(ROOT, "scripts", "build.ts"), "x64"], { cwd: ROOT, stdio: "inherit" });
+  const build = join(ROOT, "scripts", "build.ts");
+  execFileSync(process.execPath, [build, "x64", "--unless-current"], { cwd: ROOT, stdio: "inherit" });
 }
