@@ -3,6 +3,7 @@ import type { Host } from "./command-line/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
+import { nearest } from "./nearest.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
 
@@ -32,9 +33,13 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry === undefined) {
-    const problem = name === undefined ? "no command given" : `there is no command ${JSON.stringify(name)}`;
-    return reportFailure(new UsageError(problem), false, host);
+    return reportFailure(new UsageError(name === undefined ? "no command given" : unknown(name)), false, host);
   }
   const command = await entry.load();
   return command.run(rest, host);
+}
+
+function unknown(name: string): string {
+  const meant = nearest(name, COMMANDS.keys());
+  return `there is no command ${JSON.stringify(name)}${meant === undefined ? "" : `; did you mean ${meant}?`}`;
 }

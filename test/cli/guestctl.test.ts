@@ -45,6 +45,8 @@ describe("guestctl", { timeout: 120_000 }, () => {
     for (const [args, problem] of [
       [[], "no command given"],
       [["bogus"], 'there is no command "bogus"'],
+      [["helth"], 'there is no command "helth"; did you mean health?'],
+      [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
       [["exec"], "exec wants a command"],
       [["exec", "--bogus", "ls"], "Unknown option '--bogus'"],
       [["exec", "--timeout", "soon", "ls"], "--timeout wants a duration above 0, such as 500ms, 5s or 2m"],

@@ -39,7 +39,7 @@ function asText(response: HealthResponse): string {
     ["alive", alive ? "yes" : "no"],
     ["ready", ready ? "yes" : `no (ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`})`],
     ["last user activity", timeOf(lastUserActivity, guestTime)],
-    ["guest time", timeOf(guestTime)],
+    ["guest time", guestTime === undefined ? "unknown" : timeOf(guestTime)],
     ["idle declared", timeOf(idleDeclared, guestTime)],
   ];
   return lines.map(([name = "", value = ""]) => `${`${name}:`.padEnd(20)}${value}\n`).join("");

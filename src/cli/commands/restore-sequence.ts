@@ -41,7 +41,7 @@ function textOf({ duties, hook, health, clockErrorMs }: RestoreOutcome, withTime
     ...dutiesLines(duties, withTime),
     hookLine("POST_RESTORE", hook),
     readyLine(health),
-    ["clock now", `guest minus host: ${clockErrorMs.toFixed(1)} ms`],
+    ["clock now", Number.isNaN(clockErrorMs) ? "unknown" : `guest minus host: ${clockErrorMs.toFixed(1)} ms`],
   ]);
 }
 

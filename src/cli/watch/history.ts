@@ -90,7 +90,7 @@ export function readiness({ ready, readyCmdExit }: HealthResponse): string {
   return readyCmdExit < 0 ? "not ready (ready_cmd: no verdict yet)" : `not ready (ready_cmd: exit ${readyCmdExit})`;
 }
 
-/** `+1.5 s`, `-0.002 s`. */
+/** `+1.500 s`, `-0.002 s`. */
 export function signedSeconds(ms: number): string {
   return `${ms < 0 ? "-" : "+"}${(Math.abs(ms) / 1000).toFixed(3)} s`;
 }

@@ -57,7 +57,7 @@ function answerLines(answer: Answer | undefined, { counts, lostSince }: History)
   const lines = [
     row("activity", since(health.lastUserActivity, health.guestTime)),
     row("idle", since(health.idleDeclared, health.guestTime)),
-    row("guest time", `${dateText(health.guestTime)}  ${signedSeconds(clockErrorMs)} to this host`),
+    row("guest time", clockText(health.guestTime, clockErrorMs)),
     row("answers", `${asked}, the last in ${roundTripMs.toFixed(1)} ms`),
     row("agent", `version ${agentVersion ?? "unknown"}`),
   ];
@@ -75,6 +75,12 @@ function since(time: Timestamp | undefined, guestTime: Timestamp | undefined): s
   if (guestTime === undefined) return dateText(time);
   const agoMs = timestampDate(guestTime).getTime() - timestampDate(time).getTime();
   return `${seconds(agoMs)} ago  ${dateText(time)}`;
+}
+
+function clockText(guestTime: Timestamp | undefined, clockErrorMs: number): string {
+  // An agent may be older than the field.
+  if (guestTime === undefined) return "unknown";
+  return `${dateText(guestTime)}  ${signedSeconds(clockErrorMs)} to this host`;
 }
 
 function dateText(time: Timestamp | undefined): string {

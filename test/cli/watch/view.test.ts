@@ -100,6 +100,11 @@ describe("the screen of a watch", () => {
     assert.match(textOf(historyOf([lost(0)])), /^state +no answer for 0\.0 s, trying again$/m);
   });
 
+  test("knows no clock of an agent that does not tell it", () => {
+    const answer = { ...up(0, { guestTime: undefined }), clockErrorMs: Number.NaN };
+    assert.match(textOf(historyOf([answer, answer])), /^idle +never\nguest time +unknown$/m);
+  });
+
   test("fits every size, and lets nothing act on the terminal", () => {
     const history = historyOf([up(0), lost(1_000, `\u001b]0;evil\u0007${"x".repeat(300)}\u009b31m`), up(2_000)]);
     for (const [cols, rows] of [
