@@ -36,6 +36,8 @@ export async function bridge(path: string | undefined, complain: (line: string) 
     const received = pipeline(agent, openOutput());
     // A failure to send is the failure to receive as well, unless the agent has already said all it had to.
     sent.catch(() => undefined);
+    // The end of a line is that of both directions; what is still written to it would wait for the next host.
+    if (fstatSync(0).isCharacterDevice()) void sent.then(() => agent.destroy()).catch(() => undefined);
     await received;
     return 0;
   } catch (error) {
