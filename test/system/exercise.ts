@@ -95,7 +95,7 @@ async function terminal({ root, setting }: Exercise, guest: GuestClient): Promis
   }
   const refusal = await refusalOf(ran);
   assert.equal(refusal, "EXEC_SETUP_FAILED");
-  return refusal;
+  return `\`${refusal}\``;
 }
 
 async function otherUser({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
@@ -108,7 +108,7 @@ async function otherUser({ root, setting }: Exercise, guest: GuestClient): Promi
   }
   const refusal = await refusalOf(ran);
   assert.equal(refusal, "EXEC_BAD_USER");
-  return refusal;
+  return `\`${refusal}\``;
 }
 
 async function hooks({ root, setting }: Exercise, guest: GuestClient): Promise<string> {
@@ -128,7 +128,8 @@ async function duties({ agent, setting }: Exercise, guest: GuestClient): Promise
   assert.equal(done.clockStepped, false);
   assert.match(done.degraded, /clock_set:EPERM$/);
   assert.equal(done.entropyCredited, setting.user === 0);
-  return done.degraded.replace(/;?clock_set:EPERM$/, "") || "done";
+  const degraded = done.degraded.replace(/;?clock_set:EPERM$/, "");
+  return degraded === "" ? "done" : `\`${degraded}\``;
 }
 
 /** The clock of the machine that tests is not to be touched: before it is asked for, it must be out of the agent's reach. */

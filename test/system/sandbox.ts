@@ -45,7 +45,7 @@ export const HOSTILE_VARIABLES: readonly string[] = [
   "MALLOC_PERTURB_=7",
   "UV_THREADPOOL_SIZE=0",
   "TMPDIR=/nowhere",
-  "HOME=/nowhere",
+  "HOME=/traps",
 ];
 
 /**

@@ -10,8 +10,8 @@ export interface Run {
 
 /** Parts of a setting that a finding can depend on, and their words. */
 const CAUSES: readonly (readonly [key: keyof Setting, yes: string, no: string])[] = [
-  ["dev", "with /dev", "without"],
-  ["proc", "with /proc", "without"],
+  ["dev", "with /dev", "without /dev"],
+  ["proc", "with /proc", "without /proc"],
   ["writable", "in a writable root", "in a read-only one"],
   ["hostile", "hostile", "not hostile"],
 ];
@@ -32,7 +32,7 @@ function cell(runs: readonly Run[], column: string): string {
       ),
     );
     const [[withIt], [without]] = [sides[0] ?? [], sides[1] ?? []];
-    if (sides.every((side) => side.length === 1)) return `${yes}: ${withIt ?? ""}; ${no}: ${without ?? ""}`;
+    if (sides.every((side) => side.length === 1)) return `${yes}: ${withIt ?? ""}, ${no}: ${without ?? ""}`;
   }
   return values.join(" or ");
 }
