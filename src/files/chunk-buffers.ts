@@ -3,11 +3,11 @@ export const CHUNK_BYTES: number = 256 * 1024;
 /** Size of a piece while memory is tight. */
 export const TIGHT_CHUNK_BYTES: number = 64 * 1024;
 /** Memory is tight while more than this is on loan. */
-export const TIGHT_ABOVE_BYTES: number = 8 * 1024 * 1024;
+export const TIGHT_ABOVE_BYTES: number = 2 * 1024 * 1024;
 /** Smallest buffer; a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
 /** Free buffers kept for the next chunks while any file is being read. */
-const KEPT_BYTES: number = 4 * 1024 * 1024;
+const KEPT_BYTES: number = 8 * 1024 * 1024;
 
 /** A buffer on loan: give it back once. */
 export interface ChunkBuffer {
@@ -25,6 +25,11 @@ export class ChunkBuffers {
   #freeBytes = 0;
   #transfers = 0;
   #lentBytes = 0;
+
+  /** So much is on loan that each transfer should make do with one small chunk. */
+  get tight(): boolean {
+    return this.#lentBytes > TIGHT_ABOVE_BYTES;
+  }
 
   /** Bytes on loan. */
   get lentBytes(): number {
@@ -47,7 +52,7 @@ export class ChunkBuffers {
 
   /** Lends a buffer for up to `wantedBytes`; it may be smaller. */
   lend(wantedBytes: number): ChunkBuffer {
-    const most = this.#lentBytes > TIGHT_ABOVE_BYTES ? TIGHT_CHUNK_BYTES : CHUNK_BYTES;
+    const most = this.tight ? TIGHT_CHUNK_BYTES : CHUNK_BYTES;
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, most));
     const bytes = this.#takeFree(sizeBytes) ?? new Uint8Array(sizeBytes);
     this.#lentBytes += sizeBytes;

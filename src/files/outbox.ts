@@ -2,6 +2,8 @@ import type { ChunkBuffer, ChunkBuffers } from "./chunk-buffers.ts";
 
 /** One chunk is on its way while the next is read. */
 const IN_FLIGHT = 2;
+/** While memory is tight the next is read when it is gone. */
+const IN_FLIGHT_TIGHT = 1;
 
 /** The buffers of one transfer. */
 export class Outbox {
@@ -13,9 +15,9 @@ export class Outbox {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer as soon as no more than one other is in flight. To be called again only after that. */
+  /** Resolves with a buffer as soon as few enough others are in flight. To be called again only after that. */
   async take(wantedBytes: number): Promise<ChunkBuffer> {
-    if (this.#inFlight === IN_FLIGHT) {
+    while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });

@@ -10,7 +10,7 @@ export const BUFFER_BYTES: number = 64 * 1024;
 /** Size of a buffer while memory is tight. */
 export const TIGHT_BUFFER_BYTES: number = 16 * 1024;
 /** Memory is tight while more than this is on loan. */
-export const TIGHT_ABOVE_BYTES: number = 16 * 1024 * 1024;
+export const TIGHT_ABOVE_BYTES: number = 4 * 1024 * 1024;
 /** Free buffers kept for the next reader: enough for two busy streams; the rest goes back to the system. */
 const KEPT_BUFFERS = 4;
 
