@@ -1,6 +1,6 @@
 import type { ExecProcess } from "../../client/index.ts";
 import { CliError } from "../errors.ts";
-import { enterRawMode } from "../terminal/index.ts";
+import { enterRawMode, type RawMode } from "../terminal/index.ts";
 import { escapeCharName, EscapeFilter } from "./escape.ts";
 
 /** The local keyboard at a command, until it is disposed of. */
@@ -19,60 +19,47 @@ export function openKeyboard(
   escape: number | undefined,
   host: NodeJS.Process,
 ): Keyboard {
-  return isTerminal && host.stdin.isTTY ? rawInput(process, escape, host) : plainInput(process, host);
-}
-
-function rawInput(process: ExecProcess, escape: number | undefined, host: NodeJS.Process): Keyboard {
-  const raw = enterRawMode(host, { keepsOutput: true });
-  const { promise, leave } = leaving();
-  const say = (lines: readonly string[]): void => void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
-  const keys = escape === undefined ? undefined : filter(escape);
-  function filter(byte: number): EscapeFilter {
-    const name = escapeCharName(byte);
-    return new EscapeFilter(byte, {
-      leave: () => {
-        say([`${name}.`]);
-        leave();
-      },
-      suspend: () => {
-        say([`${name}^Z (suspended; "fg" goes on)`]);
-        raw.suspend();
-      },
-      help: () => say(["", ...helpLines(name)]),
-    });
-  }
+  const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host, { keepsOutput: true }) : undefined;
+  const leaving = new AbortController();
+  const keys = raw && escape !== undefined ? escapeFilter(escape, raw, () => leaving.abort(), host) : undefined;
   keys?.pipe(process.stdin);
   const target = keys ?? process.stdin;
   host.stdin.pipe(target);
   return {
-    left: promise,
+    left: leftAt(leaving.signal),
     [Symbol.dispose]: () => {
-      raw[Symbol.dispose]();
+      raw?.[Symbol.dispose]();
       host.stdin.unpipe(target);
       host.stdin.pause();
     },
   };
 }
 
-function plainInput(process: ExecProcess, host: NodeJS.Process): Keyboard {
-  host.stdin.pipe(process.stdin);
-  return {
-    left: leaving().promise,
-    [Symbol.dispose]: () => {
-      host.stdin.unpipe(process.stdin);
-      host.stdin.pause();
+function escapeFilter(escape: number, raw: RawMode, leave: () => void, host: NodeJS.Process): EscapeFilter {
+  const name = escapeCharName(escape);
+  const say = (...lines: readonly string[]): void =>
+    void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
+  return new EscapeFilter(escape, {
+    leave: () => {
+      say(`${name}.`);
+      leave();
     },
-  };
+    suspend: () => {
+      say(`${name}^Z (suspended; "fg" goes on)`);
+      raw.suspend();
+    },
+    help: () => say("", ...helpLines(name)),
+  });
 }
 
-function leaving(): { readonly promise: Promise<never>; readonly leave: () => void } {
-  let leave = (): void => undefined;
-  const promise = new Promise<never>((_resolve, reject) => {
-    leave = () => reject(new CliError("left by the escape key; the agent hangs up on the command"));
+function leftAt(signal: AbortSignal): Promise<never> {
+  const left = new Promise<never>((_resolve, reject) => {
+    const leave = (): void => reject(new CliError("left by the escape key; the agent hangs up on the command"));
+    signal.addEventListener("abort", leave, { once: true });
   });
   // Nobody may be waiting any more.
-  promise.catch(() => undefined);
-  return { promise, leave: () => leave() };
+  left.catch(() => undefined);
+  return left;
 }
 
 function helpLines(name: string): readonly string[] {
