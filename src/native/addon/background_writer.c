@@ -134,14 +134,18 @@ static struct background_writer *writer_of(napi_env env, napi_callback_info info
   return writer;
 }
 
+/* Takes the record over in either case. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
   bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;
   if (fits) {
-    *(writer->first == NULL ? &writer->first : &writer->last->next) = record;
+    if (writer->first == NULL) writer->first = record;
+    else writer->last->next = record;
     writer->last = record;
     writer->queued_bytes += record->length;
     pthread_cond_broadcast(&writer->changed);
+  } else {
+    free(record);
   }
   pthread_mutex_unlock(&writer->lock);
   return fits;
@@ -159,9 +163,7 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   record->next = NULL;
   record->length = length;
   memcpy(record->bytes, bytes, length);
-  bool taken = enqueue(writer, record);
-  if (!taken) free(record);
-  return from_bool(env, taken);
+  return from_bool(env, enqueue(writer, record));
 }
 
 /* drain(limitMs): blocks the caller until all is written (true) or the time is up. */
