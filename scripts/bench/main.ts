@@ -9,6 +9,7 @@ import { describeMachine } from "./machine.ts";
 import { MEASURES } from "./measures.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
 import { GO_SOURCES } from "./peers/grpc-go.ts";
+import { insertInto } from "./report/insert.ts";
 import { plot } from "./report/plot.ts";
 import { markdownReport } from "./report/report.ts";
 import type { Row } from "./row.ts";
@@ -44,7 +45,8 @@ export async function main(args: readonly string[]): Promise<number> {
   console.log(markdownReport(report));
   save(options.jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
   save(options.svgFile, plot(all));
-  save(options.markdownFile, markdownReport(report));
+  const { markdownFile } = options;
+  if (markdownFile !== undefined) save(markdownFile, insertInto(markdownFile, markdownReport(report)));
   if (options.record) writeRecorded(all);
   return options.guard ? await guard(bench, rows) : 0;
 }

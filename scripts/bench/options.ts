@@ -40,7 +40,7 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --agent=PROGRAM    measure this guest-agent instead of the one in dist
   --json FILE        all samples, as JSON
   --svg FILE         a plot
-  --markdown FILE    the table, as Markdown
+  --markdown FILE    the table, as Markdown; between the marks of a file that has them (docs/performance.md)
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 

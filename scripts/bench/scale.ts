@@ -58,6 +58,6 @@ export const QUICK: Scale = {
   growthBytes: [MIB, 256 * MIB],
   duties: 5,
   starts: 11,
-  settleSeconds: 1,
+  settleSeconds: 12,
   idleSeconds: 3,
 };

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { makeRow } from "../../scripts/bench/row.ts";
+
+const SPEC = { name: "exec p50", unit: "ms", better: "lower" } as const;
+
+test("the ratio is the median of the rounds' own, so that a busy round counts for both or not at all", () => {
+  const row = makeRow({ ...SPEC, samples: { ours: [1, 20, 1], "grpc-go": [2, 40, 2] } });
+  assert.equal(row.ratios["grpc-go"], 0.5);
+  assert.deepEqual(row.spreads.ours, { median: 1, low: 1, high: 20 });
+});
+
+test("the ratio of contenders with unequal rounds is that of their medians", () => {
+  const row = makeRow({ ...SPEC, samples: { ours: [3, 3, 3], openssh: [6] } });
+  assert.equal(row.ratios.openssh, 0.5);
+});
+
+test("a goal is judged against its peer, an absolute one against our own median", () => {
+  const { verdicts } = makeRow({
+    ...SPEC,
+    samples: { ours: [2], "grpc-go": [1], openssh: [4] },
+    goals: [
+      { peer: "grpc-go", relation: "at most", limit: 1 },
+      { peer: "openssh", relation: "at most", limit: 0.5 },
+      { relation: "at least", limit: 2 },
+    ],
+  });
+  assert.deepEqual(
+    verdicts.map(({ actual, met }) => ({ actual, met })),
+    [
+      { actual: 2, met: false },
+      { actual: 0.5, met: true },
+      { actual: 2, met: true },
+    ],
+  );
+});
+
+test("nothing is said of a peer that was not measured", () => {
+  const row = makeRow({
+    ...SPEC,
+    samples: { ours: [1], "qemu-ga": [] },
+    goals: [{ peer: "openssh", relation: "at most", limit: 0.5 }],
+  });
+  assert.deepEqual([row.ratios, row.verdicts], [{}, []]);
+});
