@@ -2,6 +2,8 @@ import type { ActivityClock, ChildProcess, ExecInput } from "../domain/index.ts"
 
 /** Bytes of input that may wait for the command before its frames are no longer read. */
 const STDIN_QUEUE_BYTES = 256 * 1024;
+/** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
+const FRAME_OVERHEAD_BYTES = 256;
 
 /**
  * Carries the client's frames to the command until the client's side ends. Input that the command does not read holds
@@ -17,9 +19,10 @@ export async function pumpInput(
     activity.touch();
     switch (frame.kind) {
       case "stdin": {
-        queuedBytes += frame.bytes.length;
+        const heldBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
+        queuedBytes += heldBytes;
         const written = child.stdin?.write(frame.bytes).then(() => {
-          queuedBytes -= frame.bytes.length;
+          queuedBytes -= heldBytes;
           frame.release?.();
         });
         if (queuedBytes > STDIN_QUEUE_BYTES) await written;
