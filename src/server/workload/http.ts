@@ -7,6 +7,10 @@ import type { WorkloadLimits } from "./limits.ts";
 import type { DeclareIdle, HttpExchange } from "./service.ts";
 
 const HEADER_LIMIT_BYTES = 8 * 1024;
+/** Calls at once on an HTTP/2 connection. There is one operation, and it takes no time. */
+const STREAM_LIMIT = 4;
+/** Calls without an answer after which an HTTP/2 connection is closed. A cancelled call makes room for another one. */
+const UNANSWERED_LIMIT = 32;
 
 /** What the workload's requests are answered with. */
 export interface WorkloadHttpOptions {
@@ -32,7 +36,7 @@ export class WorkloadHttp {
     this.#http1.on("clientError", (_error, socket) => socket.destroy());
     this.#http2 = createHttp2Server(
       {
-        settings: { maxConcurrentStreams: 16, maxHeaderListSize: HEADER_LIMIT_BYTES },
+        settings: { maxConcurrentStreams: STREAM_LIMIT, maxHeaderListSize: HEADER_LIMIT_BYTES },
         maxSessionMemory: 1,
         maxSessionInvalidFrames: 10,
       },
@@ -56,7 +60,17 @@ export class WorkloadHttp {
     const old = setTimeout(() => session.close(), connectionAgeMs);
     old.unref();
     session.setTimeout(idleTimeoutMs, () => session.destroy());
-    session.once("stream", () => clearTimeout(first));
+    // nghttp2 bounds resets as well, but looks only after it has handed on all that lies in its buffer.
+    let unanswered = 0;
+    session.on("stream", (stream) => {
+      clearTimeout(first);
+      stream.once("close", () => {
+        if (stream.rstCode === constants.NGHTTP2_NO_ERROR) unanswered--;
+      });
+      if (++unanswered <= UNANSWERED_LIMIT) return;
+      connection?.drop(`${UNANSWERED_LIMIT} calls were given up`);
+      session.destroy();
+    });
     session.once("close", () => {
       clearTimeout(first);
       clearTimeout(old);

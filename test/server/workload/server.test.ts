@@ -208,6 +208,23 @@ describe("the workload's socket", { timeout: 120_000 }, () => {
     assert.equal((await post(rig.path, DECLARE_IDLE, "{}")).status, 200);
   });
 
+  test("closes an HTTP/2 connection that makes calls only to cancel them", async () => {
+    await using rig = await start();
+    const session = http2.connect("http://localhost", { createConnection: () => net.connect(rig.path) });
+    session.on("error", () => {});
+    const closed = new Promise((resolve) => session.once("close", resolve));
+    while (!session.closed && !session.destroyed) {
+      const stream = session.request({ ":method": "POST", ":path": DECLARE_IDLE, ...JSON_TYPE });
+      stream.on("error", () => {});
+      stream.write("{", () => stream.close(http2.constants.NGHTTP2_CANCEL));
+      await new Promise((resolve) => stream.once("close", resolve));
+    }
+    await closed;
+    const line = await rig.log.logged("connection_failed");
+    assert.match(String(line.fields["reason"]), /^32 calls were given up$/);
+    assert.equal((await post(rig.path, DECLARE_IDLE, "{}")).status, 200);
+  });
+
   test("ends connections that send nothing, half a preface, or a request that never ends", async () => {
     await using rig = await start({ headersTimeoutMs: 300, requestTimeoutMs: 300 });
     const starts = [
