@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { execa } from "execa";
 
@@ -27,19 +29,26 @@ export interface TmuxOptions {
 
 /** A screen as a person sees it: a window of a tmux server of its own, which ends with it. */
 export class TmuxTerminal implements AsyncDisposable {
-  readonly #server = `guestctl-${randomUUID()}`;
+  readonly #folder: string;
   readonly #env: Readonly<Record<string, string>>;
 
-  private constructor(env: Readonly<Record<string, string>>) {
+  private constructor(folder: string, env: Readonly<Record<string, string>>) {
+    this.#folder = folder;
     this.#env = env;
   }
 
   static async start({ cols, rows, env, command = ["sh"] }: TmuxOptions): Promise<TmuxTerminal> {
-    const terminal = new TmuxTerminal({ ...env, LANG: "C.UTF-8", TERM: "xterm-256color", PS1: "$ ", ENV: "" });
+    const folder = await mkdtemp(join(tmpdir(), "tmux-"));
+    const terminal = new TmuxTerminal(folder, { ...env, LANG: "C.UTF-8", TERM: "xterm-256color", PS1: "$ ", ENV: "" });
     const size = ["-x", String(cols), "-y", String(rows)];
-    await terminal.#tmux(["-f", "/dev/null", "new-session", "-d", ...size, ...command]);
-    await terminal.#tmux(["set-option", "-g", "window-size", "manual"]);
-    return terminal;
+    try {
+      await terminal.#tmux(["-f", "/dev/null", "new-session", "-d", ...size, ...command]);
+      await terminal.#tmux(["set-option", "-g", "window-size", "manual"]);
+      return terminal;
+    } catch (error) {
+      await terminal[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   /** Types text, Enter where it has a line feed. */
@@ -59,7 +68,8 @@ export class TmuxTerminal implements AsyncDisposable {
 
   /** Pastes text, at once and unchanged. */
   async paste(text: string): Promise<void> {
-    await execa("tmux", ["-L", this.#server, "load-buffer", "-"], { env: this.#env, extendEnv: false, input: text });
+    const server = ["-S", join(this.#folder, "socket")];
+    await execa("tmux", [...server, "load-buffer", "-"], { env: this.#env, extendEnv: false, input: text });
     await this.#tmux(["paste-buffer", "-r"]);
   }
 
@@ -98,10 +108,12 @@ export class TmuxTerminal implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#tmux(["kill-server"]).catch(() => undefined);
+    await rm(this.#folder, { recursive: true });
   }
 
   async #tmux(args: readonly string[]): Promise<string> {
-    const { stdout } = await execa("tmux", ["-L", this.#server, ...args], { env: this.#env, extendEnv: false });
+    const server = ["-S", join(this.#folder, "socket")];
+    const { stdout } = await execa("tmux", [...server, ...args], { env: this.#env, extendEnv: false });
     return stdout;
   }
 }
