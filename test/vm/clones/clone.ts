@@ -16,6 +16,8 @@ import { EXEC_MARK, FILE } from "./source.ts";
 /** Time for a hung-up command to end, which itself has five seconds. */
 const HANGUP_LIMIT_MS = 30_000;
 const REACH_LIMIT_MS = 60_000;
+/** An established connection to port 7071, in a line of /proc/net/tcp (proc_pid_net(5)). */
+const TO_AGENT = /^ *\d+: [0-9A-F]+:1B9F [0-9A-F]+:[0-9A-F]{4} 01 /gm;
 const HOUR_MS = 3_600_000;
 const ENTROPY_BYTES = 64;
 
@@ -30,6 +32,8 @@ export interface Clone {
   readonly before: Draws;
   readonly after: Draws;
   readonly duties: RestoreDutiesResponse;
+  /** How long the call took. */
+  readonly dutiesTookMs: number;
   readonly driftBeforeMs: number;
   readonly driftAfterMs: number;
   /** gRPC status of Health over a connection from before the duties: then, and after them (undefined: it was dead). */
@@ -39,6 +43,8 @@ export interface Clone {
   readonly hook: { readonly output: string; readonly startedMs: number; readonly endedMs: number };
   /** The list of processes, once the command of before the snapshot is gone or has had its time. */
   readonly processes: string;
+  /** Connections to the agent at the end, that of the question included. */
+  readonly connections: number;
   readonly file: string;
   readonly console: string;
 }
@@ -72,16 +78,19 @@ export async function observeClone(
   const expiredSession = await callers.expired.health(TOKEN);
   const { driftMs: driftBeforeMs } = await readClocks(machine.oraclePort);
   const olderBefore = await callers.older.health(TOKEN);
+  const dutiesBegan = performance.now();
   const duties = await callers.fresh.runRestoreDuties({
     entropy: randomBytes(ENTROPY_BYTES),
     hostTime: timestampFromMs(Date.now()),
   });
+  const dutiesTookMs = performance.now() - dutiesBegan;
   const after = await drawAll(machine);
   const { driftMs: driftAfterMs } = await readClocks(machine.oraclePort);
   const olderAfter = await callers.older.health(TOKEN);
   using client = guest.client(machine);
   const hook = await postRestore(client);
   const processes = await settledProcesses(client, hangupLimitMs);
+  const connections = await settledConnections(client, hangupLimitMs);
   const parts: Uint8Array[] = [];
   for await (const part of client.readFile(FILE.path)) parts.push(part);
   await goOn?.(machine);
@@ -89,12 +98,14 @@ export async function observeClone(
     before,
     after,
     duties,
+    dutiesTookMs,
     driftBeforeMs,
     driftAfterMs,
     olderSession: [olderBefore, olderAfter],
     expiredSession,
     hook,
     processes,
+    connections,
     file: Buffer.concat(parts).toString(),
     console: machine.console,
   };
@@ -143,12 +154,32 @@ async function postRestore(client: GuestClient): Promise<Clone["hook"]> {
   return { output, startedMs, endedMs: Date.now() };
 }
 
-async function settledProcesses(client: GuestClient, limitMs: number): Promise<string> {
+/** Asks again until the answer is as wanted or the time is over; the last answer. */
+async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean, limitMs: number): Promise<T> {
   const deadline = performance.now() + limitMs;
   for (;;) {
-    const { stdout } = await client.run({ args: ["/bin/busybox", "ps"] });
-    const processes = stdout.toString();
-    if (!EXEC_MARK.test(processes) || performance.now() > deadline) return processes;
+    const answer = await ask();
+    if (wanted(answer) || performance.now() > deadline) return answer;
     await pause(200);
   }
+}
+
+async function print(client: GuestClient, ...command: string[]): Promise<string> {
+  return (await client.run({ args: ["/bin/busybox", ...command] })).stdout.toString();
+}
+
+function settledProcesses(client: GuestClient, limitMs: number): Promise<string> {
+  return settled(
+    () => print(client, "ps"),
+    (processes) => !EXEC_MARK.test(processes),
+    limitMs,
+  );
+}
+
+function settledConnections(client: GuestClient, limitMs: number): Promise<number> {
+  return settled(
+    async () => (await print(client, "cat", "/proc/net/tcp", "/proc/net/tcp6")).match(TO_AGENT)?.length ?? 0,
+    (count) => count === 1,
+    limitMs,
+  );
 }

@@ -1,8 +1,9 @@
 /*
  * Stands in for the substrate's own agent, which lives in the same guest beside ours: on a channel of the hypervisor it
  * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
- * port of virtio-serial, and the command its own arguments; without one it only lives. Says on the console when it waits
- * for the host, who could not know: what comes before that is lost.
+ * port of virtio-serial, and the command its own arguments; without one it only lives. With --on-the-port before it the
+ * command gets the port itself for its standard input and output, else a socket that is joined to the port. Says on the
+ * console when it waits for the host, who could not know: what comes before that is lost.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -91,13 +92,20 @@ static void serve(int port, char **command) {
     ;
 }
 
+static void serve_directly(int port, char **command) {
+  start(command, port);
+  wait(NULL);
+}
+
 int main(int argc, char **argv) {
+  int directly = argc > 1 && !strcmp(argv[1], "--on-the-port");
+  char **command = argv + 1 + directly;
   signal(SIGPIPE, SIG_IGN);
-  while (argc > 1) {
+  while (*command) {
     int port = open_port();
     fputs("SUBSTRATE-WAITS\n", stderr);
     await_host(port);
-    serve(port, argv + 1);
+    (directly ? serve_directly : serve)(port, command);
     /* The kernel drops what had come in and was not read. */
     close(port);
   }

@@ -27,7 +27,8 @@ export async function probeAccelerator(): Promise<Accelerator> {
     await ask(machine.oraclePort, ["clocks"], PROBE_LIMIT_MS);
     return { name: "kvm", reason: "a guest booted with it" };
   } catch (error) {
-    return { name: "tcg", reason: `no guest booted with /dev/kvm: ${error instanceof Error ? error.message : "?"}` };
+    const said = error instanceof Error ? error.message.replaceAll("\n", "; ") : "";
+    return { name: "tcg", reason: `no guest booted with /dev/kvm: ${said}` };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

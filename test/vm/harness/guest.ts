@@ -39,7 +39,7 @@ export class Guest implements Disposable {
   }
 
   static async prepare(options: GuestOptions = {}): Promise<Guest> {
-    const { kernel: series = "6.12", agent = shippedAgent(), bridge = false, ...others } = options;
+    const { kernel: series = "6.12", agent = shippedAgent(), bridge, ...others } = options;
     const kernel = provideKernel(series);
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const initramfs = join(folder, "initramfs");
@@ -50,7 +50,7 @@ export class Guest implements Disposable {
       kernelImage: kernel.image,
       initramfs,
       accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
-      serialPort: bridge,
+      serialPort: bridge !== undefined,
       ...(bootTime !== undefined && { bootTime }),
       ...(processor !== undefined && { processor }),
       ...(kernelArguments !== undefined && { kernelArguments }),

@@ -42,6 +42,16 @@ export async function ask(port: number, questions: readonly Question[], limitMs 
   }
 }
 
+const CLOCK_TOLERANCE_MS = 100;
+
+/**
+ * How far off a clock may be that was set by a call: 100 ms, or the call's duration where this machine was too busy for
+ * that. The guest cannot know how long the call was on its way.
+ */
+export function clockTolerance(callMs: number): number {
+  return Math.max(CLOCK_TOLERANCE_MS, callMs);
+}
+
 /** Clocks of a guest. */
 export interface GuestClocks {
   /** Its CLOCK_REALTIME minus the host's, in milliseconds. */

@@ -28,8 +28,11 @@ export interface SandboxOptions {
   readonly hooks?: object;
   /** Numbers of the capabilities that the sandbox goes without (capabilities(7)). Default: none. */
   readonly dropCapabilities?: readonly number[];
-  /** Reach the agent through the hypervisor's channel and its bridge command alone, without any port. Default: no. */
-  readonly bridge?: boolean;
+  /**
+   * Reach the agent without any network, by its bridge command on the hypervisor's channel: joined to the channel, or with
+   * the channel for its standard input and output. Default: over TCP.
+   */
+  readonly bridge?: "joined" | "on-the-port";
 }
 
 /** Everything in a guest's initramfs: init, its neighbours, and the sandbox with the agent. */
@@ -45,7 +48,7 @@ export function guestFiles(
     content: readFileSync(buildGuestProgram(name, workFolder)),
   });
   return [
-    ...modules(kernel.modulesFolder, options.bridge === true ? [...MODULES, "virtio_console"] : MODULES),
+    ...modules(kernel.modulesFolder, options.bridge === undefined ? MODULES : [...MODULES, "virtio_console"]),
     program("init", "init"),
     program("oracle", "oracle"),
     program("substrate", "sandbox/opt/substrate/agent"),
@@ -64,19 +67,21 @@ function lines(texts: readonly string[]): string {
   return texts.map((text) => `${text}\n`).join("");
 }
 
-function bridgeCommand(agent: AgentBuild, { bridge = false }: SandboxOptions): string[] {
-  return bridge ? [...agent.command, "bridge", GUEST_SOCKET] : [];
+function bridgeCommand(agent: AgentBuild, { bridge }: SandboxOptions): string[] {
+  if (bridge === undefined) return [];
+  return [...(bridge === "on-the-port" ? ["--on-the-port"] : []), ...agent.command, "bridge", GUEST_SOCKET];
 }
 
-function environment({ process: spec, hooks, bridge = false }: SandboxOptions): string[] {
-  const management = bridge
-    ? [`SVC_GUEST_SOCKET=${GUEST_SOCKET}`]
-    : [
-        "SVC_GUEST_PORT=7071",
-        `SVC_TLS_CERT_FILE=${CREDENTIALS}/server.pem`,
-        `SVC_TLS_KEY_FILE=${CREDENTIALS}/server.key`,
-        `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
-      ];
+function environment({ process: spec, hooks, bridge }: SandboxOptions): string[] {
+  const management =
+    bridge !== undefined
+      ? [`SVC_GUEST_SOCKET=${GUEST_SOCKET}`]
+      : [
+          "SVC_GUEST_PORT=7071",
+          `SVC_TLS_CERT_FILE=${CREDENTIALS}/server.pem`,
+          `SVC_TLS_KEY_FILE=${CREDENTIALS}/server.key`,
+          `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
+        ];
   return [
     "PATH=/bin",
     `SVC_INSTANCE_TOKEN=${TOKEN}`,
