@@ -33,7 +33,7 @@ export const FULL: Scale = {
   roundTrips: 3_000,
   streamBytes: 512 * MIB,
   terminalBytes: 64 * MIB,
-  slowBytes: 64 * MIB,
+  slowBytes: 32 * MIB,
   parallelBytes: 8 * MIB,
   growthExecs: [1, 10, 100, 256],
   growthBytes: [MIB, GIB, 16 * GIB],
