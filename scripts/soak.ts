@@ -2,7 +2,7 @@
  * Runs many mixed execs through a real agent and shows that nothing of them is left and nothing was lost.
  * Usage: npm run soak [-- EXECS [AT-ONCE]]   (10000 and 50)
  */
-import { soak } from "./soak/soak.ts";
+import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 
 const MIB = 2 ** 20;
 
@@ -16,10 +16,14 @@ const lines = [
   `output checked by SHA-256: ${(result.bytes / MIB).toFixed(1)} MiB; wrong: ${failures.length}; called incomplete though complete: ${result.incomplete}`,
   `held before: ${JSON.stringify(before)}`,
   `held after:  ${JSON.stringify(after)}`,
-  `memory: grown by ${(result.grownBytes / MIB).toFixed(1)} MiB, peak ${(result.peakBytes / MIB).toFixed(1)} MiB resident`,
+  `memory: grown by ${(result.grownBytes / MIB).toFixed(1)} MiB (limit ${GROWTH_LIMIT_BYTES / MIB}), peak ${(result.peakBytes / MIB).toFixed(1)} MiB resident`,
   ...failures.slice(0, 20),
 ];
 process.stdout.write(`${lines.join("\n")}\n`);
-const isClean = failures.length === 0 && JSON.stringify(before) === JSON.stringify(after);
+const isClean =
+  failures.length === 0 &&
+  result.incomplete === 0 &&
+  JSON.stringify(before) === JSON.stringify(after) &&
+  result.grownBytes < GROWTH_LIMIT_BYTES;
 process.stdout.write(isClean ? "clean\n" : "NOT CLEAN\n");
 process.exitCode = isClean ? 0 : 1;

@@ -10,6 +10,9 @@ const WARM_UP = 200;
 const SETTLE_LIMIT_MS = 20_000;
 const POLL_MS = 100;
 
+/** Memory of its own that an agent may have gained by work that is over: what its heap and buffer pool keep. */
+export const GROWTH_LIMIT_BYTES: number = 64 * 2 ** 20;
+
 /** What a soak found. */
 export interface SoakResult {
   readonly execs: number;

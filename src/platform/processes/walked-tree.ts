@@ -47,7 +47,10 @@ export class WalkedTree implements ProcessTree {
     const pids = new Set(members.map((row) => row.pid));
     const more = contained();
     const others = rows.filter((row) => more.has(row.pid) && !pids.has(row.pid) && row.pid !== process.pid);
-    for (const row of [...members, ...others]) this.#send(row, signal);
+    // The leader first: a shell whose child ends before would exit by itself, and not by the signal.
+    const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
+    const targets = [...members, ...others].toSorted((one, other) => isLeader(other) - isLeader(one));
+    for (const row of targets) this.#send(row, signal);
   }
 
   async kill(): Promise<void> {

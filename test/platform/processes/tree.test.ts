@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Addon } from "../../../src/native/index.ts";
 import { membersOf } from "../../../src/platform/processes/members.ts";
+import { WalkedTree } from "../../../src/platform/processes/walked-tree.ts";
 import { rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
@@ -56,6 +58,25 @@ test("the agent's own session and group make nobody a member", () => {
 
 test("a table that does not show the agent is no table", () => {
   assert.equal(membersOf([], 100, AGENT), undefined);
+});
+
+test("the leader gets a signal first, whatever its id: its end is that of the signal, not of a child's", () => {
+  const rows = [
+    [process.pid, 1, 50, 50, RUNNING],
+    [100, 200, 200, 200, RUNNING],
+    [200, process.pid, 200, 200, RUNNING],
+  ];
+  const signalled: number[] = [];
+  const calls = {
+    processTable: () => Int32Array.from(rows.flatMap((row) => [...row, 0])),
+    signalProcess: (pid: number) => {
+      signalled.push(pid);
+      return 0;
+    },
+  };
+  const recording: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  new WalkedTree(recording, 200).signal(15);
+  assert.deepEqual(signalled, [200, 100]);
 });
 
 test("a tree that forks faster than it is killed is killed to the last process", async () => {

@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { PROMISES } from "./coverage.ts";
+
+const TESTS = join(import.meta.dirname, "..");
+
+/** Titles of a file's tests, up to whatever is put into them. */
+async function titlesOf(file: string): Promise<string[]> {
+  const source = await readFile(join(TESTS, file), "utf8");
+  return [...source.matchAll(/\b(?:it|test)\(\s*(["'`])(.*?)\1,/g)].map(([, , title = ""]) => title);
+}
+
+for (const [section, promises] of Object.entries(PROMISES)) {
+  describe(`supervision, ${section}`, () => {
+    for (const { says, tests } of promises) {
+      it(`has a test for: ${says}`, async () => {
+        assert.ok(tests.length > 0);
+        for (const [file, title] of tests) {
+          const titles = await titlesOf(file);
+          assert.ok(
+            titles.some((of) => of.includes(title)),
+            `${file}: no test "${title}"`,
+          );
+        }
+      });
+    }
+  });
+}
