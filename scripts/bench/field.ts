@@ -28,9 +28,18 @@ export interface Field extends AsyncDisposable {
   readonly folder: string;
 }
 
-/** Starts the agent and every peer that can be had; says which cannot. */
-export async function openField(native: string, agentProgram: string, say: (text: string) => void): Promise<Field> {
-  installPeers(say);
+/** What is to run. */
+export interface FieldPlan {
+  readonly native: string;
+  readonly agentProgram: string;
+  /** Undefined: all that can be had. */
+  readonly peers: readonly Peer[] | undefined;
+  readonly say: (text: string) => void;
+}
+
+/** Starts the agent and its peers; says which of them cannot be had. */
+export async function openField({ native, agentProgram, peers, say }: FieldPlan): Promise<Field> {
+  if (peers === undefined) installPeers(say);
   const memory = "/dev/shm";
   const folder = await mkdtemp(join(existsSync(memory) ? memory : tmpdir(), "guest-agent-bench-"));
   const contenders = new Map<Contender, Running>();
@@ -43,6 +52,7 @@ export async function openField(native: string, agentProgram: string, say: (text
     const ours = await startBuiltAgent(native, agentProgram);
     contenders.set("ours", ours);
     for (const [peer, start] of PEERS) {
+      if (peers?.includes(peer) === false) continue;
       const own = join(folder, peer);
       await mkdir(own, { mode: 0o700 });
       const { credentialsDir: credentialsFolder, token } = ours.agent;

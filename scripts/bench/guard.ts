@@ -14,17 +14,18 @@ export interface Loss {
 
 /** A row is lost when our share of the peer's figure is this many times the recorded one: far beyond what noise does. */
 const TOLERANCE = 1.6;
-const PEER = "grpc-go";
+/** Whom the ratios are to. */
+export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");
 
 /** CPU time and medians are steady; what is measured once in a hundred calls, or beside others, is not. */
 function isGuarded({ name, unit, ratios }: Row): boolean {
-  return ratios[PEER] !== undefined && (unit === "s/GiB" || name.startsWith("CPU of ") || name.endsWith(" p50"));
+  return ratios[GUARD_PEER] !== undefined && (unit === "s/GiB" || name.startsWith("CPU of ") || name.endsWith(" p50"));
 }
 
 /** Our figure as a multiple of the peer's, where more is worse. */
 function burden(row: Row): number {
-  const ratio = row.ratios[PEER] ?? 0;
+  const ratio = row.ratios[GUARD_PEER] ?? 0;
   return row.better === "lower" ? ratio : 1 / ratio;
 }
 

@@ -4,7 +4,7 @@ import { buildGo, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
-import { lossesAgainst, readRecorded, writeRecorded } from "./guard.ts";
+import { GUARD_PEER, lossesAgainst, readRecorded, writeRecorded } from "./guard.ts";
 import { describeMachine } from "./machine.ts";
 import { MEASURES } from "./measures.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
@@ -34,7 +34,12 @@ export async function main(args: readonly string[]): Promise<number> {
   };
   const native = await nativeProgram();
   const agentProgram = options.agentProgram ?? join(standaloneFolder(), "guest-agent");
-  await using field = await openField(native, agentProgram, say);
+  await using field = await openField({
+    native,
+    agentProgram,
+    peers: options.guard || options.record ? [GUARD_PEER] : undefined,
+    say,
+  });
   const bench: Bench = { ...field, scale: options.quick ? QUICK : FULL, native, agentProgram, peaks: new Map(), say };
   await warmUp(bench);
   const rows = new Map<Group, readonly Row[]>();
