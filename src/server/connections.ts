@@ -9,6 +9,8 @@ export interface Connection {
   drop(reason: string): void;
   /** The handshake is over. */
   established(): void;
+  /** Its place is given to no newcomer from now on. */
+  keep(): void;
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
@@ -26,8 +28,8 @@ export function connectionOf(socket: MarkedSocket): Connection | undefined {
 
 /**
  * The connections of a listener, bounded in number. At the bound a newcomer takes the place of the oldest half-open
- * handshake, so that whoever can open connections but not complete a handshake cannot keep the node agent out; where
- * all are established the newcomer is refused.
+ * handshake, else of the oldest connection that has not earned its place, so that whoever can open connections but
+ * make no call cannot keep the node agent out; where all are kept the newcomer is refused.
  */
 export class Connections {
   readonly #limit: number;
@@ -43,12 +45,13 @@ export class Connections {
   admit(socket: Socket & MarkedSocket): Connection | undefined {
     const connection = new OpenConnection(socket, this.#refusals);
     if (this.#open.size >= this.#limit) {
-      const oldest = this.#firstHalfOpen();
+      const oldest = this.#first((other) => other.halfOpen) ?? this.#first((other) => !other.kept);
       if (oldest === undefined) {
         connection.drop(`connection limit (${this.#limit}) reached`);
         return undefined;
       }
-      oldest.drop("handshake not complete, and its place was needed");
+      const lack = oldest.halfOpen ? "handshake not complete" : "no call was let in";
+      oldest.drop(`${lack}, and its place was needed`);
       this.#open.delete(oldest);
     }
     this.#open.add(connection);
@@ -64,8 +67,8 @@ export class Connections {
     return halfOpen.length;
   }
 
-  #firstHalfOpen(): OpenConnection | undefined {
-    for (const connection of this.#open) if (connection.halfOpen) return connection;
+  #first(fits: (connection: OpenConnection) => boolean): OpenConnection | undefined {
+    for (const connection of this.#open) if (fits(connection)) return connection;
     return undefined;
   }
 }
@@ -76,6 +79,7 @@ class OpenConnection implements Connection {
   readonly #refusals: RefusalLog;
   #dropped = false;
   halfOpen = true;
+  kept = false;
 
   constructor(socket: Socket, refusals: RefusalLog) {
     this.#socket = socket;
@@ -94,6 +98,10 @@ class OpenConnection implements Connection {
 
   established(): void {
     this.halfOpen = false;
+  }
+
+  keep(): void {
+    this.kept = true;
   }
 }
 

@@ -11,7 +11,7 @@ import { createServer } from "node:net";
 import type { TLSSocket } from "node:tls";
 import type { Clock, Log } from "../domain/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { connectionOf, Connections } from "./connections.ts";
+import { type Connection, connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
 import { errnoOf } from "./listening.ts";
 import { peerCertificate } from "./peer.ts";
@@ -68,6 +68,8 @@ export class Http2Listener {
   readonly #http2: Http2Server | Http2SecureServer;
   readonly #options: ListenerOptions;
   readonly #connections: Connections;
+  /** Of sessions without a call that was let in. */
+  readonly #unproven = new WeakMap<Session, Connection>();
 
   constructor(http2: Http2Server | Http2SecureServer, options: ListenerOptions) {
     const { log, clock, limits, name } = options;
@@ -82,7 +84,7 @@ export class Http2Listener {
     http2.on("stream", (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
       const session = this.sessions.of(stream.session as ServerHttp2Session | undefined);
       if (session === undefined) stream.destroy();
-      else options.router.handle(stream, headers, session, options.interceptor);
+      else options.router.handle(stream, headers, session, this.#interceptorOf(session));
     });
     http2.on("unknownProtocol", (socket: TLSSocket) => connectionOf(socket)?.drop("does not speak HTTP/2 (ALPN)"));
     http2.on("tlsClientError", (error: Error, socket: TLSSocket) => {
@@ -107,6 +109,21 @@ export class Http2Listener {
     if (this.#connections.admit(socket) !== undefined) this.#http2.emit("connection", socket);
   }
 
+  /** Until a call has been let in, the interceptor's decision is also about the connection. */
+  #interceptorOf(session: Session): Interceptor {
+    const { interceptor } = this.#options;
+    const connection = this.#unproven.get(session);
+    if (connection === undefined) return interceptor;
+    return async (metadata) => {
+      const refused = await interceptor(metadata);
+      if (refused === undefined) {
+        connection.keep();
+        this.#unproven.delete(session);
+      }
+      return refused;
+    };
+  }
+
   #openSession(http2: ServerHttp2Session): void {
     const connection = connectionOf(http2.socket);
     if (connection === undefined) {
@@ -122,6 +139,7 @@ export class Http2Listener {
       return;
     }
     connection.established();
-    this.sessions.add(http2, { address: connection.peer, certificate }, connection);
+    const session = this.sessions.add(http2, { address: connection.peer, certificate }, connection);
+    this.#unproven.set(session, connection);
   }
 }

@@ -37,7 +37,7 @@ export class Sessions {
   }
 
   /** Takes in a session whose handshake is complete. */
-  add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): void {
+  add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): Session {
     const openedAt = { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() };
     const info: Session = { id: this.#nextId(), openedAt, peer };
     const session: OpenSession = { info, http2, calls: 0, served: false, ending: false };
@@ -68,6 +68,7 @@ export class Sessions {
       this.#log.warn("peer_dead", { session: info.id, peer: peer.address });
       http2.destroy();
     });
+    return info;
   }
 
   /** The session that a stream belongs to. */

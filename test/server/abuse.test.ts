@@ -112,6 +112,25 @@ describe("the management port", { timeout: 120_000 }, () => {
     for (const socket of sockets) socket.destroy();
   });
 
+  test("lets the node agent in among connections that have a certificate but not the token", async () => {
+    await using server = await start({ limits: { connections: 4 } });
+    const sessions: http2.ClientHttp2Session[] = [];
+    const callWith = async (token: string): Promise<http2.ClientHttp2Session> => {
+      const session = connectHttp2(server);
+      sessions.push(session);
+      await request(session, HEALTH, { "svc-instance-token": token });
+      return session;
+    };
+    for (let count = 0; count < 4; count++) await callWith("wrong");
+    const node = await callWith(TEST_TOKEN);
+    const line = await server.logged("connection_failed");
+    assert.match(String(line.fields["reason"]), /^no call was let in, and its place was needed$/);
+    for (let count = 0; count < 4; count++) await callWith("wrong");
+    assert.equal(node.closed, false);
+    assert.equal((await request(node, HEALTH, { "svc-instance-token": TEST_TOKEN }))[":status"], 200);
+    for (const session of sessions) session.destroy();
+  });
+
   test("ends a handshake that takes too long", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 200 } });
     const socket = net.connect(server.port, "127.0.0.1");

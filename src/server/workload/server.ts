@@ -65,6 +65,7 @@ export class WorkloadServer {
     sniffProtocol(socket, (protocol) => {
       clearTimeout(first);
       connection.established();
+      connection.keep();
       if (protocol === "http1") {
         const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
         socket.once("close", () => clearTimeout(whole));
