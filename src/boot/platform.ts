@@ -10,10 +10,11 @@ import type {
   Signals,
   Timers,
 } from "../domain/index.ts";
-import type { Addon } from "../native/index.ts";
+import { type Addon, bundleFolder } from "../native/index.ts";
 import {
   BufferPool,
   Cgroups,
+  dropProgramCache,
   fileAccounts,
   fileCacheDropper,
   guestClock,
@@ -81,8 +82,13 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance)
     randomness: processRandomness(addon),
     dropFileCache: fileCacheDropper(addon),
     ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
-    memory: new MemoryKeeper(addon),
+    memory: memoryKeeper(addon),
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),
   };
+}
+
+function memoryKeeper(addon: Addon): MemoryKeeper {
+  const folder = bundleFolder(process.env);
+  return new MemoryKeeper(addon, undefined, folder === undefined ? undefined : () => dropProgramCache(addon, folder));
 }

@@ -5,6 +5,7 @@ export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";
 export { guestFileSystem } from "./files/index.ts";
 export { MemoryKeeper } from "./memory.ts";
+export { dropProgramCache } from "./program-cache.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
 export { jsonLog, type LineOutput, type LineWriter, stderrLines } from "./log.ts";

@@ -26,10 +26,13 @@ export class MemoryKeeper {
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
   #collectsSooner = false;
+  #atFirstRest: (() => void) | undefined;
 
-  constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS) {
+  /** @param atFirstRest gives back what the start has left in other places */
+  constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS, atFirstRest?: () => void) {
     this.#addon = addon;
     this.#lookAfterMs = lookAfterMs;
+    this.#atFirstRest = atFirstRest;
   }
 
   /** To be told of work when it is done. Without any there is no timer, so that rest is rest. */
@@ -62,6 +65,8 @@ export class MemoryKeeper {
     this.#collectGarbage ??= garbageCollector();
     this.#collectGarbage({ type: "major", execution: "sync", flavor: "last-resort" });
     this.#addon.trimHeap();
+    this.#atFirstRest?.();
+    this.#atFirstRest = undefined;
     this.#atRestBytes = process.memoryUsage.rss();
   }
 }

@@ -57,3 +57,22 @@ test("nothing is done while there is work, and nothing again where nothing has g
   await awake(new Promise((resolve) => setTimeout(resolve, 4 * LOOK_AFTER_MS)));
   assert.equal(trimmed.length, 1);
 });
+
+test("what the start has left elsewhere is given back at the first rest, once", async () => {
+  let rests = 0;
+  let wake = (): void => {};
+  const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
+  const trimHeap = (): number => {
+    setImmediate(() => wake());
+    return 1;
+  };
+  const memory = new MemoryKeeper({ trimHeap }, LOOK_AFTER_MS, () => rests++);
+  for (let round = 0; round < 2; round++) {
+    const filled = Array.from({ length: 16 }, () => new Uint8Array(MIB).fill(1));
+    assert.equal(filled.length, 16);
+    const rested = next();
+    memory.worked();
+    await Promise.race([awake(rested), awake(new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS)))]);
+    assert.equal(rests, 1);
+  }
+});
