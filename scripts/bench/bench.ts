@@ -16,7 +16,7 @@ export interface Bench {
   readonly peaks: Map<string, Map<Contender, number>>;
   /** Anonymous memory after the start, before any load. */
   readonly idleBytes: ReadonlyMap<Contender, number>;
-  say(text: string): void;
+  readonly say: (text: string) => void;
 }
 
 /** The measurements of one job, by contender and round. */

@@ -10,7 +10,7 @@ import { idleRows } from "./rows/idle.ts";
 import { memoryRows } from "./rows/memory.ts";
 import { sizeRows } from "./rows/size.ts";
 import { streamRows } from "./rows/streams.ts";
-import { startupRows } from "./startup/index.ts";
+import { coldStartupRows, startupRows } from "./startup/index.ts";
 
 /** How each group of rows is measured. */
 export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
@@ -19,8 +19,10 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   streams: streamRows,
   files: fileRows,
   growth: growthRows,
-  startup: (bench) =>
-    startupRows({ agentProgram: bench.agentProgram, starts: bench.scale.starts, say: (text) => bench.say(text) }),
+  startup: async ({ agentProgram, scale, say }) => [
+    ...(await startupRows({ agentProgram, starts: scale.starts, say })),
+    ...(await coldStartupRows({ agentProgram, starts: scale.coldStarts, say })),
+  ],
   size: sizeRows,
   duties: dutiesRows,
   idle: idleRows,

@@ -19,6 +19,7 @@ export interface Scale {
   readonly growthBytes: readonly number[];
   readonly duties: number;
   readonly starts: number;
+  readonly coldStarts: number;
   /** From the last work to rest: the agent gives memory back 10 s after it. */
   readonly settleSeconds: number;
   readonly idleSeconds: number;
@@ -39,6 +40,7 @@ export const FULL: Scale = {
   growthBytes: [MIB, GIB, 16 * GIB],
   duties: 20,
   starts: 31,
+  coldStarts: 7,
   settleSeconds: 15,
   idleSeconds: 45,
 };
@@ -58,6 +60,7 @@ export const QUICK: Scale = {
   growthBytes: [MIB, 256 * MIB],
   duties: 5,
   starts: 11,
+  coldStarts: 2,
   settleSeconds: 12,
   idleSeconds: 3,
 };

@@ -14,11 +14,11 @@ server.listen(0, "127.0.0.1", () => require("node:fs").writeSync(1, "port " + se
 `;
 
 /** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
-export function bareNetServer(folder: string): Program {
+export function bareNetServer(folder: string, node: string = process.execPath): Program {
   const script = join(folder, "net-server.cjs");
   writeFileSync(script, NET_SERVER);
   return {
-    command: [process.execPath, script],
+    command: [node, script],
     env: { PATH },
     portIn: (line) => (/^port \d+$/.test(line) ? Number(line.slice("port ".length)) : undefined),
     workloadLine: undefined,
