@@ -36,9 +36,9 @@ export async function bridge(path: string | undefined, complain: (line: string) 
     const received = pipeline(agent, openOutput());
     // A failure to send is the failure to receive as well, unless the agent has already said all it had to.
     sent.catch(() => undefined);
-    // The end of a line is that of both directions; what is still written to it would wait for the next host.
-    if (fstatSync(0).isCharacterDevice()) void sent.then(() => agent.destroy()).catch(() => undefined);
-    await received;
+    // The end of a line is that of both directions; a write to it waits for the next host, so nobody waits for the write.
+    const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
+    await Promise.race([received, ...lineEnded]);
     return 0;
   } catch (error) {
     const errno = errnoOf(error) ?? "unknown error";

@@ -44,8 +44,6 @@ for (const bridge of ["joined", "on-the-port"] as const) {
       assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
     });
 
-    // On the port itself the bridge does not notice that its host is gone with the snapshot: it stays, and the port with it.
-    if (bridge === "on-the-port") return;
     test("is reached again after a restore, and performs its duties", async () => {
       const { guest } = stage;
       const snapshot = await guest.snapshot(stage.machine);
