@@ -32,7 +32,9 @@ function escape(text: string): string {
 /** A dot for each peer in each row: right of the middle the agent is better, left of it the peer. Both axes are logarithmic. */
 export function plot(rows: readonly Row[]): string {
   const peers = Object.entries(COLOURS) as [Peer, string][];
-  const shown = rows.filter((row) => peers.some(([peer]) => advantage(row, peer) !== undefined));
+  const shown = rows.filter(
+    (row) => !row.name.includes("beside") && peers.some(([peer]) => advantage(row, peer) !== undefined),
+  );
   const height = TOP + shown.length * ROW_HEIGHT + 10;
   const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10].map(
     (tick) =>
