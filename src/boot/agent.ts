@@ -42,17 +42,18 @@ export class Agent {
   async run(): Promise<number> {
     const { signals } = this.#platform;
     const { idle, readiness, rotation } = this.#rooms;
-    this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     signals.listen((signal) => this.#onSignal(signal));
+    this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
       // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
       await this.#listeners.serveWorkload(() => idle.declare());
       const { ended } = await this.#startWorkload();
       readiness?.runNow();
       await this.#listeners.serveManagement(this.#rooms, rotation);
-      const status = await Promise.race([ended, this.#askedToLeave.promise]);
+      await Promise.race([ended, this.#askedToLeave.promise]);
       await this.#leave();
-      return status;
+      // A workload that was asked to leave while it was being started has a status of its own.
+      return await ended;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;
       await this.#leave();

@@ -105,6 +105,16 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
+  it("leaves with the workload's status also when SIGTERM comes while it is being started", async () => {
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "while :; do sleep 0.05; done"] },
+      awaitListening: false,
+    });
+    await agent.logged("agent_started");
+    agent.kill("SIGTERM");
+    assert.deepEqual(await agent.exited, { code: 143, signal: null });
+  });
+
   it("ends running execs with the workload, and their clients still get the exits", async () => {
     await using agent = await startAgent({ process: { args: STAYS } });
     using obedient = new ExecStream(agent);
