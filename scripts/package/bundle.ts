@@ -19,6 +19,8 @@ export async function bundle(
   { target, plugins = [] }: BundleOptions,
 ): Promise<string[]> {
   const { metafile } = await build({
+    // esbuild's own is that of when it was loaded.
+    absWorkingDir: process.cwd(),
     entryPoints: [entry],
     outfile: output,
     bundle: true,

@@ -39,6 +39,8 @@ export async function bundleScript(root: string, output: string): Promise<string
   });
   await build({
     ...COMMON,
+    // Names of files become part of the script: those in the checkout, wherever the build was started from.
+    absWorkingDir: root,
     entryPoints: [join(parts, "main.js")],
     outfile: output,
     format: "cjs",
