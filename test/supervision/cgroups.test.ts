@@ -11,12 +11,17 @@ import { program } from "../fixtures/programs/index.ts";
 
 const UNMOUNT_CGROUPS = "umount -l $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) 2>&1 >/dev/null";
 
+/** Seconds that only this run of the tests sleeps for: by them its processes are found. */
+function mark(fraction: number): string {
+  return `43${process.pid}.${fraction}`;
+}
+
 /** Leaves the session and has no living parent: nothing in /proc links it to the command. */
-function daemon(mark: string): string[] {
+function daemon(sleepSeconds: string): string[] {
   return [
     "sh",
     "-c",
-    `(setsid sh -c '(sleep ${mark} &)' &); while ! pgrep -f 'sleep ${mark}$' >/dev/null; do :; done; echo up; sleep 1000`,
+    `(setsid sh -c '(sleep ${sleepSeconds} &)' &); while ! pgrep -f 'sleep ${sleepSeconds}$' >/dev/null; do :; done; echo up; sleep 1000`,
   ];
 }
 
@@ -34,11 +39,11 @@ async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
     .filter((path) => path.includes(`/svc-guest-${agent.pid}-`));
 }
 
-async function killsTheDaemon(agent: RunningAgent, mark: string): Promise<void> {
-  const { exit, stdout } = await exec(agent, { args: daemon(mark), timeoutMs: 2_000n });
+async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {
+  const { exit, stdout } = await exec(agent, { args: daemon(sleepSeconds), timeoutMs: 2_000n });
   assert.equal(exit.timedOut, true);
   assert.equal(String(stdout), "up\n");
-  assert.deepEqual(await processesWith(mark), []);
+  assert.deepEqual(await processesWith(sleepSeconds), []);
 }
 
 describe("a command in a cgroup of its own", () => {
@@ -48,7 +53,7 @@ describe("a command in a cgroup of its own", () => {
       t.skip("needs a cgroup2 hierarchy that may be written");
       return;
     }
-    await killsTheDaemon(agent, "434343.125");
+    await killsTheDaemon(agent, mark(125));
   });
 
   it("is so too where cgroup2 is not mounted, and sees no mount of it", async (t) => {
@@ -58,7 +63,7 @@ describe("a command in a cgroup of its own", () => {
       t.skip("needs Linux 5.14 and the privilege to mount cgroup2");
       return;
     }
-    await killsTheDaemon(agent, "434343.250");
+    await killsTheDaemon(agent, mark(250));
     const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup", "/proc/mounts"] });
     assert.match(String(stdout), new RegExp(`^0::.*/svc-guest-${agent.pid}-\\d+$`, "m"));
     assert.doesNotMatch(String(stdout), /^\S+ \S+ cgroup2 /m);
@@ -70,7 +75,7 @@ describe("a command in a cgroup of its own", () => {
       t.skip("needs a cgroup2 hierarchy that may be written");
       return;
     }
-    const { exit, stdout } = await exec(agent, { args: ["sh", "-c", "sleep 434343.375 >/dev/null 2>&1 & echo $!"] });
+    const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
     assert.equal(exit.code, 0);
     const pid = Number(String(stdout));
     assert.equal(
@@ -93,7 +98,7 @@ describe("a command in a cgroup of its own", () => {
   });
 
   it("is killed with its daemons when it is a hook at its timeout", async (t) => {
-    const [command, ...args] = daemon("434343.500");
+    const [command, ...args] = daemon(mark(500));
     await using agent = await startAgent({ hooks: { preSnapshot: { args: [command, ...args] } } });
     if (!hasCgroups(agent)) {
       t.skip("needs a cgroup2 hierarchy that may be written");
@@ -102,7 +107,7 @@ describe("a command in a cgroup of its own", () => {
     using client = clientOf(agent);
     const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 2_000 });
     assert.equal(outcome.timedOut, true);
-    assert.deepEqual(await processesWith("434343.500"), []);
+    assert.deepEqual(await processesWith(mark(500)), []);
   });
 });
 
@@ -112,11 +117,10 @@ describe("an agent that may have no cgroups", () => {
     const withoutAdmin = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
     await using agent = await startAgent({ through: [...inMountNamespace(UNMOUNT_CGROUPS), ...withoutAdmin] });
     assert.equal(hasCgroups(agent), false);
-    const mark = "434343.625";
-    const line = `setsid sleep ${mark} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
+    const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
     const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 300n });
     assert.equal(exit.timedOut, true);
-    assert.deepEqual(await processesWith(mark), []);
+    assert.deepEqual(await processesWith(mark(625)), []);
     const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup"] });
     assert.doesNotMatch(String(stdout), /svc-guest-/);
   });
@@ -127,7 +131,7 @@ describe("an agent that ends", () => {
     const agent = await startAgent();
     const base = "/sys/fs/cgroup";
     using stream = new ExecStream(agent);
-    stream.start({ args: daemon("434343.750") });
+    stream.start({ args: daemon(mark(750)) });
     await stream.until("up\n");
     const cgroups = hasCgroups(agent);
     await agent[Symbol.asyncDispose]();
@@ -135,7 +139,7 @@ describe("an agent that ends", () => {
       t.skip("needs a cgroup2 hierarchy that may be written");
       return;
     }
-    await noProcessWith("434343.750");
+    await noProcessWith(mark(750));
     const left = readdirSync(base, { recursive: true, encoding: "utf8" }).filter((path) =>
       path.includes(`svc-guest-${agent.pid}-`),
     );

@@ -19,6 +19,10 @@ const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],
 };
 
+/** By these only this run's processes are found. */
+const DAEMON_SECONDS = `54${process.pid}.125`;
+const ORPHAN = `orphan of ${process.pid}`;
+
 let bundle: LauncherBundle;
 before(() => {
   bundle = makeLauncherBundle();
@@ -75,13 +79,15 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       using stream = new ExecStream(agent);
       await stream.start({ args: [program("fork_runner")] }).until("ready");
       using daemon = new ExecStream(agent);
-      await daemon.start({ args: ["sh", "-c", "(setsid sleep 545454.125 &) ; echo up; exec sleep 1000"] }).until("up");
+      await daemon
+        .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
+        .until("up");
       const { pid } = await agent.logged("agent_started");
       process.kill(await agentBelow(agent), "SIGKILL");
       const { code, signal } = await agent.exited;
       assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
       assert.match(agent.output.stdout, /^left: 0$/m);
-      assert.deepEqual(await processesWith("545454.125"), []);
+      assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
       assert.deepEqual(cgroupsOf(pid), []);
     });
   });
@@ -100,13 +106,13 @@ describe("an agent that starts", { timeout: 120_000 }, () => {
     assert.equal(exit.code, 0);
     const survivor = Number(String(stdout));
     using orphan = new ExecStream(killed);
-    await orphan.start({ args: ["sh", "-c", "echo up; read line", "orphan 545454"], stdin: true }).until("up");
+    await orphan.start({ args: ["sh", "-c", "echo up; read line", ORPHAN], stdin: true }).until("up");
     using inUse = new ExecStream(living);
     await inUse.start({ args: ["cat"], stdin: true }).next();
     killed.kill("SIGKILL");
     await killed.exited;
     assert.equal(cgroupsOf(killed.pid).length, 2);
-    await noProcessWith("orphan 545454");
+    await noProcessWith(ORPHAN);
     await using next = await startAgent();
     const left = cgroupsOf(killed.pid);
     process.kill(survivor, "SIGKILL");

@@ -78,7 +78,8 @@ describe("an agent that runs out of descriptors", { timeout: 120_000 }, () => {
     const client = connect(agent);
     t.after(() => client.close());
     using stream = new ExecStream(agent, client);
-    const line = "trap '' TERM; setsid sh -c 'echo up; exec sleep 535353.125' & while :; do sleep 0.05; done";
+    const seconds = `53${process.pid}.125`;
+    const line = `trap '' TERM; setsid sh -c 'echo up; exec sleep ${seconds}' & while :; do sleep 0.05; done`;
     await stream.start({ args: ["sh", "-c", line], timeoutMs: 3_000n }).until("up");
     // Not one descriptor is free until the tree is dead: the limit forbids what is open, and more.
     execFileSync("prlimit", ["--pid", String(agent.pid), "--nofile=3:4096"]);
@@ -86,6 +87,6 @@ describe("an agent that runs out of descriptors", { timeout: 120_000 }, () => {
     const { exit } = await stream.end().outcome();
     assert.equal(exit.timedOut, true);
     await lifted;
-    await noProcessWith("535353.125");
+    await noProcessWith(seconds);
   });
 });
