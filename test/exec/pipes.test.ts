@@ -96,11 +96,8 @@ describe("exec on pipes", () => {
 
   it("is complete when a background child has closed the output", async () => {
     const { stdout, exit } = await exec(agent, {
-      args: [
-        "sh",
-        "-c",
-        'sleep 300 >/dev/null 2>&1 & until [ "$(readlink /proc/$!/fd/2)" = /dev/null ]; do :; done; echo $!',
-      ],
+      // Until it has become sleep it is a shell that keeps the output it was given aside.
+      args: ["sh", "-c", 'sleep 300 >/dev/null 2>&1 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; echo $!'],
     });
     assert.equal(exit.outputComplete, true);
     process.kill(Number(String(stdout)), "SIGKILL");
