@@ -15,6 +15,9 @@ export {
   type UnixSocketOptions,
 } from "./options.ts";
 
+/** `unix:/path`, or `unix:///path` as gRPC has it too. In `unix://name/path` the name would be lost without a word. */
+const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
+
 /** The link that the options describe. Throws GuestError where they are not valid. */
 export function linkOf(options: ConnectOptions): Link {
   if ("bridge" in options) return new BridgeLink(options);
@@ -23,7 +26,8 @@ export function linkOf(options: ConnectOptions): Link {
     const message = `the address ${reserved}; use host:port, unix:/path or a bridge command`;
     throw new GuestError({ status: "INVALID_ARGUMENT", message });
   }
-  if (options.address.startsWith("unix:/")) return unixSocketLink(options.address);
+  const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
+  if (socketPath !== undefined) return unixSocketLink(socketPath);
   if ("caPem" in options) return tcpLink(options);
   throw new GuestError({
     status: "INVALID_ARGUMENT",

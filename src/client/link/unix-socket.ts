@@ -1,10 +1,10 @@
 import { credentials } from "@grpc/grpc-js";
 import type { Link } from "./link.ts";
 
-/** A unix socket, by a grpc-js target of the form `unix:/path`. */
-export function unixSocketLink(target: string): Link {
+/** A unix socket, by its absolute path. */
+export function unixSocketLink(path: string): Link {
   return {
-    target,
+    target: `unix:${path}`,
     credentials: credentials.createInsecure(),
     options: {},
     failure: () => undefined,

@@ -22,6 +22,7 @@ const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = 
     token,
   }),
   "a unix socket": ({ socketPath, token }) => ({ address: `unix:${socketPath}`, token }),
+  "a unix socket as gRPC also writes it": ({ socketPath, token }) => ({ address: `unix://${socketPath}`, token }),
   "a bridge command": ({ bridge, token }) => ({ bridge, token }),
 };
 
@@ -134,4 +135,14 @@ describe("connect", () => {
       );
     }
   });
+});
+
+test("an address of a unix socket with a host's name, or without a path from the root, is refused", () => {
+  for (const address of ["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"]) {
+    assert.throws(
+      () => connect({ address: address as `unix:/${string}`, token: "x" }),
+      (error: Error) => error.message.includes(`"${address}" is not unix:/path`),
+      address,
+    );
+  }
 });
