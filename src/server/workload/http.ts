@@ -1,9 +1,10 @@
 import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
 import { constants, createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
-import { connectionOf } from "../connections.ts";
+import type { Connection } from "../connections.ts";
 import { dropAfter } from "./deadline.ts";
 import type { WorkloadLimits } from "./limits.ts";
+import { Pace, PacedSocket } from "./paced-socket.ts";
 import type { DeclareIdle, HttpExchange } from "./service.ts";
 
 const HEADER_LIMIT_BYTES = 8 * 1024;
@@ -25,6 +26,7 @@ export class WorkloadHttp {
   readonly #options: WorkloadHttpOptions;
   readonly #http1: Http1Server;
   readonly #http2: Http2Server;
+  readonly #pace = new Pace();
   #service: Promise<HttpExchange> | undefined;
 
   constructor(options: WorkloadHttpOptions) {
@@ -44,23 +46,30 @@ export class WorkloadHttp {
         void this.#answer(request, response);
       },
     );
-    this.#http2.on("session", (session) => this.#watch(session));
     this.#http2.on("sessionError", () => {});
   }
 
-  /** Reads the socket from now on. What it held already is read as well. */
-  serve(socket: Socket, protocol: "http1" | "http2"): void {
-    (protocol === "http2" ? this.#http2 : this.#http1).emit("connection", socket);
+  /** Reads the connection's socket from now on. What it held already is read as well. */
+  serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): void {
+    const paced = new PacedSocket(socket, this.#pace);
+    if (protocol === "http1") {
+      this.#http1.emit("connection", paced);
+      return;
+    }
+    // Node makes the session, and says so, before it returns.
+    const watch = (session: ServerHttp2Session): void => this.#watch(session, socket, connection);
+    this.#http2.once("session", watch).emit("connection", paced);
+    this.#http2.off("session", watch);
   }
 
-  #watch(session: ServerHttp2Session): void {
+  #watch(session: ServerHttp2Session, socket: Socket, connection: Connection): void {
     const { headersTimeoutMs, idleTimeoutMs, connectionAgeMs } = this.#options.limits;
-    const connection = connectionOf(session.socket);
-    const first = connection && dropAfter(connection, headersTimeoutMs, "no request");
+    const first = dropAfter(connection, headersTimeoutMs, "no request");
     const old = setTimeout(() => session.close(), connectionAgeMs);
     old.unref();
-    session.setTimeout(idleTimeoutMs, () => session.destroy());
-    // nghttp2 bounds resets as well, but looks only after it has handed on all that lies in its buffer.
+    // A timeout of the session itself would outlive it, and keep it and all that its socket had read in memory.
+    socket.setTimeout(idleTimeoutMs, () => session.destroy());
+    // nghttp2 bounds resets as well, but looks only after it has handed on all that it was given.
     let unanswered = 0;
     session.on("stream", (stream) => {
       clearTimeout(first);
@@ -68,7 +77,7 @@ export class WorkloadHttp {
         if (stream.rstCode === constants.NGHTTP2_NO_ERROR) unanswered--;
       });
       if (++unanswered <= UNANSWERED_LIMIT) return;
-      connection?.drop(`${UNANSWERED_LIMIT} calls were given up`);
+      connection.drop(`${UNANSWERED_LIMIT} calls were given up`);
       session.destroy();
     });
     session.once("close", () => {

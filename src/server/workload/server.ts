@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from "node:net";
 import type { Clock, Log } from "../../domain/index.ts";
-import { Connections } from "../connections.ts";
+import { type Connection, Connections } from "../connections.ts";
 import { errnoOf } from "../listening.ts";
 import { sniffProtocol } from "../protocol-sniffer.ts";
 import { RefusalLog } from "../refusals.ts";
@@ -70,17 +70,17 @@ export class WorkloadServer {
         const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
         socket.once("close", () => clearTimeout(whole));
       }
-      void this.#serve(socket, protocol);
+      void this.#serve(socket, connection, protocol);
     });
   }
 
   /** The agent listens before the workload starts; what it takes to load HTTP can wait until somebody calls. */
-  async #serve(socket: Socket, protocol: "http1" | "http2"): Promise<void> {
+  async #serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): Promise<void> {
     const { declareIdle, agentVersion } = this.#options;
     this.#http ??= import("./http.ts").then(
       ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, limits: this.#limits }),
     );
     const http = await this.#http;
-    if (!socket.destroyed) http.serve(socket, protocol);
+    if (!socket.destroyed) http.serve(socket, connection, protocol);
   }
 }
