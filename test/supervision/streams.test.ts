@@ -107,7 +107,8 @@ describe("a terminal with tostop set", { timeout: 60_000 }, () => {
   it("stops a background writer without any work for the agent, and goes on with it when that may write", async () => {
     using stream = new ExecStream(agent);
     const line =
-      "set -m; stty tostop; (while :; do echo late; done) & " +
+      // The writer ends with the terminal: background commands outlive the one that started them.
+      "set -m; stty tostop; (while echo late; do :; done) & " +
       'until grep -q "^State:.T" /proc/$!/status; do :; done; echo stopped; read line; stty -tostop; kill -CONT -- -$!; wait';
     stream.start({ args: ["bash", "-c", line], terminal: TERMINAL });
     await stream.until("stopped");

@@ -8,6 +8,7 @@ import { createRequire } from "node:module";
 import { connect } from "node:net";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
 import { compileAgent, runAgent } from "./compile.ts";
 
 const RETRY_MS = 20;
@@ -25,6 +26,8 @@ async function isListening(path: string): Promise<boolean> {
   }
 }
 
+// A full collection notes on each function how long ago it ran, and when there is one is chance: the bytes would differ.
+setFlagsFromString("--no-flush-bytecode");
 const [script = "", output = ""] = process.argv.splice(2);
 const socket = process.env["SVC_GUEST_SOCKET"] ?? "";
 const agent = compileAgent(readFileSync(script, "latin1"));
@@ -34,6 +37,8 @@ while (!(await isListening(socket))) {
   if (Date.now() > lastTry) throw new Error("the agent does not listen");
   await delay(RETRY_MS);
 }
+// The flags are a part of the cache.
+setFlagsFromString("--flush-bytecode");
 writeFileSync(output, agent.createCachedData());
 // The agent leaves in order, and gives back what it has set up in the machine.
 process.kill(process.pid, "SIGTERM");
