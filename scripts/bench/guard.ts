@@ -12,8 +12,11 @@ export interface Loss {
   readonly now: number;
 }
 
-/** A row is lost when our share of the peer's figure is this many times the recorded one: far beyond what noise does. */
-const TOLERANCE = 1.6;
+/**
+ * A row is lost when our share of the peer's figure is this many times the recorded one. A busy machine alone has made it
+ * 1.7: servers that use more threads than one, or fewer system calls, suffer differently.
+ */
+const TOLERANCE = 2;
 /** Whom the ratios are to. */
 export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");

@@ -156,15 +156,13 @@ describe("an agent killed in mid-write", { timeout: 60_000 }, () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "old");
     await using victim = await startAgent();
-    // Not victim.pid: under the launcher that is the launcher's.
-    const agentPid = Number((await victim.logged("agent_started"))["pid"]);
     using calls = new FileCalls(victim);
     async function* killing(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path: folder.at("file") });
       for (let i = 0; i < 8; i++) yield dataMessage(Buffer.alloc(MIB));
-      while (!(await openFiles(agentPid)).some((file) => file.startsWith(folder.path)))
+      while (!(await openFiles(victim.pid)).some((file) => file.startsWith(folder.path)))
         await new Promise((resolve) => setTimeout(resolve, 10));
-      process.kill(agentPid, "SIGKILL");
+      process.kill(victim.pid, "SIGKILL");
       await new Promise(() => {});
     }
     assert.equal((await failureOf(calls.writeMessages(killing()))).code, status.UNAVAILABLE);

@@ -3,7 +3,7 @@ import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
-import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
@@ -95,7 +95,8 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
 
 describe("an agent that starts", { timeout: 120_000 }, () => {
   it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
-    const [killed, living] = [await startAgent(), await startAgent()];
+    const killed = await startAgent({ command: SOURCES_COMMAND });
+    const living = await startAgent();
     t.after(() => living[Symbol.asyncDispose]());
     if (killed.log.some(({ event }) => event === "no_cgroups")) {
       await killed[Symbol.asyncDispose]();

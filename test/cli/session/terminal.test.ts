@@ -157,7 +157,7 @@ describe("guestctl exec -it in a terminal", { timeout: 180_000 }, () => {
         const modes = await terminal.modes();
         terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
         await terminal.expect(/inner-/);
-        doomed.kill("SIGKILL");
+        process.kill(doomed.pid, "SIGKILL");
         await terminal.expect(/guestctl: .*\[UNAVAILABLE\]/);
         await terminal.expect(/status-125\r\n/);
         assert.equal(await terminal.modes(), modes);
