@@ -2,7 +2,7 @@ import type { Program } from "../machine/programs.ts";
 
 /** What tests start besides the shell and what every Debian has. A test that misses one says so and is skipped. */
 export const TEST_PROGRAMS: readonly Program[] = [
-  { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+  { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
   { name: "bash", package: "bash" },
   { name: "curl", package: "curl" },
   { name: "debootstrap", package: "debootstrap" },
