@@ -53,7 +53,7 @@ function compile(compiler: string, args: readonly string[]): void {
   const result = spawnSync(compiler, args, { cwd: SOURCES, encoding: "utf8" });
   if (result.error !== undefined && "code" in result.error && result.error.code === "ENOENT")
     throw new Error(
-      `the C compiler ${compiler} is missing: on Debian, install build-essential (or gcc-aarch64-linux-gnu)`,
+      `the C compiler ${compiler} is missing: on Debian, install build-essential (or g++-aarch64-linux-gnu)`,
     );
   if (result.status !== 0) throw new Error(`the addon does not compile:\n${result.stderr}`);
 }

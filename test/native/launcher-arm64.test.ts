@@ -16,7 +16,7 @@ const TIMEOUT_MS = 120_000;
 function notRunnable(): string | undefined {
   if (spawnSync(EMULATOR, ["--version"]).error !== undefined) return `needs ${EMULATOR} (Debian: qemu-user-static)`;
   const compiler = spawnSync("aarch64-linux-gnu-gcc", ["--version"]);
-  return compiler.error === undefined ? undefined : "needs aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)";
+  return compiler.error === undefined ? undefined : "needs aarch64-linux-gnu-gcc (Debian: g++-aarch64-linux-gnu)";
 }
 
 const refused = notRunnable();
