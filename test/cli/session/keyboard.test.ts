@@ -103,8 +103,9 @@ describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
       await terminal.resize(80, 20);
       await run(terminal, "fg");
       await terminal.expect(/while read -r line/);
-      await terminal.type("\n");
-      await terminal.expect(/^20 80$/m);
+      // A key may be read before the signal that brings the size: the command is asked again until it has it.
+      do await terminal.type("\n");
+      while (!/^20 80$/m.test(await terminal.screen()));
       await terminal.key("C-d");
       await terminal.expect(/^\$ $|^\$$/m);
       assert.equal(await modes(terminal), original);
