@@ -1,10 +1,9 @@
-import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa, execaNode } from "execa";
 import { connect, type GuestClient } from "../../src/client/index.ts";
+import { freePort } from "../machine/free-port.ts";
 
 const DIST = join(import.meta.dirname, "..", "..", "dist");
 /** The entrypoint of the built agent. */
@@ -143,14 +142,4 @@ async function collectLog(agent: AgentProcess, lines: string[], passOn: boolean)
     if (line.startsWith("{")) lines.push(line);
     else if (passOn) process.stderr.write(`${line}\n`);
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  if (address === null || typeof address === "string") throw new Error("no free port");
-  return address.port;
 }

@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
-import { freePort } from "../../../test/fixtures/agent.ts";
+import { freePort } from "../../machine/free-port.ts";
 import type { Starter } from "../contender.ts";
 import { Load } from "../load.ts";
 import { childrenOf, nameOf } from "../proc.ts";

@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { freePort } from "../../../test/fixtures/agent.ts";
+import { freePort } from "../../machine/free-port.ts";
 import { issueCertificates } from "../../../test/fixtures/certificates.ts";
 import { type Program, workloadThatSays } from "./start.ts";
 

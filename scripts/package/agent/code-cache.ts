@@ -1,11 +1,11 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { once } from "node:events";
 import { spawn, spawnSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/cli/credentials/index.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
+import { freePort } from "../../machine/free-port.ts";
 
 const HOUR_MS = 3_600_000;
 /** On a busy machine a run now and then compiles a function more or less: what most of them compile is taken. */
@@ -70,16 +70,6 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
     SVC_PROCESS_SPEC: JSON.stringify({ args: ["cat"] }),
     SVC_HOOKS_SPEC: "{}",
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  if (address === null || typeof address === "string") throw new Error("there is no free port on the loopback");
-  return address.port;
 }
 
 /** A fixed seed makes the same bytes each time; other flags than the executable's would make the cache unfit for it. */

@@ -3,7 +3,8 @@ import { copyFile, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
-import { freePort, type RunningAgent } from "../../fixtures/agent.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import { type RunningAgent } from "../../fixtures/agent.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
 import { isWithoutTmux, TmuxTerminal } from "../tmux.ts";
 

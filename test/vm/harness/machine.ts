@@ -1,12 +1,12 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { startQemu } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 
 /** What a machine is started with. Two machines of one snapshot must have the same but for `snapshot`. */
 export interface MachineOptions {
@@ -28,16 +28,6 @@ export interface MachineOptions {
 
 const START_LIMIT_MS = 60_000;
 const SAID_LIMIT_MS = 180_000;
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return address.port;
-}
 
 function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
   const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
