@@ -8,42 +8,42 @@ import { NODE_FLAGS } from "./node-flags.ts";
 import { freePort } from "../../machine/free-port.ts";
 
 const HOUR_MS = 3_600_000;
-/** On a busy machine a run now and then compiles a function more or less: what most of them compile is taken. */
+/** On a busy machine a run now and then calls a function more or less: those are taken that most runs call. */
 const RUNS = 5;
 
 /**
- * Makes the code cache of the agent's script by running it, on this machine and for its architecture: it starts a
- * workload and listens on every socket that it can have. `addonFolder` holds the addon.
+ * Makes the code cache of the agent's script: of the functions that it calls on this machine until it has started a
+ * workload and listens on every socket that it can have. `addonFolder` holds the addon for this architecture.
  */
 export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-warm-up-"));
   try {
     const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
-    const caches: Buffer[] = [];
-    for (let run = 0; run < RUNS; run++) {
-      rmSync(output, { force: true });
-      const said = await runWarmUp([script, output], environment);
-      if (!existsSync(output)) throw new Error(`the agent could not be run for its code cache:\n${said}`);
-      caches.push(readFileSync(output));
-    }
-    writeFileSync(output, mostFrequent(caches));
-    refuseUnfit(script, output);
+    const runs: number[][] = [];
+    for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
+    const called = join(folder, "called.json");
+    writeFileSync(called, JSON.stringify(calledByMost(runs)));
+    runBuildStep(["compile-called.ts", script, output, called], "the agent's code cache could not be made");
+    runBuildStep(["fits.ts", script, output], "V8 refuses the agent's code cache");
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-function mostFrequent(caches: readonly Buffer[]): Buffer {
-  const alike = caches.map((cache) => caches.filter((other) => other.equals(cache)).length);
-  return caches[alike.indexOf(Math.max(...alike))] ?? Buffer.alloc(0);
+function calledByMost(runs: readonly (readonly number[])[]): number[] {
+  const counts = new Map<number, number>();
+  for (const offset of runs.flat()) counts.set(offset, (counts.get(offset) ?? 0) + 1);
+  return [...counts.keys()].filter((offset) => (counts.get(offset) ?? 0) > runs.length / 2).toSorted((a, b) => a - b);
 }
 
-/** V8 compares its flags: the cache of a run that changed one is of no use, and nothing but the time would tell. */
-function refuseUnfit(script: string, output: string): void {
-  const check = join(import.meta.dirname, "fits.ts");
-  const { status } = spawnSync(process.execPath, [...NODE_FLAGS, check, script, output], { stdio: "inherit" });
-  if (status !== 0)
-    throw new Error("V8 refuses the agent's code cache: does the agent change V8's flags at its start?");
+/** Runs a script of this folder with the flags of the executable: V8 compares them, and some decide about the bytes. */
+function runBuildStep([file = "", ...args]: readonly string[], otherwise: string): void {
+  // A fixed seed orders what V8 keeps by hash alike each time.
+  const flags = [...NODE_FLAGS, "--random-seed=1"];
+  const { status } = spawnSync(process.execPath, [...flags, join(import.meta.dirname, file), ...args], {
+    stdio: "inherit",
+  });
+  if (status !== 0) throw new Error(otherwise);
 }
 
 async function agentEnvironment(folder: string): Promise<Record<string, string>> {
@@ -58,7 +58,7 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
     return file;
   };
   return {
-    // Always the same: how long it is decides about what is compiled, and so about the bytes.
+    // The builder's own, whatever it is, must not decide about what is called.
     PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: "warm-up",
     SVC_GUEST_PORT: String(await freePort()),
@@ -72,16 +72,17 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
   };
 }
 
-/** A fixed seed makes the same bytes each time; other flags than the executable's would make the cache unfit for it. */
-async function runWarmUp(args: readonly string[], environment: Record<string, string>): Promise<string> {
-  const flags = [...NODE_FLAGS, "--random-seed=1"];
-  const child = spawn(process.execPath, [...flags, join(import.meta.dirname, "warm-up.ts"), ...args], {
-    env: environment,
+async function calledFunctions(script: string, folder: string, env: Record<string, string>): Promise<number[]> {
+  const output = join(folder, "called-by-a-run.json");
+  rmSync(output, { force: true });
+  const child = spawn(process.execPath, [...NODE_FLAGS, join(import.meta.dirname, "warm-up.ts"), script, output], {
+    env,
     // The workload reads its standard input, and so ends with this process at the latest.
     stdio: ["pipe", "ignore", "pipe"],
   });
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
   await once(child, "close");
-  return said;
+  if (!existsSync(output)) throw new Error(`the agent could not be run for its code cache:\n${said}`);
+  return JSON.parse(readFileSync(output, "utf8")) as number[];
 }
