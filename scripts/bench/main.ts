@@ -9,9 +9,11 @@ import { describeMachine } from "./machine.ts";
 import { MEASURES } from "./measures.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
 import { GO_SOURCES } from "./peers/grpc-go.ts";
+import { plotGrowth } from "./report/growth-plot.ts";
 import { insertInto } from "./report/insert.ts";
 import { plot } from "./report/plot.ts";
-import { markdownReport } from "./report/report.ts";
+import { markdownReport, type Report } from "./report/report.ts";
+import { summaryReport } from "./report/summary.ts";
 import type { Row } from "./row.ts";
 import { FULL, QUICK } from "./scale.ts";
 
@@ -48,14 +50,21 @@ export async function main(args: readonly string[]): Promise<number> {
   for (const group of options.groups) rows.set(group, await MEASURES[group](bench));
   const contenders = [...field.contenders.values()].map(({ contender, description }) => ({ contender, description }));
   const all = [...rows.values()].flat();
-  const report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
+  const report: Report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
   console.log(markdownReport(report));
-  save(options.jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
-  save(options.svgFile, plot(PLOTTED.flatMap((group) => rows.get(group) ?? [])));
-  const { markdownFile } = options;
-  if (markdownFile !== undefined) save(markdownFile, insertInto(markdownFile, markdownReport(report)));
+  publish(options, report, rows);
   if (options.record) writeRecorded(all);
   return options.guard ? await guard(bench, rows) : 0;
+}
+
+/** Writes what the arguments name a file for. */
+function publish(options: Options, report: Report, rows: ReadonlyMap<Group, readonly Row[]>): void {
+  const { jsonFile, svgFile, growthSvgFile, markdownFile, summaryFile } = options;
+  save(jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
+  save(svgFile, plot(PLOTTED.flatMap((group) => rows.get(group) ?? [])));
+  save(growthSvgFile, plotGrowth(rows.get("growth") ?? []));
+  if (markdownFile !== undefined) save(markdownFile, insertInto(markdownFile, markdownReport(report)));
+  if (summaryFile !== undefined) save(summaryFile, insertInto(summaryFile, summaryReport(report)));
 }
 
 function save(file: string | undefined, text: string): void {

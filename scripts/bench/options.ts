@@ -1,16 +1,19 @@
 import { parseArgs } from "node:util";
 
-/** The groups of rows, in the order in which they are measured. */
+/**
+ * The groups of rows, in the order in which they are measured. Idle comes right after the loads: from growth on, whatever
+ * is measured has a server of its own.
+ */
 export const GROUPS = [
   "health",
   "exec",
   "streams",
   "files",
+  "idle",
   "growth",
   "startup",
   "size",
   "duties",
-  "idle",
   "memory",
 ] as const;
 
@@ -26,7 +29,9 @@ export interface Options {
   readonly agentProgram: string | undefined;
   readonly jsonFile: string | undefined;
   readonly svgFile: string | undefined;
+  readonly growthSvgFile: string | undefined;
   readonly markdownFile: string | undefined;
+  readonly summaryFile: string | undefined;
   /** Compare with the recorded ratios and fail on a clear loss. */
   readonly guard: boolean;
   /** Record the ratios. */
@@ -39,8 +44,10 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --rows=GROUP,...   only these: ${GROUPS.join(", ")}
   --agent=PROGRAM    measure this guest-agent instead of the one in dist
   --json FILE        all samples, as JSON
-  --svg FILE         a plot
+  --svg FILE         a plot of the agent beside its peers
+  --growth-svg FILE  a plot of how cost grows with commands at once and with data
   --markdown FILE    the table, as Markdown; between the marks of a file that has them (docs/performance.md)
+  --summary FILE     the rows that tell most, in the same way (README.md)
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 
@@ -65,7 +72,9 @@ export function readOptions(args: readonly string[]): Options {
       agent: { type: "string" },
       json: { type: "string" },
       svg: { type: "string" },
+      "growth-svg": { type: "string" },
       markdown: { type: "string" },
+      summary: { type: "string" },
       guard: { type: "boolean", default: false },
       record: { type: "boolean", default: false },
     },
@@ -76,7 +85,9 @@ export function readOptions(args: readonly string[]): Options {
     agentProgram: values.agent,
     jsonFile: values.json,
     svgFile: values.svg,
+    growthSvgFile: values["growth-svg"],
     markdownFile: values.markdown,
+    summaryFile: values.summary,
     guard: values.guard,
     record: values.record,
   };

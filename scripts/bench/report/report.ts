@@ -1,5 +1,6 @@
 import type { Machine } from "../machine.ts";
 import type { Contender, Row } from "../row.ts";
+import { growthSummary } from "./growth.ts";
 import { markdownTable, notes } from "./table.ts";
 
 /** All of a run. */
@@ -10,17 +11,34 @@ export interface Report {
   readonly rows: readonly Row[];
 }
 
-/** The whole run as Markdown: machine, contenders, table, notes, and the goals that were missed. */
-export function markdownReport({ machine, contenders, seconds, rows }: Report): string {
+/** Where it was measured, and how long that took. */
+export function machineText({ machine, seconds }: Pick<Report, "machine" | "seconds">): string {
   const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
+  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
+}
+
+function growthText(rows: readonly Row[]): string {
+  const summary = growthSummary(rows);
+  return summary === "" ? "" : `How cost grows, from the last size but one to the last:\n\n${summary}`;
+}
+
+/** How many goals were met. */
+export function goalsText(rows: readonly Row[]): string {
   const verdicts = rows.flatMap((row) => row.verdicts);
-  const met = verdicts.filter((verdict) => verdict.met).length;
-  return [
-    `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`,
+  return `Goals met: ${verdicts.filter(({ met }) => met).length} of ${verdicts.length}.`;
+}
+
+/** The whole run as Markdown: machine, contenders, table, growth, notes, and how many goals were met. */
+export function markdownReport(report: Report): string {
+  const { contenders, rows } = report;
+  const parts = [
+    machineText(report),
     contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n"),
     "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
     markdownTable(rows),
+    growthText(rows),
     notes(rows),
-    `Goals met: ${met} of ${verdicts.length}.`,
-  ].join("\n\n");
+    goalsText(rows),
+  ];
+  return parts.filter((part) => part !== "").join("\n\n");
 }

@@ -1,28 +1,39 @@
 import { closeSync, ftruncateSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { type Bench, type Runs, samplesOf, sideBySide } from "../bench.ts";
+import { openField } from "../field.ts";
+import type { Job } from "../load.ts";
 import { makeRow, type Row } from "../row.ts";
+import { type GrowthStep, nameOfStep } from "./growth-names.ts";
 import { READER, writer } from "./streams.ts";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 const CHUNK_BYTES = 256 * 1024;
-const CONTENDERS = ["ours", "grpc-go"] as const;
+const PEER = "grpc-go";
+const CONTENDERS = ["ours", PEER] as const;
 /** A small transfer is over before its CPU time can be read: so many are done that together they are this long. */
 const LEAST_BYTES = 64 * MIB;
+/** Not counted: what a server that was just started still compiles. */
+const WARM_UP_EXECS = 100;
+const DATA_LOADS = ["read", "stdout", "stdin"] as const;
 
-function sizeText(bytes: number): string {
-  return bytes >= GIB ? `${bytes / GIB} GiB` : `${bytes / MIB} MiB`;
+/** A step beside a peer that was just started too: the most memory that is seen is that of this step alone. */
+async function startedAfresh(bench: Bench, step: (bench: Bench) => Promise<Row[]>): Promise<Row[]> {
+  const { native, agentProgram, say } = bench;
+  await using field = await openField({ native, agentProgram, peers: [PEER], say });
+  return await step({ ...bench, ...field });
+}
+
+async function runEach(bench: Bench, job: Job): Promise<void> {
+  for (const { load } of bench.contenders.values()) await load.run(job);
 }
 
 async function execGrowth(bench: Bench, atOnce: number): Promise<Row[]> {
-  const name = `${atOnce} execs at once`;
-  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => ({
-    kind: "run",
-    command: ["/bin/true"],
-    count: Math.max(bench.scale.execs, 2 * atOnce),
-    atOnce,
-  }));
+  const name = nameOfStep({ load: "execs", size: atOnce });
+  const job: Job = { kind: "run", command: ["/bin/true"], count: Math.max(bench.scale.execs, 2 * atOnce), atOnce };
+  await runEach(bench, { ...job, count: WARM_UP_EXECS, atOnce: 1 });
+  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => job);
   return [
     makeRow({
       name: `${name}: each`,
@@ -49,32 +60,43 @@ function peakRow(name: string, runs: Runs): Row {
   });
 }
 
-async function dataGrowth(bench: Bench, sizeBytes: number): Promise<Row[]> {
-  const path = join(bench.folder, "sparse");
+function jobOf(load: (typeof DATA_LOADS)[number], path: string, sizeBytes: number): Job {
+  const count = Math.ceil(LEAST_BYTES / sizeBytes);
+  if (load === "read") return { kind: "read", path, count };
+  if (load === "stdout") return { kind: "run", command: writer(sizeBytes, CHUNK_BYTES), count };
+  return { kind: "feed", command: READER, totalBytes: sizeBytes, chunkBytes: CHUNK_BYTES, count };
+}
+
+function makeSparse(path: string, sizeBytes: number): void {
   const fd = openSync(path, "w");
   ftruncateSync(fd, sizeBytes);
   closeSync(fd);
-  const count = Math.ceil(LEAST_BYTES / sizeBytes);
-  const jobs = {
-    "read of": { kind: "read", path, count },
-    "stdout of": { kind: "run", command: writer(sizeBytes, CHUNK_BYTES), count },
-    "stdin of": { kind: "feed", command: READER, totalBytes: sizeBytes, chunkBytes: CHUNK_BYTES, count },
-  } as const;
-  const rows: Row[] = [];
-  for (const [what, job] of Object.entries(jobs)) {
-    const name = `${what} ${sizeText(sizeBytes)}`;
-    const runs = await sideBySide(bench, { name, contenders: CONTENDERS, rounds: 1 }, () => job);
-    const cpu = samplesOf(runs, ({ cpuMs, bytes }) => cpuMs / 1e3 / (bytes / GIB));
-    rows.push(makeRow({ name: `${name}: CPU`, unit: "s/GiB", better: "lower", samples: cpu }), peakRow(name, runs));
-  }
-  rmSync(path);
-  return rows;
 }
+
+async function dataGrowth(bench: Bench, { load, size }: DataStep): Promise<Row[]> {
+  const name = nameOfStep({ load, size });
+  const path = join(bench.folder, "sparse");
+  makeSparse(path, MIB);
+  await runEach(bench, jobOf(load, path, MIB));
+  makeSparse(path, size);
+  const rounds = size > GIB ? 1 : bench.scale.rounds;
+  const runs = await sideBySide(bench, { name, contenders: CONTENDERS, rounds }, () => jobOf(load, path, size));
+  rmSync(path);
+  const cpu = samplesOf(runs, ({ cpuMs, bytes }) => cpuMs / 1e3 / (bytes / GIB));
+  return [makeRow({ name: `${name}: CPU`, unit: "s/GiB", better: "lower", samples: cpu }), peakRow(name, runs)];
+}
+
+type DataStep = GrowthStep & { readonly load: (typeof DATA_LOADS)[number] };
 
 /** The same at one, ten, a hundred: a cost that stays the same for each is a straight line for all. */
 export async function growthRows(bench: Bench): Promise<Row[]> {
+  const { growthExecs, growthBytes } = bench.scale;
   const rows: Row[] = [];
-  for (const atOnce of bench.scale.growthExecs) rows.push(...(await execGrowth(bench, atOnce)));
-  for (const sizeBytes of bench.scale.growthBytes) rows.push(...(await dataGrowth(bench, sizeBytes)));
+  for (const atOnce of growthExecs) rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce))));
+  for (const size of growthBytes) {
+    for (const load of DATA_LOADS) {
+      rows.push(...(await startedAfresh(bench, (fresh) => dataGrowth(fresh, { load, size }))));
+    }
+  }
   return rows;
 }
