@@ -1,0 +1,110 @@
+import type { Row } from "../row.ts";
+import { sizeText } from "../rows/growth-names.ts";
+import { type Axis, axisAround, axisOfValues } from "./axis.ts";
+import { type Curve, growthCurves, lastSteps, type Point } from "./growth.ts";
+import { COLOURS, escapeText, legend, STYLE } from "./style.ts";
+import { shortNumber } from "./table.ts";
+
+const WIDTH = 860;
+const COLUMNS = 3;
+const PANEL = { width: WIDTH / COLUMNS, height: 218 } as const;
+/** Of the lines in their panel. */
+const AREA = { left: 58, right: 26, top: 48, bottom: 30 } as const;
+const TOP = 28;
+
+const TITLES: Readonly<Record<Curve["load"], string>> = {
+  execs: "execs at once",
+  read: "a file read",
+  stdout: "a command's output",
+  stdin: "a command's input",
+};
+
+function titleOf({ load, cost }: Curve): string {
+  return `${cost.charAt(0).toUpperCase()}${cost.slice(1)} of ${TITLES[load]}`;
+}
+
+function tickText(value: number, unit: Curve["unit"]): string {
+  if (unit === "s" && value < 1) return `${Number((value * 1e3).toPrecision(1))} ms`;
+  return `${value} ${unit}`;
+}
+
+/** How the cost of the largest load departs from the straight line. */
+function stepText(curve: Curve): string {
+  const steps = lastSteps(curve);
+  const ratios = steps.map(({ contender, costRatio }) => `${contender} ${shortNumber(costRatio)}x`);
+  const what = curve.load === "execs" ? "the execs" : "the data";
+  return `${shortNumber(steps[0]?.loadRatio ?? NaN)}x ${what}: ${ratios.join(", ")}`;
+}
+
+function segment(from: readonly [number, number], to: readonly [number, number], attributes: string): string {
+  const [x1, y1, x2, y2] = [...from, ...to].map((value) => value.toFixed(1));
+  return `<line x1="${x1}" x2="${x2}" y1="${y1}" y2="${y2}" ${attributes}/>`;
+}
+
+/** Costs in exact proportion to the smallest load's: slope 1, until it leaves the panel. */
+function proportion({ size, cost }: Point, x: Axis, y: Axis, colour: string | undefined): string {
+  const factor = Math.min(x.high / size, y.high / cost);
+  return segment(
+    [x.at(size), y.at(cost)],
+    [x.at(size * factor), y.at(cost * factor)],
+    `stroke="${colour}" stroke-dasharray="2 3"`,
+  );
+}
+
+function panel(curve: Curve, left: number, top: number): string {
+  const points = curve.lines.flatMap((line) => line.points);
+  const [x0, x1] = [left + AREA.left, left + PANEL.width - AREA.right];
+  const [y0, y1] = [top + PANEL.height - AREA.bottom, top + AREA.top];
+  const sizes = axisOfValues(
+    points.map(({ size }) => size),
+    x0,
+    x1,
+  );
+  const costs = axisAround(
+    points.map(({ cost }) => cost),
+    y0,
+    y1,
+  );
+  const across = costs.ticks.map(
+    (tick) =>
+      segment([x0, costs.at(tick)], [x1, costs.at(tick)], 'class="tick"') +
+      `<text x="${x0 - 6}" y="${(costs.at(tick) + 4).toFixed(1)}" text-anchor="end">${tickText(tick, curve.unit)}</text>`,
+  );
+  const up = sizes.ticks.map(
+    (size) =>
+      segment([sizes.at(size), y0], [sizes.at(size), y1], 'class="tick"') +
+      `<text x="${sizes.at(size).toFixed(1)}" y="${y0 + 16}" text-anchor="middle">${sizeText({ load: curve.load, size })}</text>`,
+  );
+  const lines = curve.lines.map((line) => {
+    const colour = COLOURS[line.contender];
+    const places = line.points.map(({ size, cost }) => [sizes.at(size).toFixed(1), costs.at(cost).toFixed(1)] as const);
+    const path = places.map((place) => place.join(",")).join(" ");
+    const dots = places.map(([x, y]) => `<circle cx="${x}" cy="${y}" r="4" fill="${colour}"/>`);
+    const [first] = line.points;
+    const straight = first && curve.proportional ? proportion(first, sizes, costs, colour) : "";
+    return `${straight}<polyline points="${path}" fill="none" stroke="${colour}" stroke-width="2"/>${dots.join("")}`;
+  });
+  return [
+    `<text x="${left + 10}" y="${top + 18}" font-weight="bold">${escapeText(titleOf(curve))}</text>`,
+    `<text x="${left + 10}" y="${top + 34}" font-size="11">${escapeText(stepText(curve))}</text>`,
+    ...across,
+    ...up,
+    ...lines,
+  ].join("\n");
+}
+
+/** How each cost grows with the load, a panel for each; all axes are logarithmic. */
+export function plotGrowth(rows: readonly Row[]): string {
+  const curves = growthCurves(rows);
+  const height = TOP + Math.ceil(curves.length / COLUMNS) * PANEL.height;
+  const panels = curves.map((curve, index) =>
+    panel(curve, (index % COLUMNS) * PANEL.width, TOP + Math.floor(index / COLUMNS) * PANEL.height),
+  );
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" font-family="sans-serif" font-size="12">
+${STYLE}
+${legend(["ours", "grpc-go"], 16)}
+<text x="236" y="16">dotted: in exact proportion to the smallest load; both axes are logarithmic</text>
+${panels.join("\n")}
+</svg>
+`;
+}
