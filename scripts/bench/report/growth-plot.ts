@@ -65,16 +65,14 @@ function panel(curve: Curve, left: number, top: number): string {
     y0,
     y1,
   );
-  const across = costs.ticks.map(
-    (tick) =>
-      segment([x0, costs.at(tick)], [x1, costs.at(tick)], 'class="tick"') +
-      `<text x="${x0 - 6}" y="${(costs.at(tick) + 4).toFixed(1)}" text-anchor="end">${tickText(tick, curve.unit)}</text>`,
-  );
-  const up = sizes.ticks.map(
-    (size) =>
-      segment([sizes.at(size), y0], [sizes.at(size), y1], 'class="tick"') +
-      `<text x="${sizes.at(size).toFixed(1)}" y="${y0 + 16}" text-anchor="middle">${sizeText({ load: curve.load, size })}</text>`,
-  );
+  const across = costs.ticks.flatMap((tick) => [
+    segment([x0, costs.at(tick)], [x1, costs.at(tick)], 'class="tick"'),
+    `<text x="${x0 - 6}" y="${(costs.at(tick) + 4).toFixed(1)}" text-anchor="end">${tickText(tick, curve.unit)}</text>`,
+  ]);
+  const up = sizes.ticks.flatMap((size) => [
+    segment([sizes.at(size), y0], [sizes.at(size), y1], 'class="tick"'),
+    `<text x="${sizes.at(size).toFixed(1)}" y="${y0 + 16}" text-anchor="middle">${sizeText({ load: curve.load, size })}</text>`,
+  ]);
   const lines = curve.lines.map((line) => {
     const colour = COLOURS[line.contender];
     const places = line.points.map(({ size, cost }) => [sizes.at(size).toFixed(1), costs.at(cost).toFixed(1)] as const);

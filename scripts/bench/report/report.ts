@@ -22,10 +22,10 @@ function growthText(rows: readonly Row[]): string {
   return summary === "" ? "" : `How cost grows, from the last size but one to the last:\n\n${summary}`;
 }
 
-/** How many goals were met. */
-export function goalsText(rows: readonly Row[]): string {
+/** How many goals were met, and of how many. */
+export function goalsMet(rows: readonly Row[]): string {
   const verdicts = rows.flatMap((row) => row.verdicts);
-  return `Goals met: ${verdicts.filter(({ met }) => met).length} of ${verdicts.length}.`;
+  return `${verdicts.filter(({ met }) => met).length} of ${verdicts.length}`;
 }
 
 /** The whole run as Markdown: machine, contenders, table, growth, notes, and how many goals were met. */
@@ -38,7 +38,7 @@ export function markdownReport(report: Report): string {
     markdownTable(rows),
     growthText(rows),
     notes(rows),
-    goalsText(rows),
+    `Goals met: ${goalsMet(rows)}.`,
   ];
   return parts.filter((part) => part !== "").join("\n\n");
 }

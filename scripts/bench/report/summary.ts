@@ -1,5 +1,5 @@
 import type { Contender, Peer, Row, Verdict } from "../row.ts";
-import { goalsText, machineText, type Report } from "./report.ts";
+import { goalsMet, machineText, type Report } from "./report.ts";
 import { shortNumber } from "./table.ts";
 
 const COLUMNS: readonly (readonly [Contender, string])[] = [
@@ -10,7 +10,7 @@ const COLUMNS: readonly (readonly [Contender, string])[] = [
 ];
 
 /** The rows of a full run that tell most; what of them was not measured is left out. */
-const HEADLINES: readonly string[] = [
+export const HEADLINES: readonly string[] = [
   "Health p50",
   "exec of /bin/true, p50",
   "exec of /bin/true, 50 at once, p99",
@@ -68,6 +68,6 @@ export function summaryReport(report: Report): string {
     machineText(report),
     "Each cell: the median, and in bold our figure divided by the peer's.",
     [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n"),
-    `Of all rows: ${goalsText(report.rows)}`,
+    `Of all rows, goals met: ${goalsMet(report.rows)}.`,
   ].join("\n\n");
 }
