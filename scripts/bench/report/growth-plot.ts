@@ -9,7 +9,7 @@ const WIDTH = 860;
 const COLUMNS = 3;
 const PANEL = { width: WIDTH / COLUMNS, height: 218 } as const;
 /** Of the lines in their panel. */
-const AREA = { left: 58, right: 26, top: 48, bottom: 30 } as const;
+const AREA = { left: 58, right: 32, top: 48, bottom: 30 } as const;
 const TOP = 28;
 
 const TITLES: Readonly<Record<Curve["load"], string>> = {

@@ -14,11 +14,11 @@ const PEER = "grpc-go";
 const CONTENDERS = ["ours", PEER] as const;
 /** A small transfer is over before its CPU time can be read: so many are done that together they are this long. */
 const LEAST_BYTES = 64 * MIB;
-/** Not counted: what a server that was just started still compiles. */
-const WARM_UP_EXECS = 100;
+/** Not counted: what a server that was just started still compiles. Few, as memory is told from here on. */
+const WARM_UP: Job = { kind: "run", command: ["/bin/true"], count: 100 };
 const DATA_LOADS = ["read", "stdout", "stdin"] as const;
 
-/** A step beside a peer that was just started too: the most memory that is seen is that of this step alone. */
+/** A step on servers that were just started: the most memory that is seen is that of this step alone. */
 async function startedAfresh(bench: Bench, step: (bench: Bench) => Promise<Row[]>): Promise<Row[]> {
   const { native, agentProgram, say } = bench;
   await using field = await openField({ native, agentProgram, peers: [PEER], say });
@@ -32,7 +32,7 @@ async function runEach(bench: Bench, job: Job): Promise<void> {
 async function execGrowth(bench: Bench, atOnce: number): Promise<Row[]> {
   const name = nameOfStep({ load: "execs", size: atOnce });
   const job: Job = { kind: "run", command: ["/bin/true"], count: Math.max(bench.scale.execs, 2 * atOnce), atOnce };
-  await runEach(bench, { ...job, count: WARM_UP_EXECS, atOnce: 1 });
+  await runEach(bench, WARM_UP);
   const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => job);
   return [
     makeRow({
