@@ -10,3 +10,13 @@ test("all groups are measured unless some are named, and in their own order", ()
 test("an unknown group is refused by its name", () => {
   assert.throws(() => readOptions(["--rows=health,nothing"]), /there is no group "nothing"/);
 });
+
+test("one run writes everything that the documents show", () => {
+  const options = readOptions(["--svg", "a", "--growth-svg", "b", "--markdown", "c", "--summary", "d", "--json", "e"]);
+  const { svgFile, growthSvgFile, markdownFile, summaryFile, jsonFile } = options;
+  assert.deepEqual([svgFile, growthSvgFile, markdownFile, summaryFile, jsonFile], ["a", "b", "c", "d", "e"]);
+});
+
+test("idle comes before the groups that have servers of their own, so that it is soon after the loads", () => {
+  assert.ok(GROUPS.indexOf("idle") < GROUPS.indexOf("growth"));
+});
