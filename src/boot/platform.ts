@@ -71,7 +71,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance)
       cgroups,
     }),
     hasCgroups: cgroups !== undefined,
-    accounts: fileAccounts(),
+    accounts: fileAccounts(addon),
     fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock: guestClock(addon),

@@ -33,10 +33,20 @@ export interface CommandStarterParts {
 }
 
 const ROOT_FOLDER = "/";
+const NO_ENTRIES: Uint8Array = new Uint8Array();
+
+/** Who a user was found to be, in these files. */
+interface Resolution {
+  readonly user: string;
+  readonly passwd: Uint8Array;
+  readonly group: Uint8Array;
+  readonly resolved: ResolvedUser;
+}
 
 /** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
+  #last: Resolution | undefined;
 
   constructor(parts: CommandStarterParts) {
     this.#parts = parts;
@@ -90,15 +100,23 @@ export class CommandStarter {
     const { accounts } = this.#parts;
     if (user === "") return this.#resolveSelf();
     const [passwd, group] = await Promise.all([accounts.passwd(), accounts.group()]);
-    return resolveUser(user, passwd, group);
+    return this.#resolveIn(user, passwd, group);
   }
 
   /** Only to find a home and a name: a broken user database must not stop a command that asks for no user. */
   async #resolveSelf(): Promise<ResolvedUser> {
     const { accounts, ownUid } = this.#parts;
-    const nothing = new Uint8Array();
-    const passwd = await accounts.passwd().catch(() => nothing);
-    return resolveUser(String(ownUid), passwd, nothing);
+    const passwd = await accounts.passwd().catch(() => NO_ENTRIES);
+    return this.#resolveIn(String(ownUid), passwd, NO_ENTRIES);
+  }
+
+  /** Files that have not changed are the same bytes at the same place, and most commands are of one user. */
+  #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
+    const last = this.#last;
+    if (last?.user === user && last.passwd === passwd && last.group === group) return last.resolved;
+    const resolved = resolveUser(user, passwd, group);
+    this.#last = { user, passwd, group, resolved };
+    return resolved;
   }
 }
 

@@ -130,6 +130,8 @@ export interface Addon {
   ignoreCertificateTimes(name: "ssl_client"): number;
   /** A TLS server could use these, each PEM. False also where it cannot be told: this Node does not export OpenSSL. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
+  /** [dev, ino, size, mtimeNs, ctimeNs] of a file as far as the kernel has it in memory; -EAGAIN: not. Never blocks. */
+  cachedState(path: string): readonly bigint[] | number;
   /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
   /** Gives the C library's free memory back to the kernel. 1: there was some. */
@@ -199,6 +201,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "reseedOpenssl",
   "ignoreCertificateTimes",
   "acceptsTlsMaterial",
+  "cachedState",
   "dropFileCache",
   "trimHeap",
   "openFilesLimitOf",

@@ -2,6 +2,7 @@ import { type BigIntStats, constants } from "node:fs";
 import { open, stat } from "node:fs/promises";
 
 import { type Accounts, AgentError } from "../domain/index.ts";
+import type { Addon } from "../native/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
 /** A file that changed so recently may change again within the same time stamp. */
@@ -34,17 +35,28 @@ async function readRegularFile(path: string): Promise<Content> {
   }
 }
 
-function isSameState(a: BigIntStats, b: BigIntStats): boolean {
-  return a.ino === b.ino && a.dev === b.dev && a.size === b.size && a.ctimeNs === b.ctimeNs && a.mtimeNs === b.mtimeNs;
+/** What the kernel has in memory about a file. */
+type CachedState = Pick<Addon, "cachedState">;
+
+function isSameState(state: BigIntStats, [dev, ino, size, mtimeNs, ctimeNs]: readonly bigint[]): boolean {
+  return (
+    state.ino === ino &&
+    state.dev === dev &&
+    state.size === size &&
+    state.ctimeNs === ctimeNs &&
+    state.mtimeNs === mtimeNs
+  );
 }
 
 /** One file of the database; read again only when its inode says that it has changed, for every command asks. */
 class Database {
   readonly #path: string;
+  readonly #kernel: CachedState;
   #known: Content | undefined;
 
-  constructor(path: string) {
+  constructor(path: string, kernel: CachedState) {
     this.#path = path;
+    this.#kernel = kernel;
   }
 
   async read(): Promise<Uint8Array> {
@@ -57,9 +69,13 @@ class Database {
     return content.bytes;
   }
 
+  /** A thread that asks costs more than all else that a small command needs, so it asks only where the answer may take. */
   async #isUnchanged(state: BigIntStats): Promise<boolean> {
+    const cached = this.#kernel.cachedState(this.#path);
+    if (typeof cached !== "number" && isSameState(state, cached)) return true;
     try {
-      return isSameState(state, await stat(this.#path, { bigint: true }));
+      const { dev, ino, size, mtimeNs, ctimeNs } = await stat(this.#path, { bigint: true });
+      return isSameState(state, [dev, ino, size, mtimeNs, ctimeNs]);
     } catch {
       return false;
     }
@@ -78,9 +94,9 @@ async function readDatabase(database: Database, path: string): Promise<Uint8Arra
 }
 
 /** The user database in the files of `folder`, as they are at the time of the question: the workload may change them. */
-export function fileAccounts(folder: string = "/etc"): Accounts {
+export function fileAccounts(kernel: CachedState, folder: string = "/etc"): Accounts {
   const reader = (path: string): (() => Promise<Uint8Array>) => {
-    const database = new Database(path);
+    const database = new Database(path, kernel);
     return () => readDatabase(database, path);
   };
   return { passwd: reader(`${folder}/passwd`), group: reader(`${folder}/group`) };

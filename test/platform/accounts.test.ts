@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtemp, readFile, rename, rm, symlink, truncate, unlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
+import { addon as kernel } from "../fixtures/spawning.ts";
 import { fileAccounts } from "../../src/platform/index.ts";
 
 let folder = "";
@@ -18,43 +19,50 @@ test("the bytes of the files are given as they are, also through a link, and afr
   const bytes = Buffer.from([0xff, 0x3a, 0x0a]);
   await writeFile(join(folder, "elsewhere"), bytes);
   await symlink("elsewhere", join(folder, "passwd"));
-  const accounts = fileAccounts(folder);
+  const accounts = fileAccounts(kernel, folder);
   assert.deepEqual(Buffer.from(await accounts.passwd()), bytes);
   await writeFile(join(folder, "elsewhere"), "new");
   assert.equal(Buffer.from(await accounts.passwd()).toString(), "new");
 });
 
-test("a file that has long been there is read once, and its replacement and removal are seen", async () => {
-  const path = join(folder, "passwd");
-  await symlink("/etc/passwd", path);
-  const accounts = fileAccounts(folder);
-  const first = await accounts.passwd();
-  assert.equal(await accounts.passwd(), first);
-  await writeFile(join(folder, "next"), "replaced");
-  await rename(join(folder, "next"), path);
-  assert.equal(Buffer.from(await accounts.passwd()).toString(), "replaced");
-  await writeFile(path, "rewritten");
-  assert.equal(Buffer.from(await accounts.passwd()).toString(), "rewritten");
-  await unlink(path);
-  assert.equal((await accounts.passwd()).length, 0);
-});
+const KERNELS = {
+  "has it in memory": kernel,
+  "would have to ask a disk": { cachedState: () => -constants.errno.EAGAIN },
+  "has no openat2(2)": { cachedState: () => -constants.errno.ENOSYS },
+};
+for (const [kind, kernelOfKind] of Object.entries(KERNELS)) {
+  test(`a file that has long been there is read once, its replacement and removal are seen: the kernel ${kind}`, async () => {
+    const path = join(folder, "passwd");
+    await symlink("/etc/passwd", path);
+    const accounts = fileAccounts(kernelOfKind, folder);
+    const first = await accounts.passwd();
+    assert.equal(await accounts.passwd(), first);
+    await writeFile(join(folder, "next"), "replaced");
+    await rename(join(folder, "next"), path);
+    assert.equal(Buffer.from(await accounts.passwd()).toString(), "replaced");
+    await writeFile(path, "rewritten");
+    assert.equal(Buffer.from(await accounts.passwd()).toString(), "rewritten");
+    await unlink(path);
+    assert.equal((await accounts.passwd()).length, 0);
+  });
+}
 
 test("missing files are empty", async () => {
-  assert.equal((await fileAccounts(folder).passwd()).length, 0);
-  assert.equal((await fileAccounts(join(folder, "none")).group()).length, 0);
+  assert.equal((await fileAccounts(kernel, folder).passwd()).length, 0);
+  assert.equal((await fileAccounts(kernel, join(folder, "none")).group()).length, 0);
 });
 
 test("a FIFO, a folder and an endless file are refused with what to do, and hang nobody", async () => {
   execFileSync("mkfifo", [join(folder, "passwd")]);
   await symlink("/", join(folder, "group"));
-  await assert.rejects(fileAccounts(folder).passwd(), REFUSED);
-  await assert.rejects(fileAccounts(folder).group(), REFUSED);
+  await assert.rejects(fileAccounts(kernel, folder).passwd(), REFUSED);
+  await assert.rejects(fileAccounts(kernel, folder).group(), REFUSED);
   await rm(join(folder, "group"));
   await writeFile(join(folder, "group"), "");
   await truncate(join(folder, "group"), 5 * 1024 * 1024);
-  await assert.rejects(fileAccounts(folder).group(), /larger than 4194304 bytes; give the user as a number/);
+  await assert.rejects(fileAccounts(kernel, folder).group(), /larger than 4194304 bytes; give the user as a number/);
 });
 
 test("by default the files are those of the system", async () => {
-  assert.deepEqual(Buffer.from(await fileAccounts().passwd()), await readFile("/etc/passwd"));
+  assert.deepEqual(Buffer.from(await fileAccounts(kernel).passwd()), await readFile("/etc/passwd"));
 });

@@ -31,6 +31,7 @@ static const struct {
     {"reseedOpenssl", agent_reseed_openssl},
     {"ignoreCertificateTimes", agent_ignore_certificate_times},
     {"acceptsTlsMaterial", agent_accepts_tls_material},
+    {"cachedState", agent_cached_state},
     {"dropFileCache", agent_drop_file_cache},
     {"openFilesLimitOf", agent_open_files_limit_of},
     {"mountCgroups", agent_mount_cgroups},

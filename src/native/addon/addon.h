@@ -66,6 +66,9 @@ napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info)
 /* tls_material.c */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info);
 
+/* cached_state.c */
+napi_value agent_cached_state(napi_env env, napi_callback_info info);
+
 /* page_cache.c */
 napi_value agent_drop_file_cache(napi_env env, napi_callback_info info);
 

@@ -6,18 +6,33 @@ import { type CgroupCalls, openOwnCgroup } from "./cgroup-base.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
-/** Left cgroups that are looked at whenever one is made or given back; each look takes some 10 us. */
+/** Cgroups in which something had lived on that are looked at again whenever there is one to remove; 10 us each. */
 const SWEEP_AT_ONCE = 4;
 /** The agent's process id, and a number. */
 const OF_A_COMMAND = /^svc-guest-\d+-\d+$/;
 const { EBUSY, EEXIST } = system.errno;
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 
-/** Makes a cgroup for each command, below the agent's own. */
+/** A cgroup that exists and holds nothing yet. */
+interface Made {
+  readonly name: string;
+  readonly folder: number;
+}
+
+/**
+ * Makes a cgroup for each command, below the agent's own. One is kept ready, and those that are done with are removed once
+ * the callers have their answers: both take as long as a small command itself. None is used twice, as a command may have
+ * set limits in its own.
+ */
 export class Cgroups {
   readonly #calls: CgroupCalls;
   readonly #base: number;
   #count = 0;
+  #ready: Made | undefined;
+  #tidying: NodeJS.Immediate | undefined;
+  #closed = false;
+  /** How many at the front of `#left` nobody has tried to remove yet. */
+  #givenBack = 0;
   /** Names of those in which something lived on after its command's end. */
   readonly #left: string[] = [];
 
@@ -42,7 +57,25 @@ export class Cgroups {
 
   /** A new, empty cgroup; undefined when the kernel gives none now. */
   create(): Cgroup | undefined {
-    this.#sweep(SWEEP_AT_ONCE);
+    const made = this.#ready ?? this.#make();
+    this.#ready = undefined;
+    this.#tidySoon();
+    return made && new Cgroup(this.#calls, made.folder, () => this.#giveBack(made.name));
+  }
+
+  /** Removes all that are empty by now, and lets go of the rest. Afterwards nothing can be made any more. */
+  close(): void {
+    clearImmediate(this.#tidying);
+    this.#closed = true;
+    if (this.#ready !== undefined) {
+      closeSync(this.#ready.folder);
+      this.#left.push(this.#ready.name);
+    }
+    this.#sweep(this.#left.length);
+    closeSync(this.#base);
+  }
+
+  #make(): Made | undefined {
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const name = `svc-guest-${process.pid}-${++this.#count}`;
       const made = this.#calls.makeFolderAt(this.#base, name);
@@ -51,7 +84,7 @@ export class Cgroups {
       const folder = this.#calls.openAt(this.#base, name, FOLDER);
       if (folder >= 0) {
         this.#calls.lock(folder);
-        return new Cgroup(this.#calls, folder, () => this.#giveBack(name));
+        return { name, folder };
       }
       this.#calls.removeFolderAt(this.#base, name);
       return undefined;
@@ -59,15 +92,21 @@ export class Cgroups {
     return undefined;
   }
 
-  /** Removes all that are empty by now, and lets go of the rest. Afterwards nothing can be made any more. */
-  close(): void {
-    this.#sweep(this.#left.length);
-    closeSync(this.#base);
-  }
-
   #giveBack(name: string): void {
     this.#left.unshift(name);
-    this.#sweep(SWEEP_AT_ONCE);
+    this.#givenBack++;
+    this.#tidySoon();
+  }
+
+  /** Not in this turn of the event loop, whose answers would wait for it. */
+  #tidySoon(): void {
+    if (this.#closed) return;
+    this.#tidying ??= setImmediate(() => {
+      this.#tidying = undefined;
+      this.#sweep(this.#givenBack + SWEEP_AT_ONCE);
+      this.#givenBack = 0;
+      this.#ready ??= this.#make();
+    });
   }
 
   /** Looks at those at the front; the ones still in use go to the back. */

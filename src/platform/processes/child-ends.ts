@@ -21,6 +21,7 @@ export class ChildEnds {
   readonly #addon: Addon;
   readonly #waiting: Map<number, (end: ProcessEnd) => void> = new Map();
   #keepAlive: NodeJS.Timeout | undefined;
+  #listens = false;
 
   constructor(addon: Addon) {
     this.#addon = addon;
@@ -44,17 +45,14 @@ export class ChildEnds {
     const peeked = this.#addon.peekEnd(pid);
     if (peeked === 0) return;
     this.#waiting.delete(pid);
-    if (this.#waiting.size === 0) this.#unlisten();
+    if (this.#waiting.size === 0) clearInterval(this.#keepAlive);
     resolve(endFrom(peeked));
   }
 
+  /** The handler stays: to set it up for each command took longer than to ask for its end. */
   #listen(): void {
-    process.on("SIGCHLD", this.#checkAll);
+    if (!this.#listens) process.on("SIGCHLD", this.#checkAll);
+    this.#listens = true;
     this.#keepAlive = setInterval(this.#checkAll, FOREVER_MS);
-  }
-
-  #unlisten(): void {
-    process.off("SIGCHLD", this.#checkAll);
-    clearInterval(this.#keepAlive);
   }
 }
