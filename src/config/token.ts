@@ -37,5 +37,5 @@ export class InstanceToken {
 }
 
 function digestOf(text: string): Buffer {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
+  return process.getBuiltinModule("node:crypto").hash("sha256", text, "buffer");
 }
