@@ -80,14 +80,25 @@ describe("a command in a cgroup of its own", () => {
     const pid = Number(String(stdout));
     assert.equal(
       (await cgroupsOf(agent)).length,
-      2,
-      "that of the background process, and that of the exec which looks",
+      3,
+      "that of the background process, that of the exec which looks, and the one that is kept ready",
     );
     process.kill(pid, "SIGKILL");
     await processGone(pid);
     // The first one gives the empty cgroup back.
     await exec(agent, { args: ["true"] });
-    assert.equal((await cgroupsOf(agent)).length, 1);
+    assert.equal((await cgroupsOf(agent)).length, 2);
+  });
+
+  it("gets one that no command had before", async (t) => {
+    await using agent = await startAgent();
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);
+    const seen = [await own(), await own(), await own()];
+    assert.equal(new Set(seen).size, 3);
   });
 
   it("loses to no fork loop", async () => {

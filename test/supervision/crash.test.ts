@@ -112,13 +112,13 @@ describe("an agent that starts", { timeout: 120_000 }, () => {
     await inUse.start({ args: ["cat"], stdin: true }).next();
     killed.kill("SIGKILL");
     await killed.exited;
-    assert.equal(cgroupsOf(killed.pid).length, 2);
+    assert.equal(cgroupsOf(killed.pid).length, 3, "one is kept ready");
     await noProcessWith(ORPHAN);
     await using next = await startAgent();
     const left = cgroupsOf(killed.pid);
     process.kill(survivor, "SIGKILL");
     assert.equal(left.length, 1, "that of the background process");
-    assert.equal(cgroupsOf(living.pid).length, 1);
+    assert.equal(cgroupsOf(living.pid).length, 2, "that of the command, and the one that is kept ready");
     await exec(next, { args: ["true"] });
     assert.equal((await inUse.end().outcome()).exit.code, 0);
     await killed[Symbol.asyncDispose]();

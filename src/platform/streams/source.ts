@@ -127,7 +127,7 @@ export class FdSource implements ByteSource {
   #read(): void {
     for (let reads = 0; reads < READS_PER_TURN && this.#mayRead(); reads++) {
       const buffer = this.#pool.lend();
-      const count = this.#addon.read(this.#fd, buffer.bytes, 0, buffer.bytes.length);
+      const count = this.#fill(buffer.bytes);
       if (count > 0) this.#deliver(buffer, count);
       else {
         buffer.giveBack();
@@ -136,6 +136,19 @@ export class FdSource implements ByteSource {
       }
     }
     this.#rearm();
+  }
+
+  /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
+  #fill(bytes: Uint8Array): number {
+    let filled = this.#addon.read(this.#fd, bytes, 0, bytes.length);
+    if (this.#kind === "pipe" || filled <= 0) return filled;
+    while (filled < bytes.length) {
+      const more = this.#addon.read(this.#fd, bytes, filled, bytes.length - filled);
+      // Whatever it is, the next turn will find it again.
+      if (more <= 0) break;
+      filled += more;
+    }
+    return filled;
   }
 
   #deliver(buffer: LentBuffer, count: number): void {
