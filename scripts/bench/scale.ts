@@ -41,7 +41,7 @@ export const FULL: Scale = {
   duties: 20,
   starts: 31,
   coldStarts: 7,
-  settleSeconds: 15,
+  settleSeconds: 30,
   idleSeconds: 45,
 };
 

@@ -63,7 +63,9 @@ const FAILURES: Readonly<Record<string, Failure>> = {
 
 const UNMAPPED = notNow("the guest does not map such a user or group id");
 const NOT_OWNER = denied("the agent may not give files to that owner; it needs CAP_CHOWN");
-const NO_FOLDER = notFound("its folder does not exist; create_parents makes it");
+const NO_FOLDER = notFound(
+  "its folder does not exist (create_parents makes it), or its file system takes no new files, as /proc",
+);
 const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive");
 const NOT_DURABLE = broken(
   "the file is in place, but might not survive a crash of the guest: its folder was not synced",

@@ -61,6 +61,12 @@ describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
     assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
   });
 
+  it("where the file system takes no new files, and does not say that the folder is missing", async () => {
+    const failure = await failureOf(files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]));
+    assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
+    assert.match(failure.message, /or its file system takes no new files, as \/proc/);
+  });
+
   it("with an empty message first or later", async () => {
     const empty = create(WriteFileRequestSchema);
     assertRefused(await failureOf(files.writeMessages([empty])), status.INVALID_ARGUMENT, "FRAME_ORDER");

@@ -145,58 +145,15 @@ static void run_job(struct spawn_job *job) {
 struct spawn_thread {
   struct spawn_job *job;
   napi_threadsafe_function deliver;
-  struct spawn_thread *next;
 };
-
-/* Threads without a job, which wait for one; to start a thread takes longer than to wake it. */
-static struct {
-  pthread_mutex_t lock;
-  pthread_cond_t wake;
-  struct spawn_thread *queue; /* for those that wait, never more than they are */
-  int queued;
-  int waiting;
-} spare = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
-
-enum { SPARE_THREADS = 2 };
-
-/* NULL: enough others wait. */
-static struct spawn_thread *next_job(void) {
-  struct spawn_thread *next = NULL;
-  pthread_mutex_lock(&spare.lock);
-  if (spare.waiting < SPARE_THREADS) {
-    spare.waiting++;
-    while (spare.queue == NULL) pthread_cond_wait(&spare.wake, &spare.lock);
-    next = spare.queue;
-    spare.queue = next->next;
-    spare.queued--;
-    spare.waiting--;
-  }
-  pthread_mutex_unlock(&spare.lock);
-  return next;
-}
-
-static bool give_to_spare(struct spawn_thread *thread) {
-  pthread_mutex_lock(&spare.lock);
-  bool given = spare.waiting > spare.queued;
-  if (given) {
-    thread->next = spare.queue;
-    spare.queue = thread;
-    spare.queued++;
-    pthread_cond_signal(&spare.wake);
-  }
-  pthread_mutex_unlock(&spare.lock);
-  return given;
-}
 
 /* A thread of its own, as chdir or execve may hang for ever (a dead network file system) and must not hold others up. */
 static void *thread_main(void *data) {
-  for (struct spawn_thread *next = data; next != NULL; next = next_job()) {
-    struct spawn_thread thread = *next;
-    free(next);
-    run_job(thread.job);
-    napi_call_threadsafe_function(thread.deliver, thread.job, napi_tsfn_nonblocking);
-    napi_release_threadsafe_function(thread.deliver, napi_tsfn_release);
-  }
+  struct spawn_thread thread = *(struct spawn_thread *)data;
+  free(data);
+  run_job(thread.job);
+  napi_call_threadsafe_function(thread.deliver, thread.job, napi_tsfn_nonblocking);
+  napi_release_threadsafe_function(thread.deliver, napi_tsfn_release);
   return NULL;
 }
 
@@ -261,7 +218,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   napi_create_external(env, job, release_handle, NULL, &handle);
   napi_threadsafe_function result = thread->deliver;
   /* Once the thread runs the job is its own: no write to it here unless there is no thread. */
-  int error = give_to_spare(thread) ? 0 : start_thread(thread);
+  int error = start_thread(thread);
   if (error != 0) {
     job->error = error;
     free(thread);

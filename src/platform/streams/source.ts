@@ -52,7 +52,7 @@ export class FdSource implements ByteSource {
     this.#kind = kind;
     this.#fd = fd;
     this.#startsSettled = startsSettled;
-    this.#watch = new addon.FdWatch(fd, () => this.#read());
+    this.#watch = new addon.FdWatch(fd, () => this.#readable());
   }
 
   start(receiver: ByteReceiver): void {
@@ -113,6 +113,12 @@ export class FdSource implements ByteSource {
     if (wanted === this.#watching) return;
     this.#watching = wanted;
     this.#watch.set(wanted ? READABLE : 0);
+  }
+
+  /** A terminal fills piece by piece: at the end of the turn there is more of it for the same message. */
+  #readable(): void {
+    if (this.#kind === "terminal") this.#schedule();
+    else this.#read();
   }
 
   #schedule(): void {
