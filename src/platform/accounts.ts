@@ -69,7 +69,7 @@ class Database {
     return content.bytes;
   }
 
-  /** A thread that asks costs more than all else that a small command needs, so it asks only where the answer may take. */
+  /** A thread that asks is a twentieth of a small command's time, so one asks only where the answer may take longer. */
   async #isUnchanged(state: BigIntStats): Promise<boolean> {
     const cached = this.#kernel.cachedState(this.#path);
     if (typeof cached !== "number" && isSameState(state, cached)) return true;

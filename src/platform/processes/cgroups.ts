@@ -21,8 +21,8 @@ interface Made {
 
 /**
  * Makes a cgroup for each command, below the agent's own. One is kept ready, and those that are done with are removed once
- * the callers have their answers: both take as long as a small command itself. None is used twice, as a command may have
- * set limits in its own.
+ * the callers have their answers: together that is a tenth of a small command's CPU time. None is used twice, as a command
+ * may have set limits in its own.
  */
 export class Cgroups {
   readonly #calls: CgroupCalls;
