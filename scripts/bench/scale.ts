@@ -41,8 +41,8 @@ export const FULL: Scale = {
   duties: 20,
   starts: 31,
   coldStarts: 7,
-  settleSeconds: 30,
-  idleSeconds: 45,
+  settleSeconds: 25,
+  idleSeconds: 35,
 };
 
 /** A minute. */
