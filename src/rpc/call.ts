@@ -46,7 +46,7 @@ export class Call implements RawCall {
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, setup.messageLimitBytes);
+    this.#request = new RequestMessages(stream, setup.messageLimitBytes, setup.session.onLargeRequest);
     stream.once("close", this.#onClose);
     stream.once("wantTrailers", this.#onWantTrailers);
   }

@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from "node:http2";
+import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import type { AgentError } from "../domain/index.ts";
 import type { Frame } from "./codec.ts";
 
@@ -36,6 +36,8 @@ export interface Session {
   readonly id: number;
   readonly openedAt: Instant;
   readonly peer: PeerInfo;
+  /** To be told once of each stream whose request turns out to be large. */
+  readonly onLargeRequest: (stream: ServerHttp2Stream) => void;
 }
 
 /** What a handler knows about its call. */

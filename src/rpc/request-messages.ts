@@ -5,6 +5,8 @@ import { MessageBuffers } from "./message-buffers.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds as much again. */
 const PAUSE_AT_BYTES = 64 * 1024;
+/** A request of more than this is a large one. Below the above, so that also one that is not read becomes known. */
+const LARGE_REQUEST_BYTES = 32 * 1024;
 /** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 
@@ -17,7 +19,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #buffers = new MessageBuffers();
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
+  readonly #onLargeRequest: (stream: ServerHttp2Stream) => void;
   #queuedBytes = 0;
+  #receivedBytes = 0;
   #attached = false;
   #paused = false;
   #ended = false;
@@ -25,8 +29,13 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: ServerHttp2Stream, limitBytes: number) {
+  constructor(
+    stream: ServerHttp2Stream,
+    limitBytes: number,
+    onLargeRequest: (stream: ServerHttp2Stream) => void,
+  ) {
     this.#stream = stream;
+    this.#onLargeRequest = onLargeRequest;
     this.#reader = new MessageReader(limitBytes, this.#buffers);
   }
 
@@ -100,6 +109,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   readonly #onData = (chunk: Uint8Array): void => {
     if (this.#failure !== undefined || this.#ended) return;
+    const known = this.#receivedBytes > LARGE_REQUEST_BYTES;
+    this.#receivedBytes += chunk.length;
+    if (!known && this.#receivedBytes > LARGE_REQUEST_BYTES) this.#onLargeRequest(this.#stream);
     try {
       this.#reader.push(chunk, this.#deliver);
     } catch (error) {

@@ -12,8 +12,12 @@ export interface ServerLimits {
   readonly pingTimeoutMs: number;
   /** Calls at once on a connection. */
   readonly streamsPerConnection: number;
-  /** Flow-control window of a call: what a client may send that nobody has read. */
+  /** Flow-control window of a call: what a client may send that nobody has read. For a connection's first large request. */
   readonly streamWindowBytes: number;
+  /** The window of a call while few requests of its connection are large. */
+  readonly largestStreamWindowBytes: number;
+  /** The window of a call while many of them are. */
+  readonly smallestStreamWindowBytes: number;
   /** Flow-control window of a connection. */
   readonly connectionWindowBytes: number;
 }
@@ -29,5 +33,7 @@ export const DEFAULT_SERVER_LIMITS: ServerLimits = {
   pingTimeoutMs: 10_000,
   streamsPerConnection: EXEC_LIMIT + CALLS_BESIDE_EXECS,
   streamWindowBytes: 256 * 1024,
+  largestStreamWindowBytes: 1024 * 1024,
+  smallestStreamWindowBytes: 64 * 1024,
   connectionWindowBytes: 4 * 1024 * 1024,
 };

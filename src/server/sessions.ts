@@ -1,10 +1,11 @@
-import { constants, type ServerHttp2Session } from "node:http2";
+import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Clock, Log } from "../domain/index.ts";
 import type { PeerInfo, Session } from "../rpc/index.ts";
 import type { Connection } from "./connections.ts";
 import { keepAlive } from "./keepalive.ts";
 import type { ServerLimits } from "./limits.ts";
 import { errnoOf } from "./listening.ts";
+import { StreamWindows } from "./stream-windows.ts";
 
 /** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
 const LAST_STREAM_ID = 2 ** 31 - 1;
@@ -39,7 +40,9 @@ export class Sessions {
   /** Takes in a session whose handshake is complete. */
   add(http2: ServerHttp2Session, peer: PeerInfo, connection: Connection): Session {
     const openedAt = { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() };
-    const info: Session = { id: this.#nextId(), openedAt, peer };
+    const windows = new StreamWindows(http2, this.#limits);
+    const onLargeRequest = (stream: ServerHttp2Stream): void => windows.add(stream);
+    const info: Session = { id: this.#nextId(), openedAt, peer, onLargeRequest };
     const session: OpenSession = { info, http2, calls: 0, served: false, ending: false };
     this.#open.set(http2, session);
     http2.on("stream", (stream) => {
