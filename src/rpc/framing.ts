@@ -28,6 +28,9 @@ export class MessageReader {
   readonly #buffers: MessageBuffers;
   readonly #prefix: Uint8Array = new Uint8Array(PREFIX_BYTES);
   #prefixFilled = 0;
+  /** Of the message that is not whole yet: the length, and its first bytes until more of it comes. */
+  #messageBytes = 0;
+  #begin: Uint8Array | undefined;
   #message: Uint8Array | undefined;
   #messageFilled = 0;
 
@@ -38,7 +41,7 @@ export class MessageReader {
 
   /** Bytes held of a message that is not whole yet. */
   get heldBytes(): number {
-    return this.#message === undefined ? 0 : this.#messageFilled;
+    return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
 
   /**
@@ -48,8 +51,9 @@ export class MessageReader {
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
     while (at < chunk.length) {
-      if (this.#message !== undefined) {
-        at = this.#fill(this.#message, chunk, at, deliver);
+      const message = this.#begun();
+      if (message !== undefined) {
+        at = this.#fill(message, chunk, at, deliver);
         continue;
       }
       const taken = Math.min(PREFIX_BYTES - this.#prefixFilled, chunk.length - at);
@@ -63,17 +67,32 @@ export class MessageReader {
         deliver(chunk.subarray(at, at + length));
         at += length;
       } else {
-        this.#message = this.#buffers.take(length);
-        this.#messageFilled = 0;
+        this.#messageBytes = length;
+        this.#begin = chunk.subarray(at);
+        return;
       }
     }
   }
 
   /** To be called at the end of the stream. Throws AgentError when it ends within a message. */
   end(): void {
-    if (this.#prefixFilled > 0 || this.#message !== undefined) {
+    if (this.#prefixFilled > 0 || this.#begin !== undefined || this.#message !== undefined) {
       throw malformedMessage("the request stream ends within a message");
     }
+  }
+
+  /**
+   * The message that is not whole yet. It gets its buffer only when more of it comes: until then the one before it is
+   * being used, and of many calls at once each would hold two.
+   */
+  #begun(): Uint8Array | undefined {
+    const begin = this.#begin;
+    if (begin === undefined) return this.#message;
+    this.#begin = undefined;
+    this.#message = this.#buffers.take(this.#messageBytes);
+    this.#message.set(begin);
+    this.#messageFilled = begin.length;
+    return this.#message;
   }
 
   #fill(message: Uint8Array, chunk: Uint8Array, at: number, deliver: (message: Uint8Array) => void): number {
