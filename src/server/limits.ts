@@ -18,6 +18,8 @@ export interface ServerLimits {
   readonly largestStreamWindowBytes: number;
   /** The window of a call while many of them are. */
   readonly smallestStreamWindowBytes: number;
+  /** What the windows of a connection's large requests may come to together, unless each has the smallest. */
+  readonly sharedWindowBytes: number;
   /** Flow-control window of a connection. */
   readonly connectionWindowBytes: number;
 }
@@ -34,6 +36,7 @@ export const DEFAULT_SERVER_LIMITS: ServerLimits = {
   streamsPerConnection: EXEC_LIMIT + CALLS_BESIDE_EXECS,
   streamWindowBytes: 256 * 1024,
   largestStreamWindowBytes: 1024 * 1024,
-  smallestStreamWindowBytes: 64 * 1024,
+  smallestStreamWindowBytes: 32 * 1024,
+  sharedWindowBytes: 2 * 1024 * 1024,
   connectionWindowBytes: 4 * 1024 * 1024,
 };

@@ -4,11 +4,11 @@ import type { ServerLimits } from "./limits.ts";
 /** The flow-control windows that a connection gives its calls. */
 export type WindowLimits = Pick<
   ServerLimits,
-  "smallestStreamWindowBytes" | "streamWindowBytes" | "largestStreamWindowBytes" | "connectionWindowBytes"
+  "streamWindowBytes" | "largestStreamWindowBytes" | "smallestStreamWindowBytes" | "sharedWindowBytes"
 >;
 
 /**
- * Shares a connection's flow-control window out among its large requests: one of them alone goes a fifth faster with a
+ * Shares flow-control windows out among the large requests of a connection: one of them alone goes a fifth faster with a
  * large window, and many of them with large windows would fill the memory. HTTP/2 knows one initial window for all
  * streams of a connection, and a change of it changes those of the open ones too (RFC 9113, 6.9.2).
  */
@@ -56,9 +56,9 @@ export class StreamWindows {
   }
 
   #share(requests: number): number {
-    const { smallestStreamWindowBytes, largestStreamWindowBytes, connectionWindowBytes } = this.#limits;
+    const { smallestStreamWindowBytes, largestStreamWindowBytes, sharedWindowBytes } = this.#limits;
     let windowBytes = largestStreamWindowBytes;
-    while (windowBytes > smallestStreamWindowBytes && windowBytes * requests > connectionWindowBytes) windowBytes /= 2;
+    while (windowBytes > smallestStreamWindowBytes && windowBytes * requests > sharedWindowBytes) windowBytes /= 2;
     return windowBytes;
   }
 }
