@@ -1,8 +1,5 @@
-import type { Hash } from "node:crypto";
 import { AgentError, type NewFile, type WriteRequest } from "../domain/index.ts";
 
-/** Most bytes written or summed in one step, so that a large message does not hold up the event loop. */
-const STEP_BYTES = 256 * 1024;
 /** Smaller pieces are gathered up to this size before they are written. */
 const GATHER_BYTES = 64 * 1024;
 /** Pieces of at least this size are written as they are. */
@@ -16,11 +13,10 @@ export interface WriteResult {
 
 type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
 
-/** Writes content as it comes, sums it up, and holds it against what was declared. */
+/** Writes content as it comes, and holds it against what was declared. */
 export class Content {
   readonly #file: NewFile;
   readonly #expected: Expected;
-  readonly #hash: Hash = process.getBuiltinModule("node:crypto").createHash("sha256");
   #sizeBytes = 0n;
   #gathered: Buffer | undefined;
   #gatheredBytes = 0;
@@ -37,7 +33,7 @@ export class Content {
     if (sizeBytes !== undefined && this.#sizeBytes > sizeBytes) throw this.#sizeMismatch("more");
     if (bytes.length >= DIRECT_BYTES || this.#gatheredBytes + bytes.length > GATHER_BYTES) await this.#flush();
     if (bytes.length >= DIRECT_BYTES) {
-      await this.#commit(bytes);
+      await this.#file.write(bytes);
     } else {
       this.#gathered ??= Buffer.allocUnsafeSlow(GATHER_BYTES);
       this.#gathered.set(bytes, this.#gatheredBytes);
@@ -50,7 +46,7 @@ export class Content {
     await this.#flush();
     const { path, sizeBytes, sha256: declared } = this.#expected;
     if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
-    const sha256 = this.#hash.digest();
+    const sha256 = Buffer.from(this.#file.sha256());
     if (declared !== undefined && !sha256.equals(declared)) {
       const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
       const metadata = { path, declared: Buffer.from(declared).toString("hex"), received: sha256.toString("hex") };
@@ -61,18 +57,8 @@ export class Content {
 
   async #flush(): Promise<void> {
     if (this.#gathered === undefined || this.#gatheredBytes === 0) return;
-    await this.#commit(this.#gathered.subarray(0, this.#gatheredBytes));
+    await this.#file.write(this.#gathered.subarray(0, this.#gatheredBytes));
     this.#gatheredBytes = 0;
-  }
-
-  async #commit(bytes: Uint8Array): Promise<void> {
-    for (let at = 0; at < bytes.length; at += STEP_BYTES) {
-      const part = bytes.subarray(at, at + STEP_BYTES);
-      const written = this.#file.write(part);
-      // While another thread writes.
-      this.#hash.update(part);
-      await written;
-    }
   }
 
   #sizeMismatch(comparison: string): AgentError {

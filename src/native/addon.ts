@@ -28,6 +28,20 @@ export interface BackgroundWriter {
 /** Constructs a writer; the descriptor stays the caller's. Throws when there can be no thread. */
 export type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
+/** Appends to a file on a thread of libuv's, and sums up what it appends. */
+export interface SummingWriter {
+  /**
+   * Appends all of the bytes, which must stay as they are meanwhile. Resolves with 0 or a negated errno; EBUSY where the
+   * write before has not ended. Their sum is made on that thread too, or by the caller's while that one writes.
+   */
+  write(bytes: Uint8Array, sumOnThread: boolean): Promise<number>;
+  /** SHA-256 of all that was written since it was last taken; undefined while there is a write, or where OpenSSL fails. */
+  takeSha256(): Buffer | undefined;
+}
+
+/** Constructs a writer; the descriptor stays the caller's, and open while there is a write. */
+export type SummingWriterClass = new (fd: number) => SummingWriter;
+
 /** What the new process leads. */
 export const LEADS_GROUP = 0;
 export const LEADS_SESSION = 1;
@@ -170,6 +184,7 @@ export interface Addon {
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
   readonly BackgroundWriter: BackgroundWriterClass;
+  readonly SummingWriter: SummingWriterClass;
 }
 
 /** Everything an addon of this version exports. */
@@ -223,4 +238,5 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "probeCloseRange",
   "FdWatch",
   "BackgroundWriter",
+  "SummingWriter",
 ];

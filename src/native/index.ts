@@ -7,6 +7,7 @@ export {
   type NativeSpawnOptions,
   READABLE,
   type SpawnHandle,
+  type SummingWriter,
   WRITABLE,
 } from "./addon.ts";
 export { errnoName } from "./errno.ts";

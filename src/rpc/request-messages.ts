@@ -29,11 +29,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(
-    stream: ServerHttp2Stream,
-    limitBytes: number,
-    onLargeRequest: (stream: ServerHttp2Stream) => void,
-  ) {
+  constructor(stream: ServerHttp2Stream, limitBytes: number, onLargeRequest: (stream: ServerHttp2Stream) => void) {
     this.#stream = stream;
     this.#onLargeRequest = onLargeRequest;
     this.#reader = new MessageReader(limitBytes, this.#buffers);

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
-import { closeSync, fstatSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { closeSync, fstatSync, openSync } from "node:fs";
 import { constants } from "node:os";
 import { test } from "node:test";
 import { READABLE, WRITABLE } from "../../src/native/index.ts";
 import { addon, bytes, request, run } from "../fixtures/spawning.ts";
 import { script } from "../fixtures/programs/index.ts";
 
-const { EAGAIN, EBADF, EINVAL, ENOTTY, EPIPE } = constants.errno;
+const { EAGAIN, EBADF, EBUSY, EINVAL, ENOSPC, ENOTTY, EPIPE } = constants.errno;
 
 function pair(result: readonly [number, number] | number): readonly [number, number] {
   if (typeof result === "number") throw new Error(`errno ${-result}`);
@@ -85,6 +86,28 @@ test("a background writer also writes where another made the descriptor non-bloc
   assert.equal(writer.write(Buffer.alloc(10)), true);
   assert.equal(writer.drain(60_000), true);
   closeSync(theirs);
+});
+
+test("a summing writer takes one write at a time, tells why it failed, and has no sum meanwhile", async () => {
+  const full = openSync("/dev/full", "w");
+  for (const sumOnThread of [true, false]) {
+    const writer = new addon.SummingWriter(full);
+    const failed = writer.write(bytes("does not fit"), sumOnThread);
+    assert.equal(writer.takeSha256(), undefined);
+    assert.equal(await writer.write(bytes("too early"), sumOnThread), -EBUSY);
+    assert.equal(await failed, -ENOSPC);
+  }
+  closeSync(full);
+  const [reading, writing] = pair(addon.pipe(true));
+  const writer = new addon.SummingWriter(writing);
+  assert.equal(await writer.write(bytes("some "), true), 0);
+  assert.equal(await writer.write(bytes("bytes"), false), 0);
+  assert.equal(await writer.write(bytes(""), true), 0);
+  assert.deepEqual(writer.takeSha256(), createHash("sha256").update("some bytes").digest());
+  assert.deepEqual(writer.takeSha256(), createHash("sha256").digest());
+  closeSync(reading);
+  assert.equal(await writer.write(bytes("nobody"), true), -EPIPE);
+  closeSync(writing);
 });
 
 test("a watch tells of bytes, of the end and of a reader that left, and closes its descriptor once", async () => {

@@ -232,7 +232,12 @@ class SilentPeer {
 
 /** A header field that is not indexed (RFC 7541, 6.2.2). */
 function literal([name, value]: [string, string]): Buffer {
-  return Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)]);
+  return Buffer.concat([
+    Buffer.from([0, name.length]),
+    Buffer.from(name),
+    Buffer.from([value.length]),
+    Buffer.from(value),
+  ]);
 }
 
 function framed(message: Buffer): Buffer {

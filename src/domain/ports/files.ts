@@ -76,8 +76,10 @@ export interface ReadableFile {
 
 /** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
 export interface NewFile {
-  /** Appends all of the bytes. */
+  /** Appends all of the bytes, which may be changed once it resolves. */
   write(bytes: Uint8Array): Promise<void>;
+  /** SHA-256 of all that was written; to be asked once. */
+  sha256(): Uint8Array;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
   /** Forces content and attributes to the disk. */

@@ -59,6 +59,7 @@ static const struct {
 } CLASSES[] = {
     {"FdWatch", agent_fd_watch_class},
     {"BackgroundWriter", agent_background_writer_class},
+    {"SummingWriter", agent_summing_writer_class},
 };
 
 NAPI_MODULE_INIT() {

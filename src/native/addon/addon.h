@@ -108,4 +108,7 @@ napi_value agent_fd_watch_class(napi_env env);
 /* background_writer.c: the class BackgroundWriter. */
 napi_value agent_background_writer_class(napi_env env);
 
+/* summing_writer.c: the class SummingWriter. */
+napi_value agent_summing_writer_class(napi_env env);
+
 #endif

@@ -4,13 +4,16 @@ import type { FileAttributes, FileSystem } from "../../domain/index.ts";
 import { fileAttributes } from "./attributes.ts";
 import { makeDirectory } from "./folder.ts";
 import { createNamed } from "./named-file.ts";
-import { PlacedFile } from "./new-file.ts";
+import { PlacedFile, type WriterMaker } from "./new-file.ts";
 import { type CachedReader, openRegular } from "./regular-file.ts";
 import { FileThreads } from "./threads.ts";
 import { createUnnamed, type Linker } from "./unnamed-file.ts";
 
+/** What files need of the addon. */
+type FileAddon = Linker & CachedReader & WriterMaker;
+
 /** The file system that this process sees. Its work is done by libuv's threads, but for what lies in memory already. */
-export function guestFileSystem(addon: Linker & CachedReader): FileSystem {
+export function guestFileSystem(addon: FileAddon): FileSystem {
   const threads = new FileThreads();
   return {
     stat: async (path, noFollow): Promise<FileAttributes> => {
@@ -23,10 +26,8 @@ export function guestFileSystem(addon: Linker & CachedReader): FileSystem {
     openRegular: async (path) => openRegular(Buffer.from(path), addon, threads),
     create: async (folder) => {
       const bytes = Buffer.from(folder);
-      return new PlacedFile(
-        (await createUnnamed(bytes, addon, threads)) ?? (await createNamed(bytes, threads)),
-        threads,
-      );
+      const placement = (await createUnnamed(bytes, addon, threads)) ?? (await createNamed(bytes, threads));
+      return new PlacedFile(placement, addon, threads);
     },
     makeDirectory: async (path, owner, mode) => makeDirectory(Buffer.from(path), owner, mode, threads),
     removeDirectory: async (path) => threads.attempt(() => rmdir(Buffer.from(path))),

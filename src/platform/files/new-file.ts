@@ -1,4 +1,5 @@
 import { type FileOwner, FileSystemError, type NewFile } from "../../domain/index.ts";
+import { type Addon, errnoName, type SummingWriter } from "../../native/index.ts";
 import type { FileThreads } from "./threads.ts";
 import { folderOf, openFolderSync } from "./folder.ts";
 import type { Placement } from "./named-file.ts";
@@ -6,23 +7,38 @@ import type { Placement } from "./named-file.ts";
 /** Bits that the kernel clears silently where the caller may not set them. */
 const SPECIAL_BITS = 0o7000;
 
+/** More is not summed up on the event loop's thread: it would hold up the other calls. */
+const SUM_HERE_BYTES = 256 * 1024;
+
+/** What writing needs of the addon. */
+export type WriterMaker = Pick<Addon, "SummingWriter">;
+
 /** A file that is written, finished and placed, whatever holds it until then. */
 export class PlacedFile implements NewFile {
   readonly #placement: Placement;
   readonly #threads: FileThreads;
+  readonly #writer: SummingWriter;
 
-  constructor(placement: Placement, threads: FileThreads) {
+  constructor(placement: Placement, { SummingWriter }: WriterMaker, threads: FileThreads) {
     this.#threads = threads;
     this.#placement = placement;
+    this.#writer = new SummingWriter(placement.handle.fd);
   }
 
   async write(bytes: Uint8Array): Promise<void> {
-    const { handle } = this.#placement;
-    // Short writes happen before ENOSPC.
-    for (let at = 0; at < bytes.length;) {
-      const { bytesWritten } = await this.#threads.step("write", () => handle.write(bytes, at, bytes.length - at));
-      at += bytesWritten;
-    }
+    const result = await this.#threads.step("write", () => {
+      // One file alone is done sooner when its sum is made while another thread writes.
+      const sumOnThread = this.#threads.busy || bytes.length > SUM_HERE_BYTES;
+      return this.#writer.write(bytes, sumOnThread);
+    });
+    if (result < 0) throw new FileSystemError("write", errnoName(result));
+  }
+
+  sha256(): Uint8Array {
+    const sum = this.#writer.takeSha256();
+    if (sum === undefined)
+      throw new Error("there is no SHA-256 of what was written: a write has not ended, or OpenSSL failed");
+    return sum;
   }
 
   async setAttributes(owner: FileOwner, mode: number): Promise<void> {

@@ -12,6 +12,11 @@ export class FileThreads {
   #free: number = SHARE;
   readonly #waiting: (() => void)[] = [];
 
+  /** More than one operation is under way. */
+  get busy(): boolean {
+    return this.#free < SHARE - 1;
+  }
+
   /** Runs one step; a failed system call becomes a FileSystemError. */
   async step<Value>(name: FileStep, operation: () => Promise<Value>): Promise<Value> {
     try {

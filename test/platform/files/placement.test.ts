@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
 import { chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { FileSystemError, type FileSystem } from "../../../src/domain/index.ts";
@@ -18,6 +19,7 @@ const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) =
     guestFileSystem({
       linkDescriptor: () => Promise.resolve(ENOENT),
       readCached: (...args) => addon.readCached(...args),
+      SummingWriter: addon.SummingWriter,
     }),
     (names) => names.length === 1 && TEMPORARY.test(names[0] ?? ""),
   ],
@@ -61,6 +63,24 @@ for (const [name, files, meanwhile] of WAYS) {
       await file.dispose();
       assert.equal(await readFile(folder.at("file"), "utf8"), "new");
       assert.deepEqual(await folder.names(), ["file"]);
+    });
+
+    it("has the SHA-256 of all that was written, alone and beside others", async () => {
+      await using folder = await testFolder();
+      const pieces = [300_000, 256 * 1024, 5, 0, 1_000_000].map((sizeBytes) => randomBytes(sizeBytes));
+      const expected = createHash("sha256").update(Buffer.concat(pieces)).digest("hex");
+      for (const count of [1, 8]) {
+        const sums = Array.from({ length: count }, async (_, index) => {
+          const file = await files.create(Buffer.from(folder.path));
+          for (const piece of pieces) await file.write(piece);
+          const sum = Buffer.from(file.sha256()).toString("hex");
+          await file.place(Buffer.from(folder.at(`file${index}`)), false);
+          await file.dispose();
+          assert.deepEqual(await readFile(folder.at(`file${index}`)), Buffer.concat(pieces));
+          return sum;
+        });
+        for (const sum of await Promise.all(sums)) assert.equal(sum, expected);
+      }
     });
 
     it("is exclusive where there is nothing", async () => {

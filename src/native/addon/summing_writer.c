@@ -1,0 +1,167 @@
+/*
+ * SummingWriter: appends to a file on a thread of libuv's and sums up what it appends, there or meanwhile on the caller's
+ * thread: a GiB takes half a second, in which the event loop may have the bytes of other calls to decrypt.
+ */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "values.h"
+
+/* Node's own OpenSSL (see openssl.c), from openssl/evp.h. */
+#define HOST __attribute__((weak))
+
+typedef struct evp_md_ctx_st EVP_MD_CTX;
+typedef struct evp_md_st EVP_MD;
+
+HOST EVP_MD_CTX *EVP_MD_CTX_new(void);
+HOST void EVP_MD_CTX_free(EVP_MD_CTX *digest);
+HOST const EVP_MD *EVP_sha256(void);
+HOST int EVP_DigestInit_ex(EVP_MD_CTX *digest, const EVP_MD *type, void *engine);
+HOST int EVP_DigestUpdate(EVP_MD_CTX *digest, const void *bytes, size_t length);
+HOST int EVP_DigestFinal_ex(EVP_MD_CTX *digest, unsigned char *sum, unsigned int *length);
+
+enum { SHA256_BYTES = 32 };
+
+struct summing_writer {
+  EVP_MD_CTX *digest;
+  int fd;
+  bool writing;
+  bool failed;
+};
+
+struct write_job {
+  napi_async_work work;
+  napi_deferred deferred;
+  /* Keep the writer and the bytes alive until the thread is done with them. */
+  napi_ref self, bytes;
+  struct summing_writer *writer;
+  const unsigned char *from;
+  size_t length;
+  bool sum_on_thread;
+  int result;
+};
+
+static void finalize(napi_env env, void *data, void *hint) {
+  struct summing_writer *writer = data;
+  (void)env;
+  (void)hint;
+  EVP_MD_CTX_free(writer->digest);
+  free(writer);
+}
+
+static bool begin(EVP_MD_CTX *digest) { return EVP_DigestInit_ex(digest, EVP_sha256(), NULL) == 1; }
+
+static napi_value construct(napi_env env, napi_callback_info info) {
+  napi_value fd, self;
+  size_t count = 1;
+  napi_get_cb_info(env, info, &count, &fd, &self, NULL);
+  if (EVP_MD_CTX_new == NULL || EVP_MD_CTX_free == NULL || EVP_sha256 == NULL || EVP_DigestInit_ex == NULL ||
+      EVP_DigestUpdate == NULL || EVP_DigestFinal_ex == NULL) {
+    napi_throw_error(env, "ENOSYS", "this Node does not export its OpenSSL's digests");
+    return NULL;
+  }
+  struct summing_writer *writer = calloc(1, sizeof *writer);
+  EVP_MD_CTX *digest = EVP_MD_CTX_new();
+  if (writer == NULL || digest == NULL || !begin(digest)) {
+    EVP_MD_CTX_free(digest);
+    free(writer);
+    napi_throw_error(env, "ENOMEM", "no SHA-256 can be computed");
+    return NULL;
+  }
+  writer->digest = digest;
+  writer->fd = to_int(env, fd);
+  napi_wrap(env, self, writer, finalize, NULL, NULL);
+  return self;
+}
+
+static struct summing_writer *writer_of(napi_env env, napi_callback_info info, napi_value *self, size_t count,
+                                        napi_value *arguments) {
+  void *writer = NULL;
+  napi_get_cb_info(env, info, &count, arguments, self, NULL);
+  napi_unwrap(env, *self, &writer);
+  return writer;
+}
+
+/* Short writes happen before ENOSPC. */
+static int write_all(int fd, const unsigned char *from, size_t length) {
+  for (size_t at = 0; at < length;) {
+    ssize_t written = write(fd, from + at, length - at);
+    if (written < 0 && errno != EINTR) return -errno;
+    if (written == 0) return -EIO;
+    if (written > 0) at += (size_t)written;
+  }
+  return 0;
+}
+
+static void add_up(const struct write_job *job) {
+  if (EVP_DigestUpdate(job->writer->digest, job->from, job->length) != 1) job->writer->failed = true;
+}
+
+static void write_on_thread(napi_env env, void *data) {
+  (void)env;
+  struct write_job *job = data;
+  job->result = write_all(job->writer->fd, job->from, job->length);
+  if (job->sum_on_thread) add_up(job);
+}
+
+static void finish_write(napi_env env, napi_status status, void *data) {
+  struct write_job *job = data;
+  job->writer->writing = false;
+  napi_delete_reference(env, job->self);
+  napi_delete_reference(env, job->bytes);
+  napi_resolve_deferred(env, job->deferred, from_int(env, status == napi_ok ? job->result : -ECANCELED));
+  napi_delete_async_work(env, job->work);
+  free(job);
+}
+
+/* write(bytes, sumOnThread): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
+static napi_value write_bytes(napi_env env, napi_callback_info info) {
+  napi_value self, arguments[2], promise = NULL, name = NULL;
+  napi_deferred deferred;
+  void *bytes = NULL;
+  size_t length = 0;
+  struct summing_writer *writer = writer_of(env, info, &self, 2, arguments);
+  napi_create_promise(env, &deferred, &promise);
+  napi_status taken = napi_get_buffer_info(env, arguments[0], &bytes, &length);
+  struct write_job *job = writer == NULL || taken != napi_ok || writer->writing ? NULL : calloc(1, sizeof *job);
+  if (job == NULL) {
+    napi_resolve_deferred(env, deferred, from_int(env, writer != NULL && writer->writing ? -EBUSY : -EINVAL));
+    return promise;
+  }
+  writer->writing = true;
+  job->deferred = deferred;
+  job->writer = writer;
+  job->from = bytes;
+  job->length = length;
+  napi_get_value_bool(env, arguments[1], &job->sum_on_thread);
+  napi_create_reference(env, self, 1, &job->self);
+  napi_create_reference(env, arguments[0], 1, &job->bytes);
+  napi_create_string_utf8(env, "SummingWriter", NAPI_AUTO_LENGTH, &name);
+  napi_create_async_work(env, NULL, name, write_on_thread, finish_write, job, &job->work);
+  napi_queue_async_work(env, job->work);
+  if (!job->sum_on_thread) add_up(job);
+  return promise;
+}
+
+/* takeSha256(): SHA-256 of all that was written since the last time, as a buffer; undefined while it writes or cannot. */
+static napi_value take_sha256(napi_env env, napi_callback_info info) {
+  napi_value self, sum = NULL;
+  unsigned char bytes[SHA256_BYTES];
+  struct summing_writer *writer = writer_of(env, info, &self, 0, NULL);
+  if (writer == NULL || writer->writing || writer->failed) return NULL;
+  if (EVP_DigestFinal_ex(writer->digest, bytes, NULL) != 1 || !begin(writer->digest)) return NULL;
+  napi_create_buffer_copy(env, sizeof bytes, bytes, NULL, &sum);
+  return sum;
+}
+
+napi_value agent_summing_writer_class(napi_env env) {
+  static const napi_property_descriptor METHODS[] = {
+      {.utf8name = "write", .method = write_bytes, .attributes = napi_default_method},
+      {.utf8name = "takeSha256", .method = take_sha256, .attributes = napi_default_method},
+  };
+  napi_value class = NULL;
+  napi_define_class(env, "SummingWriter", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS, METHODS,
+                    &class);
+  return class;
+}
