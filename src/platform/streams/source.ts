@@ -12,7 +12,7 @@ export type StreamKind = "pipe" | "terminal";
 export type StartsSettled = () => Promise<void> | undefined;
 
 /** Chunks that a receiver may hold before the source stops reading. */
-const HELD_CHUNKS = 2;
+const HELD_CHUNKS = 4;
 /** Reads in one turn of the event loop, so that one busy stream does not starve the others. */
 const READS_PER_TURN = 4;
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
