@@ -34,6 +34,8 @@ export type ExecInput =
 const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;
 const NUL = "\0";
+/** Of a variable's name in an error. */
+const SHOWN_NAME_CHARACTERS = 100;
 
 function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
@@ -43,19 +45,25 @@ function frameOrder(message: string): AgentError {
 export function checkExecRequest(request: ExecRequest): void {
   if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
   if (request.args[0] === "") throw invalidField("start.args[0]", "is empty: name the command to run");
-  if (request.args.some((argument) => argument.includes(NUL))) throw invalidField("start.args", "holds a NUL byte");
-  for (const [name, value] of request.env) {
-    if (name === "" || name.includes("=") || name.includes(NUL)) {
-      throw invalidField("start.env", "has a name that is empty or holds '=' or a NUL byte");
-    }
-    if (value.includes(NUL)) throw invalidField(`start.env[${name}]`, "holds a NUL byte");
-  }
+  const faulty = request.args.findIndex((argument) => argument.includes(NUL));
+  if (faulty >= 0) throw invalidField(`start.args[${faulty}]`, "holds a NUL byte");
+  for (const [name, value] of request.env) checkVariable(name, value);
   if (request.cwd !== "" && !request.cwd.startsWith("/")) throw invalidField("start.cwd", "is not an absolute path");
   if (request.cwd.includes(NUL)) throw invalidField("start.cwd", "holds a NUL byte");
   if (request.terminal !== undefined) {
     checkTerminalSize("start.terminal", request.terminal.cols, request.terminal.rows, 0);
     if (request.terminal.term.includes(NUL)) throw invalidField("start.terminal.term", "holds a NUL byte");
   }
+}
+
+function checkVariable(name: string, value: string): void {
+  // What follows a '=' is a value that slipped in, and may be a secret.
+  const [shown = ""] = name.split("=", 1);
+  const field = `start.env[${JSON.stringify(shown.slice(0, SHOWN_NAME_CHARACTERS))}]`;
+  if (name === "") throw invalidField(field, "has an empty name");
+  if (name.includes("=")) throw invalidField(field, "has a name that holds '='");
+  if (name.includes(NUL)) throw invalidField(field, "has a name that holds a NUL byte");
+  if (value.includes(NUL)) throw invalidField(field, "holds a NUL byte");
 }
 
 function checkTerminalSize(field: string, cols: number, rows: number, least: number): void {

@@ -57,10 +57,10 @@ export interface CallContext {
 /** A call whose messages the handler reads and writes itself. */
 export interface RawCall extends CallContext {
   /**
-   * The request messages in order, without their prefix; to be iterated once. Reading is backpressured: about 128 KiB are
-   * held for a handler that does not ask for the next, and one whole message for one that does. Ends at the
-   * client's half-close. Throws AgentError at a message that is refused, and the signal's reason on abort. Leaving the
-   * loop early discards the rest of the request.
+   * The request messages in order, without their prefix; to be iterated once. Reading is backpressured: beside the call's
+   * flow-control window about 80 KiB are held for a handler that does not ask for the next, and one whole message for one
+   * that does. Ends at the client's half-close. Throws AgentError at a message that is refused, and the signal's reason on
+   * abort. Leaving the loop early discards the rest of the request.
    */
   messages(): AsyncIterable<Uint8Array>;
   /** Says that nobody looks at a request message, or a view of it, any more: its memory is used for another one. */

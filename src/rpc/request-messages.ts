@@ -3,7 +3,7 @@ import { AgentError } from "../domain/index.ts";
 import { MessageReader } from "./framing.ts";
 import { MessageBuffers } from "./message-buffers.ts";
 
-/** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds as much again. */
+/** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds some more. */
 const PAUSE_AT_BYTES = 64 * 1024;
 /** A request of more than this is a large one. Below the above, so that also one that is not read becomes known. */
 const LARGE_REQUEST_BYTES = 32 * 1024;

@@ -50,6 +50,24 @@ describe("a start frame", () => {
     checkExecRequest(request({ terminal: { ...TERMINAL, cols: 0, rows: 0 } }));
   });
 
+  it("is refused by the name of the entry, without what slipped into it from a value", () => {
+    const faults: readonly [string, Partial<ExecRequest>][] = [
+      ["start.args[1] holds a NUL byte", { args: ["echo", "a\0b"] }],
+      ["start.env[\"TOKEN\"] has a name that holds '='", { env: new Map([["TOKEN=secret", "x"]]) }],
+      ['start.env[""] has an empty name', { env: new Map([["", "x"]]) }],
+      ['start.env["A\\u0000"] has a name that holds a NUL byte', { env: new Map([["A\0", "x"]]) }],
+      ['start.env["A"] holds a NUL byte', { env: new Map([["A", "x\0"]]) }],
+    ];
+    for (const [message, changes] of faults) assert.throws(() => checkExecRequest(request(changes)), { message });
+  });
+
+  it("names an entry of any length in a short line", () => {
+    assert.throws(
+      () => checkExecRequest(request({ env: new Map([["A".repeat(1_000_000) + "=", "x"]]) })),
+      (error) => error instanceof Error && error.message.length < 200,
+    );
+  });
+
   it("does not repeat a value when it refuses it", () => {
     assert.throws(
       () => checkExecRequest(request({ env: new Map([["A", "secret\0"]]) })),

@@ -9,7 +9,7 @@ import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
 const CALLS = 100;
 const MIB = 1024 * 1024;
-/** 100 calls one way with up to 512 KiB queued each, 100 the other with 128 KiB held each and 256 KiB of window. */
+/** 100 calls one way with up to 512 KiB queued each, 100 the other with 128 KiB held each and up to 256 KiB of window. */
 const BOUND_BYTES = 120 * MIB;
 
 describe("the agent's memory", { timeout: 120_000 }, () => {
