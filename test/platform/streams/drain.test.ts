@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
-import type { ByteReceiver, StdioPlan } from "../../../src/domain/index.ts";
+import type { ByteReceiver, ChildProcess, SpawnRequest, StdioPlan } from "../../../src/domain/index.ts";
 import { addon, launch, processes, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
@@ -13,6 +13,9 @@ const PLANS: readonly (readonly [string, StdioPlan])[] = [
 const BYTES = 300_000;
 /** What a terminal takes without a reader, too: 8 KiB, and 4 KiB in its line discipline. */
 const IN_FLIGHT_BYTES = 9_000;
+/** Chunks that a source gives before one of them has to come back. */
+const HELD_CHUNKS = 4;
+const CHUNK_BYTES = 64 * 1024;
 
 /** Holds every chunk until `releaseAll`, and from then on none. */
 class LateReceiver implements ByteReceiver {
@@ -30,7 +33,7 @@ class LateReceiver implements ByteReceiver {
       return;
     }
     this.heldChunks++;
-    if (this.heldChunks === 2) this.full.resolve();
+    if (this.heldChunks === HELD_CHUNKS) this.full.resolve();
     this.#held.push(release);
   }
 
@@ -40,6 +43,22 @@ class LateReceiver implements ByteReceiver {
     this.#holding = false;
     for (const release of this.#held.splice(0)) release();
   }
+}
+
+/** Starts a child with a late receiver of its output. Disposing kills its tree and releases it. */
+async function launchLate(of: SpawnRequest): Promise<{ child: ChildProcess; late: LateReceiver } & AsyncDisposable> {
+  const child = await processes.spawn(of);
+  const late = new LateReceiver();
+  child.stdout?.start(late);
+  return {
+    child,
+    late,
+    async [Symbol.asyncDispose](): Promise<void> {
+      await child.killTree();
+      await child.ended;
+      child.release();
+    },
+  };
 }
 
 for (const [name, stdio] of PLANS) {
@@ -64,11 +83,10 @@ for (const [name, stdio] of PLANS) {
   });
 
   test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
-    const child = await processes.spawn(
+    await using running = await launchLate(
       shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
     );
-    const late = new LateReceiver();
-    child.stdout?.start(late);
+    const { child, late } = running;
     await child.ended;
     let drained = false;
     const drain = child.stdout?.drain().then((complete) => {
@@ -76,30 +94,26 @@ for (const [name, stdio] of PLANS) {
       return complete;
     });
     for (let turn = 0; turn < 20; turn++) await immediate();
-    assert.ok(late.heldChunks <= 2);
-    // With all of it in two chunks that are held, the read that would find nothing more is still to come.
+    assert.ok(late.heldChunks <= HELD_CHUNKS);
+    // With all of it in chunks that are held, the read that would find nothing more is still to come.
     assert.ok(!drained || late.sizeBytes === IN_FLIGHT_BYTES);
     late.releaseAll();
     assert.equal(await drain, false);
     assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
-    await child.killTree();
-    child.release();
   });
 
   test(`on ${name}, a receiver that releases nothing stops the writer`, async () => {
-    const child = await processes.spawn(shell(`head -c ${BYTES * 10} /dev/zero`, { stdio }));
-    const late = new LateReceiver();
-    child.stdout?.start(late);
+    await using running = await launchLate(shell(`head -c ${BYTES * 10} /dev/zero`, { stdio }));
+    const { child, late } = running;
     await late.full.promise;
     for (let turn = 0; turn < 20; turn++) await immediate();
-    assert.equal(late.heldChunks, 2);
-    assert.ok(late.sizeBytes <= 128 * 1024);
+    assert.equal(late.heldChunks, HELD_CHUNKS);
+    assert.ok(late.sizeBytes <= HELD_CHUNKS * CHUNK_BYTES);
     assert.equal(addon.peekEnd(child.pid), 0);
     late.releaseAll();
     await child.ended;
     assert.equal(await child.stdout?.drain(), true);
     assert.equal(late.sizeBytes, BYTES * 10);
-    child.release();
   });
 }
 
