@@ -220,6 +220,11 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
     assert.equal(closed.status, 5);
   });
 
+  test("a closed standard output takes what is written to it and drops it", () => {
+    const script = 'exec "$@" 0<&- >&- 2>&-';
+    assert.equal(spawnSync("sh", ["-c", script, "sh", bundle.launcher, AGENT, "survey"]).status, 0);
+  });
+
   test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
     if (spawnSync("perl", ["-e", "1"]).status !== 0) {
       t.skip("needs perl");
