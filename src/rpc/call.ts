@@ -7,6 +7,7 @@ import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { resetWhenFlushed } from "./reset.ts";
 import { errorFields, OK_FIELDS, type StatusFields } from "./status.ts";
+import { respondBeforeTrailers, sendTrailers } from "./trailers.ts";
 
 /** Queued bytes below which more may be sent. One file chunk is on its way while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
@@ -152,11 +153,11 @@ export class Call implements RawCall {
   }
 
   #respond(): void {
-    this.#stream.respond(this.#setup.responseHeaders, { waitForTrailers: true });
+    respondBeforeTrailers(this.#stream, this.#setup.responseHeaders);
   }
 
   readonly #onWantTrailers = (): void => {
-    this.#stream.sendTrailers(this.#status ?? OK_FIELDS);
+    sendTrailers(this.#stream, this.#status ?? OK_FIELDS);
   };
 
   readonly #onClose = (): void => {
