@@ -87,3 +87,14 @@ export async function warmUp(bench: Bench): Promise<void> {
     await load.run({ kind: "ping", count: WARM_UP_CALLS });
   }
 }
+
+/** A job for some, which is not counted. Whoever cannot do it will be left out of what follows. */
+export async function uncounted(bench: Bench, contenders: readonly Contender[], job: Job): Promise<void> {
+  for (const contender of contenders) {
+    try {
+      await bench.contenders.get(contender)?.load.run(job);
+    } catch (error) {
+      if (contender === "ours") throw error;
+    }
+  }
+}

@@ -6,6 +6,8 @@ export interface Scale {
   /** Values of each row; between two of a contender all the others have their turn. */
   readonly rounds: number;
   readonly healthCalls: number;
+  /** Commands before those that are counted. */
+  readonly warmUpExecs: number;
   readonly execs: number;
   readonly execsAtOnce: number;
   readonly roundTrips: number;
@@ -29,6 +31,7 @@ export interface Scale {
 export const FULL: Scale = {
   rounds: 5,
   healthCalls: 10_000,
+  warmUpExecs: 1_000,
   execs: 300,
   execsAtOnce: 1_000,
   roundTrips: 3_000,
@@ -49,6 +52,7 @@ export const FULL: Scale = {
 export const QUICK: Scale = {
   rounds: 3,
   healthCalls: 2_000,
+  warmUpExecs: 100,
   execs: 50,
   execsAtOnce: 150,
   roundTrips: 500,

@@ -1,5 +1,5 @@
-import { type Bench, type Runs, samplesOf, sideBySide } from "../bench.ts";
-import { type Goal, makeRow, type Row } from "../row.ts";
+import { type Bench, type Runs, samplesOf, sideBySide, uncounted } from "../bench.ts";
+import { type Contender, type Goal, makeRow, type Row } from "../row.ts";
 
 const TRUE = ["/bin/true"] as const;
 const AT_ONCE = 50;
@@ -53,12 +53,14 @@ async function roundTripRows(bench: Bench): Promise<Row[]> {
 
 /** Commands that do nothing, one after the other and many at once, and one that gives back what it gets. */
 export async function execRows(bench: Bench): Promise<Row[]> {
-  const { execs, execsAtOnce } = bench.scale;
-  const alone = await sideBySide(
-    bench,
-    { name: "exec of /bin/true", contenders: ["ours", "grpc-go", "openssh", "qemu-ga"] },
-    () => ({ kind: "run", command: TRUE, count: execs }),
-  );
+  const { warmUpExecs, execs, execsAtOnce } = bench.scale;
+  const contenders: readonly Contender[] = ["ours", "grpc-go", "openssh", "qemu-ga"];
+  await uncounted(bench, contenders, { kind: "run", command: TRUE, count: warmUpExecs });
+  const alone = await sideBySide(bench, { name: "exec of /bin/true", contenders }, () => ({
+    kind: "run",
+    command: TRUE,
+    count: execs,
+  }));
   const together = await sideBySide(
     bench,
     { name: `exec of /bin/true, ${AT_ONCE} at once`, contenders: ["ours", "grpc-go", "openssh"] },

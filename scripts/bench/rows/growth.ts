@@ -14,8 +14,9 @@ const PEER = "grpc-go";
 const CONTENDERS = ["ours", PEER] as const;
 /** A small transfer is over before its CPU time can be read: so many are done that together they are this long. */
 const LEAST_BYTES = 64 * MIB;
-/** Not counted: what a server that was just started still compiles. Few, as memory is told from here on. */
-const WARM_UP: Job = { kind: "run", command: ["/bin/true"], count: 100 };
+/** Rows of their own: a server that was just started compiles what it runs. Few, as memory is told from here on. */
+const FIRST_EXECS: Job = { kind: "run", command: ["/bin/true"], count: 100 };
+const FIRST_EXECS_NAME = "first 100 execs";
 const DATA_LOADS = ["read", "stdout", "stdin"] as const;
 
 /** A step on servers that were just started: the most memory that is seen is that of this step alone. */
@@ -29,11 +30,17 @@ async function runEach(bench: Bench, job: Job): Promise<void> {
   for (const { load } of bench.contenders.values()) await load.run(job);
 }
 
-async function execGrowth(bench: Bench, atOnce: number): Promise<Row[]> {
+async function execGrowth(bench: Bench, atOnce: number, firstRuns: Runs[]): Promise<Row[]> {
   const name = nameOfStep({ load: "execs", size: atOnce });
   const job: Job = { kind: "run", command: ["/bin/true"], count: Math.max(bench.scale.execs, 2 * atOnce), atOnce };
-  await runEach(bench, WARM_UP);
+  firstRuns.push(
+    await sideBySide(bench, { name: FIRST_EXECS_NAME, contenders: CONTENDERS, rounds: 1 }, () => FIRST_EXECS),
+  );
   const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => job);
+  return [...costRows(name, runs), peakRow(name, runs)];
+}
+
+function costRows(name: string, runs: Runs): Row[] {
   return [
     makeRow({
       name: `${name}: each`,
@@ -47,8 +54,12 @@ async function execGrowth(bench: Bench, atOnce: number): Promise<Row[]> {
       better: "lower",
       samples: samplesOf(runs, ({ cpuMs, operations }) => cpuMs / operations),
     }),
-    peakRow(name, runs),
   ];
+}
+
+function together(runs: readonly Runs[]): Runs {
+  const all = CONTENDERS.map((contender) => [contender, runs.flatMap((some) => some.get(contender) ?? [])] as const);
+  return new Map(all);
 }
 
 function peakRow(name: string, runs: Runs): Row {
@@ -92,7 +103,11 @@ type DataStep = GrowthStep & { readonly load: (typeof DATA_LOADS)[number] };
 export async function growthRows(bench: Bench): Promise<Row[]> {
   const { growthExecs, growthBytes } = bench.scale;
   const rows: Row[] = [];
-  for (const atOnce of growthExecs) rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce))));
+  const firstRuns: Runs[] = [];
+  for (const atOnce of growthExecs) {
+    rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce, firstRuns))));
+  }
+  rows.unshift(...costRows(FIRST_EXECS_NAME, together(firstRuns)));
   for (const size of growthBytes) {
     for (const load of DATA_LOADS) {
       rows.push(...(await startedAfresh(bench, (fresh) => dataGrowth(fresh, { load, size }))));
