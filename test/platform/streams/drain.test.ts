@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import type { ByteReceiver, ChildProcess, SpawnRequest, StdioPlan } from "../../../src/domain/index.ts";
-import { addon, launch, processes, run, shell } from "../../fixtures/spawning.ts";
+import { addon, discard, launch, processes, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
@@ -50,15 +50,7 @@ async function launchLate(of: SpawnRequest): Promise<{ child: ChildProcess; late
   const child = await processes.spawn(of);
   const late = new LateReceiver();
   child.stdout?.start(late);
-  return {
-    child,
-    late,
-    async [Symbol.asyncDispose](): Promise<void> {
-      await child.killTree();
-      await child.ended;
-      child.release();
-    },
-  };
+  return { child, late, [Symbol.asyncDispose]: () => discard(child) };
 }
 
 for (const [name, stdio] of PLANS) {
