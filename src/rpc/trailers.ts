@@ -59,8 +59,8 @@ function look(stream: WithSymbols): Symbols | null {
   const state = symbolNamed(stream, "state");
   const handle = symbolNamed(stream, "kHandle");
   if (state === undefined || handle === undefined) return null;
-  const { flags } = stream[state] as Partial<StreamState>;
-  const { trailers } = stream[handle] as Partial<StreamHandle>;
+  const flags = (stream[state] as Partial<StreamState> | undefined)?.flags;
+  const trailers = (stream[handle] as Partial<StreamHandle> | undefined)?.trailers;
   const expected = typeof flags === "number" && (flags & HAS_TRAILERS) !== 0 && typeof trailers === "function";
   return expected ? { state, handle } : null;
 }
