@@ -1,13 +1,10 @@
-import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerHttp2Stream } from "node:http2";
-import { constants } from "node:http2";
 import { AgentError } from "../domain/index.ts";
+import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
 import type { Instant, PeerInfo, RawCall, Session } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
-import { resetWhenFlushed } from "./reset.ts";
-import { errorFields, OK_FIELDS, type StatusFields } from "./status.ts";
-import { respondBeforeTrailers, sendTrailers } from "./trailers.ts";
+import { errorFields, OK_FIELDS } from "./status.ts";
 
 /** Queued bytes below which more may be sent. One file chunk is on its way while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
@@ -18,38 +15,36 @@ const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
 /** What a call is made of beside its stream. */
 export interface CallSetup {
-  readonly metadata: IncomingHttpHeaders;
+  readonly metadata: RequestFields;
   readonly receivedAt: Instant;
   readonly session: Session;
-  readonly responseHeaders: OutgoingHttpHeaders;
+  readonly responseFields: Fields;
   readonly messageLimitBytes: number;
 }
 
 /** One call on one HTTP/2 stream, from its headers to its trailers. */
-export class Call implements RawCall {
-  readonly metadata: IncomingHttpHeaders;
+export class Call implements RawCall, StreamConsumer {
+  readonly metadata: RequestFields;
   readonly receivedAt: Instant;
   readonly session: Session;
-  readonly #stream: ServerHttp2Stream;
+  readonly #stream: Http2Stream;
   readonly #setup: CallSetup;
   readonly #request: RequestMessages;
   #queuedBytes = 0;
   #waiters: (() => void)[] = [];
-  readonly #unwritten = new Set<() => void>();
   #deadline: NodeJS.Timeout | undefined;
   #aborted: AgentError | undefined;
   #controller: AbortController | undefined;
-  #status: StatusFields | undefined;
+  #finished = false;
 
-  constructor(stream: ServerHttp2Stream, setup: CallSetup) {
+  constructor(stream: Http2Stream, setup: CallSetup) {
     this.metadata = setup.metadata;
     this.receivedAt = setup.receivedAt;
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, setup.messageLimitBytes, setup.session.onLargeRequest);
-    stream.once("close", this.#onClose);
-    stream.once("wantTrailers", this.#onWantTrailers);
+    this.#request = new RequestMessages(stream, setup.messageLimitBytes);
+    stream.consumer = this;
   }
 
   get peer(): PeerInfo {
@@ -74,7 +69,7 @@ export class Call implements RawCall {
     return this.#queuedBytes;
   }
 
-  messages(): AsyncIterable<Uint8Array> {
+  messages(): RequestMessages {
     return this.#request;
   }
 
@@ -87,27 +82,21 @@ export class Call implements RawCall {
     for (const part of frame) sizeBytes += part.length;
     const limitBytes = this.#setup.messageLimitBytes;
     if (sizeBytes - PREFIX_BYTES > limitBytes) throw messageTooLarge(sizeBytes - PREFIX_BYTES, limitBytes);
-    if (!this.#open) {
+    if (this.#finished || this.#stream.closed) {
       done?.();
       return;
     }
-    if (!this.#stream.headersSent) this.#respond();
+    if (!this.#stream.headersSent) this.#stream.respond(this.#setup.responseFields);
     this.#queuedBytes += sizeBytes;
-    const written = (): void => {
-      if (!this.#unwritten.delete(written)) return;
+    this.#stream.write(frame, () => {
       this.#queuedBytes -= sizeBytes;
       done?.();
       if (this.#queuedBytes < LOW_WATER_BYTES) this.#releaseWaiters();
-    };
-    this.#unwritten.add(written);
-    const last = frame.length - 1;
-    this.#stream.cork();
-    for (const [index, part] of frame.entries()) this.#stream.write(part, index === last ? written : undefined);
-    this.#stream.uncork();
+    });
   }
 
   drained(): Promise<void> {
-    if (this.#queuedBytes < LOW_WATER_BYTES || !this.#open) return Promise.resolve();
+    if (this.#queuedBytes < LOW_WATER_BYTES || this.#finished || this.#stream.closed) return Promise.resolve();
     return new Promise((resolve) => {
       this.#waiters.push(resolve);
     });
@@ -120,7 +109,7 @@ export class Call implements RawCall {
       const error = new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed");
       this.abort(error);
       this.finish(error);
-      setTimeout(() => this.#stream.close(constants.NGHTTP2_CANCEL), LINGER_MS).unref();
+      setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
     }, timeoutMs);
   }
 
@@ -133,45 +122,42 @@ export class Call implements RawCall {
     this.#controller?.abort(reason);
   }
 
-  /** Ends the response with a status, after all that has been sent. Later calls do nothing. */
+  /**
+   * Ends the response with a status, after all that has been sent. A client that has not sent the whole request by then is
+   * told to stop. Later calls do nothing.
+   */
   finish(error?: AgentError): void {
-    if (this.#status !== undefined) return;
-    this.#status = error === undefined ? OK_FIELDS : errorFields(error);
-    clearTimeout(this.#deadline);
+    if (this.#finished) return;
+    this.#finished = true;
+    if (this.#deadline !== undefined) clearTimeout(this.#deadline);
     this.#releaseWaiters();
-    const stream = this.#stream;
-    if (stream.destroyed || stream.closed) return;
-    if (stream.headersSent) stream.end();
-    else stream.respond({ ...this.#setup.responseHeaders, ...this.#status }, { endStream: true });
-    if (this.#request.complete) return;
+    const status = error === undefined ? OK_FIELDS : errorFields(error);
+    if (this.#stream.headersSent) this.#stream.end(status);
+    else this.#stream.respond({ ...this.#setup.responseFields, ...status }, true);
     this.#request.discard();
-    resetWhenFlushed(stream);
   }
 
-  get #open(): boolean {
-    return this.#status === undefined && !this.#stream.destroyed && !this.#stream.closed;
+  // --- the stream's
+
+  data(slice: Buffer): void {
+    this.#request.data(slice);
   }
 
-  #respond(): void {
-    respondBeforeTrailers(this.#stream, this.#setup.responseHeaders);
+  end(): void {
+    this.#request.end();
   }
 
-  readonly #onWantTrailers = (): void => {
-    sendTrailers(this.#stream, this.#status ?? OK_FIELDS);
-  };
-
-  readonly #onClose = (): void => {
-    clearTimeout(this.#deadline);
-    if (this.#status === undefined) {
-      const cancelled = this.#stream.rstCode === constants.NGHTTP2_CANCEL;
-      const problem = cancelled ? "the client cancelled the call" : "the connection was lost";
+  closed(code: number): void {
+    if (this.#deadline !== undefined) clearTimeout(this.#deadline);
+    if (!this.#finished) {
+      const problem = code === ErrorCode.CANCEL ? "the client cancelled the call" : "the connection was lost";
       this.abort(new AgentError("CANCELLED", "CANCELLED", problem));
     }
     this.#releaseWaiters();
-    for (const written of this.#unwritten) written();
-  };
+  }
 
   #releaseWaiters(): void {
+    if (this.#waiters.length === 0) return;
     const waiters = this.#waiters;
     this.#waiters = [];
     for (const resolve of waiters) resolve();

@@ -1,5 +1,5 @@
-import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import type { AgentError } from "../domain/index.ts";
+import type { RequestFields } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
 
 /** One moment on both clocks of the Clock port. */
@@ -36,8 +36,6 @@ export interface Session {
   readonly id: number;
   readonly openedAt: Instant;
   readonly peer: PeerInfo;
-  /** To be told once of each stream whose request turns out to be large. */
-  readonly onLargeRequest: (stream: ServerHttp2Stream) => void;
 }
 
 /** What a handler knows about its call. */
@@ -47,7 +45,7 @@ export interface CallContext {
    * AgentError. Never aborted by the handler's own end.
    */
   readonly signal: AbortSignal;
-  readonly metadata: IncomingHttpHeaders;
+  readonly metadata: RequestFields;
   /** When the call's headers arrived. */
   readonly receivedAt: Instant;
   readonly peer: PeerInfo;
@@ -77,4 +75,4 @@ export interface RawCall extends CallContext {
 }
 
 /** Decides whether a call may go on, before its handler runs and before anything of its body is read. */
-export type Interceptor = (metadata: IncomingHttpHeaders) => AgentError | undefined | Promise<AgentError | undefined>;
+export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;

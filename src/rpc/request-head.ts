@@ -1,21 +1,21 @@
-import type { IncomingHttpHeaders } from "node:http2";
 import { parseContentType, parseTimeout } from "@connectrpc/connect/protocol-grpc";
 import { AgentError } from "../domain/index.ts";
+import type { Fields, RequestFields } from "../http2/index.ts";
 
 /** Answer to a request that is not gRPC at all (gRPC over HTTP/2: "HTTP status of 415"). */
-export function httpRefusal(headers: IncomingHttpHeaders): Readonly<Record<string, string | number>> | undefined {
-  if (headers[":method"] !== "POST") return { ":status": 405, allow: "POST" };
+export function httpRefusal(headers: RequestFields): Fields | undefined {
+  if (headers[":method"] !== "POST") return { ":status": "405", allow: "POST" };
   if (parseContentType(headers["content-type"] ?? null)?.binary !== true) {
-    return { ":status": 415, "accept-post": "application/grpc, application/grpc+proto" };
+    return { ":status": "415", "accept-post": "application/grpc, application/grpc+proto" };
   }
   return undefined;
 }
 
 /** Time allowed by grpc-timeout in milliseconds; undefined: no limit. Throws AgentError for a malformed one. */
-export function requestTimeoutMs(headers: IncomingHttpHeaders): number | undefined {
+export function requestTimeoutMs(headers: RequestFields): number | undefined {
   const value = headers["grpc-timeout"];
   if (value === undefined) return undefined;
-  const { timeoutMs, error } = parseTimeout(String(value), Number.POSITIVE_INFINITY);
+  const { timeoutMs, error } = parseTimeout(value, Number.POSITIVE_INFINITY);
   if (error !== undefined) {
     throw new AgentError(
       "INVALID_ARGUMENT",
@@ -28,7 +28,7 @@ export function requestTimeoutMs(headers: IncomingHttpHeaders): number | undefin
 }
 
 /** Refuses a request whose messages may be compressed. Throws AgentError. */
-export function requireIdentityEncoding(headers: IncomingHttpHeaders): void {
+export function requireIdentityEncoding(headers: RequestFields): void {
   const encoding = headers["grpc-encoding"];
   if (encoding === undefined || encoding === "identity") return;
   throw new AgentError(

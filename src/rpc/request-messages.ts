@@ -1,12 +1,10 @@
-import type { ServerHttp2Stream } from "node:http2";
 import { AgentError } from "../domain/index.ts";
-import { MessageReader } from "./framing.ts";
+import type { Http2Stream } from "../http2/index.ts";
+import { malformedMessage, MessageReader } from "./framing.ts";
 import { MessageBuffers } from "./message-buffers.ts";
 
-/** Bytes at which reading pauses while nobody asks for a message. The stream's own buffer holds some more. */
+/** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** A request of more than this is a large one. Below the above, so that also one that is not read becomes known. */
-const LARGE_REQUEST_BYTES = 32 * 1024;
 /** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 
@@ -15,29 +13,21 @@ const MESSAGE_OVERHEAD_BYTES = 64;
  * paused, its flow-control window stays shut, and the client has to wait.
  */
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
-  readonly #stream: ServerHttp2Stream;
+  readonly #stream: Http2Stream;
   readonly #buffers = new MessageBuffers();
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
-  readonly #onLargeRequest: (stream: ServerHttp2Stream) => void;
   #queuedBytes = 0;
-  #receivedBytes = 0;
-  #attached = false;
-  #paused = false;
+  #paused = true;
   #ended = false;
   #discarded = false;
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: ServerHttp2Stream, limitBytes: number, onLargeRequest: (stream: ServerHttp2Stream) => void) {
+  constructor(stream: Http2Stream, limitBytes: number) {
     this.#stream = stream;
-    this.#onLargeRequest = onLargeRequest;
+    stream.pause();
     this.#reader = new MessageReader(limitBytes, this.#buffers);
-  }
-
-  /** The client has half-closed and all that it sent has been read. */
-  get complete(): boolean {
-    return this.#ended && !this.#discarded;
   }
 
   [Symbol.asyncIterator](): this {
@@ -53,11 +43,31 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       }
       if (this.#failure !== undefined) throw this.#failure;
       if (this.#ended) return { done: true, value: undefined };
-      this.#read();
-      await new Promise<void>((resolve) => {
+      // The wish is known before reading goes on: what was held back comes at once.
+      const arrived = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
+      this.#read();
+      await arrived;
     }
+  }
+
+  /**
+   * For a request of one message, instead of iterating: calls back once, in the very turn of the event loop in which the
+   * request ends, or is refused.
+   */
+  only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
+    const look = (): void => {
+      const [message, second] = this.#queue;
+      if (this.#failure !== undefined) failed(this.#failure);
+      else if (second !== undefined) {
+        failed(malformedMessage("the request has more than one message; the method takes one"));
+      } else if (!this.#ended) this.#wake = look;
+      else if (message === undefined) failed(malformedMessage("the request has no message; the method takes one"));
+      else got(message);
+    };
+    this.#wake = look;
+    this.#read();
   }
 
   /** Takes back a message that is no longer looked at. */
@@ -77,13 +87,12 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#drop();
   }
 
-  /** Ends the iteration. What still comes is read and thrown away, so that the stream can close. */
+  /** Ends the iteration. What still comes is read and thrown away. */
   discard(): void {
     this.#discarded = true;
     this.#ended = true;
     this.#drop();
-    if (this.#attached) this.#stream.off("data", this.#onData);
-    this.#stream.resume();
+    this.#read();
   }
 
   #drop(): void {
@@ -93,21 +102,14 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   #read(): void {
-    if (!this.#attached) {
-      this.#attached = true;
-      this.#stream.on("data", this.#onData);
-      this.#stream.once("end", this.#onEnd);
-    } else if (this.#paused) {
-      this.#paused = false;
-      this.#stream.resume();
-    }
+    if (!this.#paused) return;
+    this.#paused = false;
+    this.#stream.resume();
   }
 
-  readonly #onData = (chunk: Uint8Array): void => {
+  /** The next bytes of the stream. */
+  data(chunk: Uint8Array): void {
     if (this.#failure !== undefined || this.#ended) return;
-    const known = this.#receivedBytes > LARGE_REQUEST_BYTES;
-    this.#receivedBytes += chunk.length;
-    if (!known && this.#receivedBytes > LARGE_REQUEST_BYTES) this.#onLargeRequest(this.#stream);
     try {
       this.#reader.push(chunk, this.#deliver);
     } catch (error) {
@@ -120,14 +122,15 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       this.#paused = true;
       this.#stream.pause();
     }
-  };
+  }
 
   readonly #deliver = (message: Uint8Array): void => {
     this.#queue.push(message);
     this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
   };
 
-  readonly #onEnd = (): void => {
+  /** The client has half-closed. */
+  end(): void {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.end();
@@ -136,7 +139,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       this.#refuse(error);
     }
     this.#wakeUp();
-  };
+  }
 
   #refuse(error: unknown): void {
     if (!(error instanceof AgentError)) throw error;

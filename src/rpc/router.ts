@@ -1,10 +1,9 @@
-import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import type { DescMessage, DescMethod, MessageShape } from "@bufbuild/protobuf";
 import { AgentError, type Clock, type Log, MESSAGE_LIMIT_BYTES } from "../domain/index.ts";
+import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, messageFrame } from "./codec.ts";
 import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
-import { malformedMessage } from "./framing.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
 /** A method descriptor of one of the four kinds, as generated services have them. */
@@ -26,7 +25,8 @@ export interface RouterOptions {
   readonly onCall?: () => void;
 }
 
-type RawHandler = (call: RawCall) => Promise<void>;
+/** Answers a call, and says when it is over: with the error that its status tells, or without. */
+type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
 /** Finds the handler of each call and turns whatever it does into a response. */
 export class Router {
@@ -34,7 +34,7 @@ export class Router {
   readonly #log: Log;
   readonly #messageLimitBytes: number;
   readonly #onCall: (() => void) | undefined;
-  readonly #responseHeaders: OutgoingHttpHeaders;
+  readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
 
@@ -43,8 +43,8 @@ export class Router {
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
     this.#onCall = options.onCall;
-    this.#responseHeaders = {
-      ":status": 200,
+    this.#responseFields = {
+      ":status": "200",
       "content-type": "application/grpc+proto",
       "svc-agent-version": options.agentVersion,
     };
@@ -59,14 +59,26 @@ export class Router {
     handler: (request: MessageShape<I>, context: CallContext) => MessageShape<O> | Promise<MessageShape<O>>,
     arrived?: () => () => void,
   ): void {
-    this.#register(method, async (call) => {
-      const over = arrived?.();
-      try {
-        const request = decodeMessage(method.input, await onlyMessage(call));
-        call.send(messageFrame(method.output, await handler(request, call)));
-      } finally {
-        over?.();
-      }
+    this.#register(method, (call, over) => {
+      const left = arrived?.();
+      const end = (error?: unknown): void => {
+        left?.();
+        over(error);
+      };
+      const answer = (response: MessageShape<O>): void => {
+        call.send(messageFrame(method.output, response));
+        end();
+      };
+      // Without a promise where the handler needs none: most of what a Health call costs is its bookkeeping.
+      call.messages().only((bytes) => {
+        try {
+          const response = handler(decodeMessage(method.input, bytes), call);
+          if (response instanceof Promise) response.then(answer).catch(end);
+          else answer(response);
+        } catch (error) {
+          end(error);
+        }
+      }, end);
     });
   }
 
@@ -75,7 +87,11 @@ export class Router {
     method: Method<"server_streaming", I, O>,
     handler: (request: MessageShape<I>, call: RawCall) => Promise<void>,
   ): void {
-    this.#register(method, async (call) => handler(decodeMessage(method.input, await onlyMessage(call)), call));
+    this.#register(method, (call, over) => {
+      call.messages().only((bytes) => {
+        settle(async () => handler(decodeMessage(method.input, bytes), call), over);
+      }, over);
+    });
   }
 
   /** The handler reads the messages itself and resolves with the one response. */
@@ -83,7 +99,9 @@ export class Router {
     method: Method<"client_streaming", I, O>,
     handler: (call: RawCall) => Promise<MessageShape<O>>,
   ): void {
-    this.#register(method, async (call) => call.send(messageFrame(method.output, await handler(call))));
+    this.#register(method, (call, over) => {
+      settle(async () => call.send(messageFrame(method.output, await handler(call))), over);
+    });
   }
 
   /** The handler reads and sends messages itself, and ends the response by resolving. */
@@ -91,26 +109,24 @@ export class Router {
     method: Method<"bidi_streaming", I, O>,
     handler: (call: RawCall) => Promise<void>,
   ): void {
-    this.#register(method, handler);
+    this.#register(method, (call, over) => settle(async () => handler(call), over));
   }
 
-  /** Answers one HTTP/2 stream. Never throws. */
-  handle(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, session: Session, interceptor: Interceptor): void {
-    // The stream's end and its error code arrive with "close" as well.
-    stream.on("error", () => {});
-    const refusal = httpRefusal(headers);
+  /** Answers one request. Never throws. */
+  handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+    const refusal = httpRefusal(fields);
     if (refusal !== undefined) {
-      stream.respond(refusal, { endStream: true });
+      stream.respond(refusal, true);
       return;
     }
     const call = new Call(stream, {
-      metadata: headers,
+      metadata: fields,
       receivedAt: { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() },
       session,
-      responseHeaders: this.#responseHeaders,
+      responseFields: this.#responseFields,
       messageLimitBytes: this.#messageLimitBytes,
     });
-    void this.#serve(call, interceptor);
+    this.#serve(call, interceptor);
   }
 
   /** Tells every handler that its call is over, and answers each call with the error. */
@@ -127,25 +143,30 @@ export class Router {
     this.#handlers.set(path, handler);
   }
 
-  async #serve(call: Call, interceptor: Interceptor): Promise<void> {
+  #serve(call: Call, interceptor: Interceptor): void {
     this.#calls.add(call);
+    const over = (error?: unknown): void => {
+      call.finish(error === undefined ? undefined : this.#toAgentError(error, call));
+      this.#calls.delete(call);
+      this.#onCall?.();
+    };
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Awaiting only where there is something to wait for keeps a call's start within one turn of the loop.
+      // Waiting only where there is something to wait for keeps a call's start within one turn of the loop.
       const decision = interceptor(call.metadata);
-      const refused = decision instanceof Promise ? await decision : decision;
-      if (refused !== undefined) throw refused;
-      requireIdentityEncoding(call.metadata);
-      if (call.aborted !== undefined) throw call.aborted;
-      await this.#find(call.metadata[":path"])(call);
-      call.finish();
+      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(over);
+      else this.#admit(call, decision, over);
     } catch (error) {
-      call.finish(this.#toAgentError(error, call));
-    } finally {
-      this.#calls.delete(call);
-      this.#onCall?.();
+      over(error);
     }
+  }
+
+  #admit(call: Call, refused: AgentError | undefined, over: (error?: unknown) => void): void {
+    if (refused !== undefined) throw refused;
+    requireIdentityEncoding(call.metadata);
+    if (call.aborted !== undefined) throw call.aborted;
+    this.#find(call.metadata[":path"])(call, over);
   }
 
   #find(path: string | undefined): RawHandler {
@@ -167,12 +188,7 @@ export class Router {
   }
 }
 
-async function onlyMessage(call: RawCall): Promise<Uint8Array> {
-  let only: Uint8Array | undefined;
-  for await (const message of call.messages()) {
-    if (only !== undefined) throw malformedMessage("the request has more than one message; the method takes one");
-    only = message;
-  }
-  if (only === undefined) throw malformedMessage("the request has no message; the method takes one");
-  return only;
+/** Runs a handler, and says when it is over. */
+function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
+  handler().then(() => over(), over);
 }

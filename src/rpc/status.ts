@@ -26,8 +26,15 @@ const CODES: Readonly<Record<StatusName, number>> = {
 
 const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 
-/** A header block over 64 KiB cannot be sent at all, and a message may quote a path of the client's. */
-const TEXT_LIMIT_CHARS = 2_048;
+/**
+ * Bytes of UTF-8 that a message may have, and the values of its metadata together. Both quote what the client sent, such
+ * as a path. Clients of the C core give a status up whose fields are over 8 KiB; a byte of the message is up to three
+ * characters of grpc-message, and a third more than one of grpc-status-details-bin.
+ */
+const MESSAGE_LIMIT_BYTES = 900;
+const METADATA_LIMIT_BYTES = 1_200;
+
+const ELLIPSIS_BYTES = Buffer.byteLength("…");
 
 /** Fields that end a response; gRPC puts them in the trailers, or in the headers where nothing else was sent. */
 export type StatusFields = Readonly<Record<string, string>>;
@@ -42,7 +49,7 @@ export function statusCode(status: StatusName): number {
 
 /** Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). */
 export function errorFields(error: AgentError): StatusFields {
-  const message = clip(error.message);
+  const message = clip(error.message, MESSAGE_LIMIT_BYTES);
   return {
     "grpc-status": String(CODES[error.status]),
     "grpc-message": percentEncode(message),
@@ -52,9 +59,7 @@ export function errorFields(error: AgentError): StatusFields {
 
 /** google.rpc.Status: code = 1, message = 2, details = 3; google.protobuf.Any: type_url = 1, value = 2. */
 function encodeStatus(error: AgentError, message: string): Uint8Array {
-  const metadata: Record<string, string> = {};
-  for (const [key, value] of Object.entries(error.metadata)) metadata[key] = clip(value);
-  const info = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN, metadata });
+  const info = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN, metadata: clipAll(error.metadata) });
   return new BinaryWriter()
     .tag(1, WireType.Varint)
     .int32(CODES[error.status])
@@ -70,9 +75,25 @@ function encodeStatus(error: AgentError, message: string): Uint8Array {
     .finish();
 }
 
-function clip(text: string): string {
-  const clipped = text.length > TEXT_LIMIT_CHARS ? `${text.slice(0, TEXT_LIMIT_CHARS - 1)}…` : text;
-  return clipped.toWellFormed();
+/** Short values stay whole; the long ones share what those leave. */
+function clipAll(metadata: Readonly<Record<string, string>>): Record<string, string> {
+  const entries = Object.entries(metadata).toSorted(([, a], [, b]) => a.length - b.length);
+  let leftBytes = METADATA_LIMIT_BYTES;
+  return Object.fromEntries(
+    entries.map(([key, value], index) => {
+      const clipped = clip(value, Math.floor(leftBytes / (entries.length - index)));
+      leftBytes -= Buffer.byteLength(clipped);
+      return [key, clipped];
+    }),
+  );
+}
+
+/** Cuts at a character, and marks the cut. */
+function clip(text: string, limitBytes: number): string {
+  const whole = text.toWellFormed();
+  if (Buffer.byteLength(whole) <= limitBytes) return whole;
+  const bytes = Buffer.from(whole).subarray(0, limitBytes - ELLIPSIS_BYTES);
+  return `${new TextDecoder().decode(bytes, { stream: true })}…`;
 }
 
 /** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */

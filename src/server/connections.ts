@@ -5,23 +5,26 @@ import type { RefusalLog } from "./refusals.ts";
 export interface Connection {
   /** `address:port`, or "unix". */
   readonly peer: string;
+  /** As accepted. */
+  readonly socket: Socket;
   /** Closes it at once and logs why: as refused, or as failed once it was established. Later calls do nothing. */
   drop(reason: string): void;
+  /** Logs why it is refused or has failed, and leaves its end to the caller. */
+  failed(reason: string): void;
   /** The handshake is over. */
   established(): void;
   /** Its place is given to no newcomer from now on. */
   keep(): void;
+  /** Its end has begun: it holds no place any more, though its socket is still open. */
+  closing(): void;
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
 
-/**
- * A socket that carries its connection. A property rather than a map's key, because it also shows through the proxy that
- * HTTP/2 sessions have for a socket. `_parent` is Node's only way from a TLS socket to the accepted one below it.
- */
+/** A socket that carries its connection. `_parent` is Node's only way from a TLS socket to the accepted one below it. */
 type MarkedSocket = object & { [CONNECTION]?: Connection; readonly _parent?: MarkedSocket };
 
-/** The connection of an accepted socket, of the TLS socket over it, or of an HTTP/2 session's view of either. */
+/** The connection of an accepted socket, or of the TLS socket over it. */
 export function connectionOf(socket: MarkedSocket): Connection | undefined {
   return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
 }
@@ -35,15 +38,24 @@ export class Connections {
   readonly #limit: number;
   readonly #refusals: RefusalLog;
   readonly #open = new Set<OpenConnection>();
+  /** Those whose end has begun. Each has a deadline of its own. */
+  readonly #closing = new Set<OpenConnection>();
 
   constructor(limit: number, refusals: RefusalLog) {
     this.#limit = limit;
     this.#refusals = refusals;
   }
 
+  /** Open sockets, those whose end has begun included. */
+  get sockets(): number {
+    return this.#open.size + this.#closing.size;
+  }
+
   /** Takes a connection in; undefined when it had to be refused. */
   admit(socket: Socket & MarkedSocket): Connection | undefined {
-    const connection = new OpenConnection(socket, this.#refusals);
+    const connection = new OpenConnection(socket, this.#refusals, () => {
+      if (this.#open.delete(connection)) this.#closing.add(connection);
+    });
     if (this.#open.size >= this.#limit) {
       const oldest = this.#first((other) => other.halfOpen) ?? this.#first((other) => !other.kept);
       if (oldest === undefined) {
@@ -52,11 +64,14 @@ export class Connections {
       }
       const lack = oldest.halfOpen ? "handshake not complete" : "no call was let in";
       oldest.drop(`${lack}, and its place was needed`);
-      this.#open.delete(oldest);
+      oldest.closing();
     }
     this.#open.add(connection);
     socket[CONNECTION] = connection;
-    socket.once("close", () => this.#open.delete(connection));
+    socket.once("close", () => {
+      this.#open.delete(connection);
+      this.#closing.delete(connection);
+    });
     return connection;
   }
 
@@ -75,25 +90,31 @@ export class Connections {
 
 class OpenConnection implements Connection {
   readonly peer: string;
-  readonly #socket: Socket;
+  readonly socket: Socket;
   readonly #refusals: RefusalLog;
-  #dropped = false;
+  readonly closing: () => void;
+  #toldWhy = false;
   halfOpen = true;
   kept = false;
 
-  constructor(socket: Socket, refusals: RefusalLog) {
-    this.#socket = socket;
+  constructor(socket: Socket, refusals: RefusalLog, closing: () => void) {
+    this.socket = socket;
     this.#refusals = refusals;
+    this.closing = closing;
     this.peer = peerAddress(socket);
     // An error is followed by "close"; why a connection broke is reported where it is known.
     socket.on("error", () => {});
   }
 
   drop(reason: string): void {
-    if (this.#dropped) return;
-    this.#dropped = true;
+    this.failed(reason);
+    this.socket.destroy();
+  }
+
+  failed(reason: string): void {
+    if (this.#toldWhy) return;
+    this.#toldWhy = true;
     this.#refusals.write(this.halfOpen ? "connection_refused" : "connection_failed", this.peer, reason);
-    this.#socket.destroy();
   }
 
   established(): void {

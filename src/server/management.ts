@@ -1,17 +1,15 @@
 import { randomBytes } from "node:crypto";
-import { createSecureServer, createServer, type Http2SecureServer } from "node:http2";
+import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { AgentError, type Clock, type Log } from "../domain/index.ts";
 import type { Interceptor, Router, Session } from "../rpc/index.ts";
-import { Http2Listener, http2Options, type VerifyPeer } from "./http2-listener.ts";
 import { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
+import { Listener, type VerifyPeer } from "./listener.ts";
 import { listenTcp } from "./tcp-port.ts";
 import { secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
 import { listenUnix } from "./unix-socket.ts";
 
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;
-/** How long the last answers may take to reach their clients once the grace has passed. */
-const FLUSH_MS = 200;
 
 /** What the management server is made of. */
 export interface ManagementServerOptions {
@@ -29,8 +27,8 @@ export interface ManagementServerOptions {
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
   readonly #limits: ServerLimits;
-  readonly #listeners: Http2Listener[] = [];
-  #secure: Http2SecureServer | undefined;
+  readonly #listeners: Listener[] = [];
+  #secure: TlsServer | undefined;
   #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -41,10 +39,7 @@ export class ManagementServer {
 
   /** Listens on a TCP port with mutual TLS; 0: any free port. Returns the port. Throws AgentError when it cannot. */
   async listenTcp(port: number, tls: TlsMaterial): Promise<number> {
-    const secure = createSecureServer({
-      ...http2Options(this.#limits),
-      ...tlsOptions(tls, this.#limits.handshakeTimeoutMs),
-    });
+    const secure = createTlsServer(tlsOptions(tls, this.#limits.handshakeTimeoutMs));
     const bound = await listenTcp(this.#addListener(secure, "tcp").acceptor, port);
     this.#secure = secure;
     return bound;
@@ -52,7 +47,7 @@ export class ManagementServer {
 
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string, mode = 0o600): Promise<void> {
-    const listener = this.#addListener(createServer(http2Options(this.#limits)), "unix");
+    const listener = this.#addListener(undefined, "unix");
     await listenUnix(listener.acceptor, path, mode);
   }
 
@@ -63,7 +58,12 @@ export class ManagementServer {
 
   /** The open sessions of all listeners. */
   sessions(): readonly Session[] {
-    return this.#listeners.flatMap((listener) => listener.sessions.list());
+    return this.#listeners.flatMap((listener) => listener.sessions());
+  }
+
+  /** Open sockets of all listeners, in whatever state. */
+  get sockets(): number {
+    return this.#listeners.reduce((sum, listener) => sum + listener.sockets, 0);
   }
 
   /**
@@ -78,7 +78,8 @@ export class ManagementServer {
 
   /**
    * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running ones end; those that are left
-   * after `graceMs` are aborted with the same status. Resolves when no connection is left.
+   * after `graceMs` are aborted with the same status. Resolves when no connection is left: within 5 s of the grace's end,
+   * whatever the peers do.
    */
   shutdown(graceMs: number): Promise<void> {
     this.#shutdown ??= this.#end(graceMs);
@@ -87,22 +88,22 @@ export class ManagementServer {
 
   async #end(graceMs: number): Promise<void> {
     for (const listener of this.#listeners) listener.stopAccepting();
-    const closed = Promise.all(this.#listeners.map((listener) => listener.sessions.close()));
-    const abort = setTimeout(() => this.#options.router.abortCalls(shuttingDown()), graceMs);
-    const destroy = setTimeout(() => {
-      for (const listener of this.#listeners) listener.sessions.destroy();
-    }, graceMs + FLUSH_MS);
+    const closed = Promise.all(this.#listeners.map((listener) => listener.close()));
+    const abort = setTimeout(() => {
+      this.#options.router.abortCalls(shuttingDown());
+      for (const listener of this.#listeners) listener.closeNow();
+    }, graceMs);
     await closed;
     clearTimeout(abort);
-    clearTimeout(destroy);
   }
 
-  #addListener(http2: ConstructorParameters<typeof Http2Listener>[0], name: string): Http2Listener {
+  #addListener(secure: TlsServer | undefined, name: string): Listener {
     const { router, authenticate, verifyPeer, log, clock } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
-    const listener = new Http2Listener(http2, {
+    const listener = new Listener({
       name,
+      secure,
       router,
       interceptor,
       verifyPeer,

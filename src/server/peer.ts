@@ -1,12 +1,15 @@
-import type { ServerHttp2Session } from "node:http2";
-import { type DetailedPeerCertificate, TLSSocket } from "node:tls";
+import type { DetailedPeerCertificate, TLSSocket } from "node:tls";
 import type { PeerCertificate } from "../rpc/index.ts";
 
-/** The client's verified certificate; undefined on a connection without TLS. */
-export function peerCertificate(socket: ServerHttp2Session["socket"]): PeerCertificate | undefined {
-  if (!(socket instanceof TLSSocket)) return undefined;
+/**
+ * The client's verified certificate, or why it is refused. Nothing else stands between a client and the agent on TCP: the
+ * handshake succeeds with any certificate, and with none.
+ */
+export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
   const certificate = socket.getPeerX509Certificate();
-  if (certificate === undefined) return undefined;
+  // Before the verdict: Node calls a resumed session without a certificate authorized.
+  if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
+  if (!socket.authorized) return String(socket.authorizationError);
   return {
     subject: certificate.subject.replaceAll("\n", ", "),
     fingerprint256: certificate.fingerprint256,

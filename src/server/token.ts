@@ -15,9 +15,8 @@ export function tokenAuthenticator(
   renewed?: () => Promise<unknown>,
 ): Interceptor {
   return (metadata) => {
-    // Node joins repeated fields with ", ", and no token holds a space.
-    const value = metadata[TOKEN_METADATA_KEY];
-    const candidate = typeof value === "string" ? value : undefined;
+    // Repeated fields are joined with ", ", and no token holds a space.
+    const candidate = metadata[TOKEN_METADATA_KEY];
     const decide = (): AgentError | undefined => (matchesToken(candidate) ? undefined : unauthenticated());
     const refused = decide();
     return refused === undefined || renewed === undefined ? refused : renewed().then(decide);

@@ -12,6 +12,7 @@ const FLOORS: ReadonlyMap<string, number> = new Map([
   ...["boot", "cli"].map((room) => [room, 6] as const),
   ...["server", "client"].map((room) => [room, 5] as const),
   ["rpc", 4],
+  ["http2", 3],
   ...CAPABILITIES.map((room) => [room, 3] as const),
   ...["config", "platform"].map((room) => [room, 2] as const),
   ["native", 1],
@@ -29,7 +30,7 @@ const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
 
 /** Packages that carry the wire; the domain and the capabilities never see them. */
 const WIRE_PACKAGES = /^(?:@bufbuild\/|@connectrpc\/|@grpc\/|node:http2$)/;
-const WIRE_ROOMS: ReadonlySet<string> = new Set(["config", "rpc", "server", "client", "cli", "gen"]);
+const WIRE_ROOMS: ReadonlySet<string> = new Set(["config", "rpc", "http2", "server", "client", "cli", "gen"]);
 
 const LINE_LIMIT = 400;
 

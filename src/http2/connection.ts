@@ -1,0 +1,278 @@
+import type { Socket } from "node:net";
+import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
+import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
+import type { RequestFields } from "./request-fields.ts";
+import { Http2Session } from "./session.ts";
+import type { Http2Stream } from "./stream.ts";
+
+/** What goes to the socket in one write. More makes large answers no faster, and small ones wait longer behind them. */
+const WRITE_BYTES = 256 * 1024;
+/** A connection that ends is gone this long after its peer last took something of it, */
+const IDLE_END_MS = 1_000;
+/** and this long after the end began at the latest. */
+const LONGEST_END_MS = 5_000;
+
+const SETTLED = Promise.resolve();
+
+/** Bounds of a connection's life. */
+export interface ConnectionLimits {
+  /** Time for the first request. */
+  readonly firstRequestMs: number;
+  /** Pause between two PINGs to a peer. */
+  readonly pingIntervalMs: number;
+  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
+  readonly pingTimeoutMs: number;
+  readonly http2?: Partial<Http2Limits>;
+}
+
+/** What a connection tells its owner. */
+export interface ConnectionEvents {
+  /** A request has begun. Its stream needs a consumer before this returns. */
+  request(stream: Http2Stream, fields: RequestFields): void;
+  /** The peer was refused, or broke the protocol or a limit. `served`: it had made a request before. */
+  failed(reason: string, served: boolean): void;
+  /** The peer does not answer any more. */
+  peerDead(): void;
+  /** The end has begun: it takes no new requests. */
+  closing(): void;
+  /** Its socket is closed. */
+  gone(): void;
+}
+
+/**
+ * An HTTP/2 connection and the life of its socket: serving, draining (new requests are discouraged, those that are there
+ * go on), closing (complete answers are written, nothing else), gone. From closing on the peer has a deadline, and then
+ * the socket is destroyed, whatever the peer does.
+ */
+export class Http2Connection {
+  readonly #socket: Socket;
+  readonly #raw: Socket;
+  readonly #events: ConnectionEvents;
+  readonly #limits: ConnectionLimits;
+  readonly #nowMs: () => number;
+  readonly #session: Http2Session;
+  #state: "serving" | "draining" | "closing" | "gone" = "serving";
+  #served = false;
+  #flushIsDue = false;
+  #writing = false;
+  /** The peer knows that no more requests are taken. */
+  #endAnnounced = false;
+  #halfClosed = false;
+  #deadline: NodeJS.Timeout | undefined;
+  #endBeganMs = 0;
+  /** When the peer last took all that was written. */
+  #takenMs = 0;
+  #firstRequest: NodeJS.Timeout | undefined;
+  #pings: NodeJS.Timeout | undefined;
+  #pingOverdue: NodeJS.Timeout | undefined;
+
+  /**
+   * @param socket carries HTTP/2
+   * @param raw the accepted socket below it; the same where there is no TLS
+   * @param nowMs of a clock that is never stepped
+   */
+  constructor(socket: Socket, raw: Socket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
+    this.#socket = socket;
+    this.#raw = raw;
+    this.#limits = limits;
+    this.#events = events;
+    this.#nowMs = nowMs;
+    this.#session = new Http2Session({
+      limits: { ...DEFAULT_HTTP2_LIMITS, ...limits.http2 },
+      nowMs,
+      events: {
+        request: (stream, fields) => this.#onRequest(stream, fields),
+        output: () => this.#flushSoon(),
+        quieter: () => this.#flushSoon(),
+        failed: (error) => this.#onFailure(error),
+      },
+    });
+    // An error is followed by "close".
+    socket.on("error", () => {});
+    raw.once("close", () => this.#onClose());
+  }
+
+  /** Requests whose answers are not complete. */
+  get requests(): number {
+    return this.#session.streams.size;
+  }
+
+  /** The end has begun. */
+  get closing(): boolean {
+    return this.#state !== "serving";
+  }
+
+  /** Reads from now on. */
+  serve(): void {
+    const { firstRequestMs, pingIntervalMs } = this.#limits;
+    this.#socket.on("data", (chunk: Buffer) => {
+      if (!this.#halfClosed) this.#session.receive(chunk);
+    });
+    this.#socket.once("end", () => this.close());
+    this.#firstRequest = setTimeout(() => {
+      this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
+    }, firstRequestMs);
+    this.#firstRequest.unref();
+    this.#pings = setInterval(() => this.#ping(), pingIntervalMs);
+    this.#pings.unref();
+    this.#flushSoon();
+  }
+
+  /** Tells the peer why it is not served (in a GOAWAY, which some clients show), reads nothing of it, and ends. */
+  refuse(reason: string): void {
+    this.#fail(ErrorCode.INADEQUATE_SECURITY, reason);
+  }
+
+  /** Takes no new requests, lets those that are there go on, and closes after the last. Those on their way are answered. */
+  drain(): void {
+    if (this.#state !== "serving") return;
+    this.#state = "draining";
+    this.#events.closing();
+    this.#session.goAway(false);
+    // The answer to the first PING may have overtaken requests within the client.
+    this.#session.ping(() => {
+      this.#session.ping(() => {
+        this.#endAnnounced = true;
+        this.#flushSoon();
+      });
+    });
+  }
+
+  /** Writes the answers that are complete, drops the others, and closes. */
+  close(): void {
+    if (this.#state === "closing" || this.#state === "gone") return;
+    if (this.#state === "serving") this.#events.closing();
+    this.#state = "closing";
+    this.#stopTimers();
+    if (this.#session.failure === undefined) this.#session.goAway(true);
+    this.#session.dropUnanswered(ErrorCode.CONNECT_ERROR);
+    this.#beginDeadline();
+    this.#flushSoon();
+  }
+
+  /**
+   * For a peer that must get nothing more but the answers that are complete: without any it is cut off at once, together
+   * with what the kernel holds for it.
+   */
+  cut(): void {
+    this.#session.dropUnanswered(ErrorCode.CONNECT_ERROR);
+    if (this.#session.streams.size === 0 && !this.#writing) this.#destroy(true);
+    else this.close();
+  }
+
+  #onRequest(stream: Http2Stream, fields: RequestFields): void {
+    if (!this.#served) {
+      this.#served = true;
+      clearTimeout(this.#firstRequest);
+    }
+    if (this.#deadline !== undefined && this.#state === "draining") {
+      clearTimeout(this.#deadline);
+      this.#deadline = undefined;
+    }
+    this.#events.request(stream, fields);
+  }
+
+  #fail(code: number, reason: string): void {
+    this.#session.fail(new ConnectionError(code, reason));
+  }
+
+  #onFailure(error: ConnectionError): void {
+    this.#events.failed(`${errorName(error.code)}: ${error.message}`, this.#served);
+    this.close();
+  }
+
+  #onClose(): void {
+    this.#state = "gone";
+    this.#stopTimers();
+    clearTimeout(this.#deadline);
+    this.#session.dropAll(ErrorCode.CONNECT_ERROR);
+    this.#events.gone();
+  }
+
+  // --- writing
+
+  /** After all that this turn of the event loop has to say: an answer is one write, and one TLS record. */
+  #flushSoon(): void {
+    if (this.#flushIsDue || this.#writing) return;
+    this.#flushIsDue = true;
+    void SETTLED.then(this.#afterMicrotasks);
+  }
+
+  readonly #afterMicrotasks = (): void => process.nextTick(this.#flush);
+
+  readonly #flush = (): void => {
+    this.#flushIsDue = false;
+    if (this.#writing || this.#state === "gone") return;
+    const batch = this.#session.take(WRITE_BYTES);
+    if (batch === undefined) {
+      this.#onQuiet();
+      return;
+    }
+    this.#writing = true;
+    const written = (): void => {
+      this.#writing = false;
+      this.#takenMs = this.#nowMs();
+      batch.written();
+      this.#flush();
+    };
+    const { chunks } = batch;
+    const last = chunks.length - 1;
+    if (last > 0) this.#socket.cork();
+    for (let at = 0; at <= last; at++) this.#socket.write(chunks[at] as Uint8Array, at === last ? written : undefined);
+    if (last > 0) this.#socket.uncork();
+  };
+
+  /** There is nothing to write, and nothing being written. */
+  #onQuiet(): void {
+    if (this.#state === "serving" && !this.#session.peerIsLeaving) return;
+    if (this.#session.streams.size > 0) return;
+    if (this.#state === "serving" || (this.#state === "draining" && this.#endAnnounced)) this.close();
+    else if (this.#state === "draining") this.#beginDeadline();
+    else if (!this.#halfClosed) this.#halfClose();
+  }
+
+  #halfClose(): void {
+    this.#halfClosed = true;
+    this.#socket.end();
+  }
+
+  // --- the end
+
+  #beginDeadline(): void {
+    if (this.#deadline !== undefined) return;
+    this.#endBeganMs = this.#nowMs();
+    this.#takenMs = this.#endBeganMs;
+    this.#deadline = setTimeout(this.#checkDeadline, IDLE_END_MS);
+  }
+
+  readonly #checkDeadline = (): void => {
+    const leftMs = Math.min(this.#takenMs + IDLE_END_MS, this.#endBeganMs + LONGEST_END_MS) - this.#nowMs();
+    if (leftMs > 0) this.#deadline = setTimeout(this.#checkDeadline, Math.ceil(leftMs));
+    else this.#destroy(this.#writing);
+  };
+
+  /** With `reset` the kernel drops what the peer has not taken; without, it goes on delivering it. */
+  #destroy(reset: boolean): void {
+    if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy();
+    else this.#raw.destroy();
+  }
+
+  #ping(): void {
+    if (this.#pingOverdue !== undefined) return;
+    this.#pingOverdue = setTimeout(() => {
+      this.#events.peerDead();
+      this.#destroy(true);
+    }, this.#limits.pingTimeoutMs);
+    this.#pingOverdue.unref();
+    this.#session.ping(() => {
+      clearTimeout(this.#pingOverdue);
+      this.#pingOverdue = undefined;
+    });
+  }
+
+  #stopTimers(): void {
+    clearTimeout(this.#firstRequest);
+    clearInterval(this.#pings);
+    clearTimeout(this.#pingOverdue);
+  }
+}

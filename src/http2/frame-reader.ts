@@ -1,0 +1,136 @@
+import { ConnectionError, ErrorCode, Flag, FRAME_HEADER_BYTES, FrameType, MAX_FRAME_BYTES } from "./protocol.ts";
+
+/** What a client sends first (RFC 9113, 3.4). */
+const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
+const NO_BYTES = Buffer.alloc(0);
+
+/** Whoever gets the frames of a connection. All may throw ConnectionError, which leaves the reader unusable. */
+export interface FrameHandler {
+  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.9.1); its payload follows. */
+  dataBegins(streamId: number, lengthBytes: number): void;
+  /** A piece of the frame's payload, padding left out. A view of the bytes that were read: whoever keeps it keeps those. */
+  data(slice: Buffer): void;
+  /** The frame is over. `discardedBytes` of its length were padding and its own length field. */
+  dataEnds(flags: number, discardedBytes: number): void;
+  /** Any other frame, whole. The payload is a view that must not be kept. */
+  frame(type: number, flags: number, streamId: number, payload: Buffer): void;
+}
+
+/** Cuts a connection's bytes into frames, however they are split. DATA is handed on in the slices in which it comes. */
+export class FrameReader {
+  readonly #handler: FrameHandler;
+  #prefaceBytes = 0;
+  readonly #head: Buffer = Buffer.alloc(FRAME_HEADER_BYTES);
+  #headFilled = 0;
+  /** Of the frame that is being read: -1 between frames. */
+  #type = -1;
+  #flags = 0;
+  #streamId = 0;
+  /** Bytes of it that are still to come. */
+  #left = 0;
+  /** Of a DATA frame: its padding, -1 until it is known. */
+  #padding = 0;
+  #discarded = 0;
+  /** Of another frame that does not come in one piece. */
+  #payload: Buffer | undefined;
+
+  constructor(handler: FrameHandler) {
+    this.#handler = handler;
+  }
+
+  /** Takes the next bytes. Throws ConnectionError at a frame that is refused. */
+  push(chunk: Buffer): void {
+    let at = this.#prefaceBytes < PREFACE.length ? this.#preface(chunk) : 0;
+    while (at < chunk.length || (this.#type >= 0 && this.#left === 0)) {
+      if (this.#type < 0) at = this.#header(chunk, at);
+      else if (this.#type === FrameType.DATA) at = this.#data(chunk, at);
+      else at = this.#other(chunk, at);
+    }
+  }
+
+  #preface(chunk: Buffer): number {
+    const taken = Math.min(PREFACE.length - this.#prefaceBytes, chunk.length);
+    const fits = chunk.compare(PREFACE, this.#prefaceBytes, this.#prefaceBytes + taken, 0, taken) === 0;
+    if (!fits) throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "what came first is not HTTP/2");
+    this.#prefaceBytes += taken;
+    return taken;
+  }
+
+  #header(chunk: Buffer, at: number): number {
+    let head = chunk;
+    let from = at;
+    let next = at + FRAME_HEADER_BYTES;
+    if (this.#headFilled > 0 || next > chunk.length) {
+      const taken = Math.min(FRAME_HEADER_BYTES - this.#headFilled, chunk.length - at);
+      chunk.copy(this.#head, this.#headFilled, at, at + taken);
+      this.#headFilled += taken;
+      next = at + taken;
+      if (this.#headFilled < FRAME_HEADER_BYTES) return next;
+      this.#headFilled = 0;
+      head = this.#head;
+      from = 0;
+    }
+    this.#left = head.readUIntBE(from, 3);
+    this.#type = head[from + 3] as number;
+    this.#flags = head[from + 4] as number;
+    this.#streamId = head.readUInt32BE(from + 5) & 0x7fffffff;
+    if (this.#left > MAX_FRAME_BYTES) {
+      throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, `a frame of more than ${MAX_FRAME_BYTES} bytes`);
+    }
+    if (this.#type === FrameType.DATA) {
+      this.#padding = (this.#flags & Flag.PADDED) === 0 ? 0 : -1;
+      this.#discarded = 0;
+      this.#handler.dataBegins(this.#streamId, this.#left);
+    }
+    return next;
+  }
+
+  #data(chunk: Buffer, from: number): number {
+    let at = from;
+    if (this.#padding < 0) {
+      if (this.#left === 0) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "padded DATA without padding");
+      this.#padding = chunk[at++] as number;
+      this.#left--;
+      this.#discarded = 1 + this.#padding;
+      if (this.#padding > this.#left) {
+        throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "padding that is longer than its frame");
+      }
+    }
+    const taken = Math.min(this.#left - this.#padding, chunk.length - at);
+    if (taken > 0) {
+      this.#left -= taken;
+      this.#handler.data(chunk.subarray(at, at + taken));
+      at += taken;
+    }
+    if (this.#left === this.#padding) {
+      const padding = Math.min(this.#padding, chunk.length - at);
+      this.#padding -= padding;
+      this.#left -= padding;
+      at += padding;
+    }
+    if (this.#left > 0) return at;
+    this.#type = -1;
+    this.#handler.dataEnds(this.#flags, this.#discarded);
+    return at;
+  }
+
+  #other(chunk: Buffer, at: number): number {
+    let payload: Buffer;
+    let next = at + this.#left;
+    if (this.#payload === undefined && next <= chunk.length) {
+      payload = this.#left === 0 ? NO_BYTES : chunk.subarray(at, next);
+    } else {
+      this.#payload ??= Buffer.allocUnsafe(this.#left);
+      next = Math.min(next, chunk.length);
+      chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
+      this.#left -= next - at;
+      if (this.#left > 0) return next;
+      payload = this.#payload;
+      this.#payload = undefined;
+    }
+    const type = this.#type;
+    this.#type = -1;
+    this.#handler.frame(type, this.#flags, this.#streamId, payload);
+    return next;
+  }
+}

@@ -1,0 +1,315 @@
+import { decodeHuffman } from "./huffman.ts";
+import { ConnectionError, ErrorCode } from "./protocol.ts";
+
+/** Bytes of a dynamic table, ours and the most that we use of the peer's: the protocol's own default. */
+export const TABLE_LIMIT_BYTES = 4_096;
+/** What an entry costs beside its name and value (RFC 7541, 4.1). */
+const ENTRY_OVERHEAD_BYTES = 32;
+
+/** RFC 7541, Appendix A. Index 1 is the first. */
+const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
+  ["", ""],
+  [":authority", ""],
+  [":method", "GET"],
+  [":method", "POST"],
+  [":path", "/"],
+  [":path", "/index.html"],
+  [":scheme", "http"],
+  [":scheme", "https"],
+  [":status", "200"],
+  [":status", "204"],
+  [":status", "206"],
+  [":status", "304"],
+  [":status", "400"],
+  [":status", "404"],
+  [":status", "500"],
+  ["accept-charset", ""],
+  ["accept-encoding", "gzip, deflate"],
+  ["accept-language", ""],
+  ["accept-ranges", ""],
+  ["accept", ""],
+  ["access-control-allow-origin", ""],
+  ["age", ""],
+  ["allow", ""],
+  ["authorization", ""],
+  ["cache-control", ""],
+  ["content-disposition", ""],
+  ["content-encoding", ""],
+  ["content-language", ""],
+  ["content-length", ""],
+  ["content-location", ""],
+  ["content-range", ""],
+  ["content-type", ""],
+  ["cookie", ""],
+  ["date", ""],
+  ["etag", ""],
+  ["expect", ""],
+  ["expires", ""],
+  ["from", ""],
+  ["host", ""],
+  ["if-match", ""],
+  ["if-modified-since", ""],
+  ["if-none-match", ""],
+  ["if-range", ""],
+  ["if-unmodified-since", ""],
+  ["last-modified", ""],
+  ["link", ""],
+  ["location", ""],
+  ["max-forwards", ""],
+  ["proxy-authenticate", ""],
+  ["proxy-authorization", ""],
+  ["range", ""],
+  ["referer", ""],
+  ["refresh", ""],
+  ["retry-after", ""],
+  ["server", ""],
+  ["set-cookie", ""],
+  ["strict-transport-security", ""],
+  ["transfer-encoding", ""],
+  ["user-agent", ""],
+  ["vary", ""],
+  ["via", ""],
+  ["www-authenticate", ""],
+];
+const FIRST_DYNAMIC = STATIC_TABLE.length;
+
+/** A name or value with what it costs in a table. */
+type Entry = readonly [name: string, value: string];
+
+/** The newest entries of a connection's header fields, in one direction (RFC 7541, 2.3.2). */
+class DynamicTable {
+  /** Newest last, so that inserting moves nothing. */
+  readonly #entries: Entry[] = [];
+  #sizeBytes = 0;
+  #limitBytes: number = TABLE_LIMIT_BYTES;
+  /** Entries ever inserted. */
+  inserted = 0;
+  /** Changes with every insertion and eviction: what was decoded before may mean something else now. */
+  version = 0;
+
+  get limitBytes(): number {
+    return this.#limitBytes;
+  }
+
+  /** The entry of an index; undefined where there is none. */
+  at(index: number): Entry | undefined {
+    return index < FIRST_DYNAMIC
+      ? STATIC_TABLE[index]
+      : this.#entries[this.#entries.length - 1 - (index - FIRST_DYNAMIC)];
+  }
+
+  insert(name: string, value: string): void {
+    this.version++;
+    this.inserted++;
+    const sizeBytes = name.length + value.length + ENTRY_OVERHEAD_BYTES;
+    this.#evict(this.#limitBytes - sizeBytes);
+    if (sizeBytes > this.#limitBytes) return;
+    this.#entries.push([name, value]);
+    this.#sizeBytes += sizeBytes;
+  }
+
+  resize(limitBytes: number): void {
+    this.version++;
+    this.#limitBytes = limitBytes;
+    this.#evict(limitBytes);
+  }
+
+  /** The index of an entry by the number of its insertion, from 1; 0 where it is gone. */
+  indexOf(insertion: number): number {
+    const age = this.inserted - insertion;
+    return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;
+  }
+
+  #evict(targetBytes: number): void {
+    let evicted = 0;
+    for (; this.#sizeBytes > targetBytes; evicted++) {
+      const entry = this.#entries[evicted];
+      if (entry === undefined) break;
+      this.#sizeBytes -= entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+    }
+    if (evicted > 0) this.#entries.splice(0, evicted);
+  }
+}
+
+/** Decodes the header blocks of a connection, in their order (RFC 7541). */
+export class HpackDecoder {
+  readonly #table = new DynamicTable();
+  readonly #listLimitBytes: number;
+  #scratch: Buffer = Buffer.allocUnsafeSlow(512);
+  #block: Buffer = Buffer.alloc(0);
+  #at = 0;
+
+  /** @param listLimitBytes of a header list what is over it is not kept, though decoded */
+  constructor(listLimitBytes: number) {
+    this.#listLimitBytes = listLimitBytes;
+  }
+
+  /** Changes whenever a block of the same bytes may mean something else than before. */
+  get version(): number {
+    return this.#table.version;
+  }
+
+  /**
+   * Decodes a whole block: names and values in turn. Undefined: the list is over the limit. Throws ConnectionError for a
+   * malformed block, after which the connection is of no use.
+   */
+  decode(block: Buffer): string[] | undefined {
+    this.#block = block;
+    this.#at = 0;
+    const fields: string[] = [];
+    let sizeBytes = 0;
+    while (this.#at < block.length) {
+      const byte = block[this.#at] as number;
+      if ((byte & 0xe0) === 0x20) {
+        if (sizeBytes > 0) throw malformed("a table size update after a field");
+        this.#resize(this.#integer(0x1f));
+        continue;
+      }
+      const entry = (byte & 0x80) === 0 ? this.#literal(byte) : this.#entry(this.#integer(0x7f));
+      sizeBytes += entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+      if (sizeBytes <= this.#listLimitBytes) fields.push(entry[0], entry[1]);
+    }
+    return sizeBytes > this.#listLimitBytes ? undefined : fields;
+  }
+
+  #literal(byte: number): Entry {
+    const indexed = (byte & 0x40) !== 0;
+    const nameIndex = this.#integer(indexed ? 0x3f : 0x0f);
+    const name = nameIndex === 0 ? this.#string() : this.#entry(nameIndex)[0];
+    const value = this.#string();
+    if (indexed) this.#table.insert(name, value);
+    return [name, value];
+  }
+
+  #entry(index: number): Entry {
+    const entry = index === 0 ? undefined : this.#table.at(index);
+    if (entry === undefined) throw malformed(`no header field has the index ${index}`);
+    return entry;
+  }
+
+  #resize(limitBytes: number): void {
+    if (limitBytes > TABLE_LIMIT_BYTES) throw malformed(`a header table of more than ${TABLE_LIMIT_BYTES} bytes`);
+    this.#table.resize(limitBytes);
+  }
+
+  /** RFC 7541, 5.1. `mask` covers the prefix's bits of the byte that it begins in. */
+  #integer(mask: number): number {
+    let value = (this.#block[this.#at++] as number) & mask;
+    if (value < mask) return value;
+    // Four more bytes are more than any index, length or size that can be right.
+    for (let shift = 0; shift <= 21; shift += 7) {
+      const byte = this.#block[this.#at++];
+      if (byte === undefined) throw malformed("a header block that ends within an integer");
+      value += (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw malformed("an integer that is too large");
+  }
+
+  #string(): string {
+    const coded = ((this.#block[this.#at] ?? 0) & 0x80) !== 0;
+    if (this.#at >= this.#block.length) throw malformed("a header block that ends before a string");
+    const length = this.#integer(0x7f);
+    const start = this.#at;
+    const end = start + length;
+    if (end > this.#block.length) throw malformed("a header block that ends within a string");
+    this.#at = end;
+    if (!coded) return this.#block.toString("latin1", start, end);
+    if (this.#scratch.length < length * 2) this.#scratch = Buffer.allocUnsafeSlow(length * 2);
+    const written = decodeHuffman(this.#block, start, end, this.#scratch);
+    if (written < 0) throw malformed("a string that is not Huffman-coded as it says");
+    return this.#scratch.toString("latin1", 0, written);
+  }
+}
+
+function malformed(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.COMPRESSION_ERROR, `the header block is malformed: ${problem}`);
+}
+
+/** Names and values of the fields to send. */
+export type Fields = Readonly<Record<string, string>>;
+
+/** Longer values are one of a kind, and would push what repeats out of the table. */
+const INDEXED_VALUE_CHARS = 64;
+/** Fields that say something else each time. */
+const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
+
+/** Encodes the header blocks of a connection, in their order. What repeats is sent once and by its index from then on. */
+export class HpackEncoder {
+  readonly #table = new DynamicTable();
+  /** The insertion of each field that was put into the table. */
+  readonly #insertions = new Map<string, number>();
+  #sizeUpdate: number | undefined;
+  #bytes: Buffer = Buffer.allocUnsafeSlow(256);
+  #at = 0;
+
+  /** The peer's decoder keeps a table of at most this size. The next block says which size is used of it. */
+  limitTable(limitBytes: number): void {
+    const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
+    if (usedBytes === this.#table.limitBytes && this.#sizeUpdate === undefined) return;
+    this.#table.resize(usedBytes);
+    this.#sizeUpdate = usedBytes;
+  }
+
+  /** Encodes a block. It is a view that the next call overwrites. Values are latin1. */
+  encode(fields: Fields): Buffer {
+    this.#at = 0;
+    if (this.#sizeUpdate !== undefined) {
+      this.#reserve(8);
+      this.#integer(0x20, 0x1f, this.#sizeUpdate);
+      this.#sizeUpdate = undefined;
+    }
+    for (const name in fields) this.#field(name, fields[name] as string);
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #field(name: string, value: string): void {
+    this.#reserve(name.length + value.length + 16);
+    const key = `${name}\0${value}`;
+    const known = STATIC_FIELDS.get(key) ?? this.#table.indexOf(this.#insertions.get(key) ?? -1);
+    if (known > 0) {
+      this.#integer(0x80, 0x7f, known);
+      return;
+    }
+    const repeats = value.length <= INDEXED_VALUE_CHARS && !NEVER_REPEATED.has(name);
+    const nameIndex = STATIC_NAMES.get(name) ?? 0;
+    this.#integer(repeats ? 0x40 : 0x00, repeats ? 0x3f : 0x0f, nameIndex);
+    if (nameIndex === 0) this.#string(name);
+    this.#string(value);
+    if (!repeats) return;
+    this.#table.insert(name, value);
+    // An evicted field that came again has a newer number; those that never did are few, as what we send is.
+    if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
+    this.#insertions.set(key, this.#table.inserted);
+  }
+
+  #string(text: string): void {
+    this.#integer(0x00, 0x7f, text.length);
+    this.#at += this.#bytes.write(text, this.#at, "latin1");
+  }
+
+  #integer(flags: number, mask: number, value: number): void {
+    if (value < mask) {
+      this.#bytes[this.#at++] = flags | value;
+      return;
+    }
+    this.#bytes[this.#at++] = flags | mask;
+    let rest = value - mask;
+    for (; rest > 0x7f; rest >>>= 7) this.#bytes[this.#at++] = (rest & 0x7f) | 0x80;
+    this.#bytes[this.#at++] = rest;
+  }
+
+  #reserve(sizeBytes: number): void {
+    if (this.#at + sizeBytes <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafeSlow(2 * (this.#at + sizeBytes));
+    this.#bytes.copy(larger, 0, 0, this.#at);
+    this.#bytes = larger;
+  }
+}
+
+const STATIC_FIELDS: ReadonlyMap<string, number> = new Map(
+  STATIC_TABLE.map(([name, value], index) => [`${name}\0${value}`, index]),
+);
+const STATIC_NAMES: ReadonlyMap<string, number> = new Map(
+  STATIC_TABLE.map(([name], index) => [name, index] as const).toReversed(),
+);

@@ -1,0 +1,107 @@
+import { FRAME_HEADER_BYTES } from "./protocol.ts";
+
+/** Room for the frames of a few small answers, or the frame headers of many large ones. */
+const SCRATCH_BYTES = 4 * 1024;
+
+/** Bytes to write, in order. */
+export interface Batch {
+  readonly chunks: readonly Uint8Array[];
+  readonly sizeBytes: number;
+  /** To be called once the bytes are written, or never will be: their memory is used again. */
+  readonly written: () => void;
+}
+
+/** Lays frames out one behind the other. Small ones share one buffer, so that a small answer is one chunk. */
+export class Output {
+  #scratch: Buffer | undefined;
+  #spare: Buffer | undefined;
+  /** What of the scratch belongs to no chunk yet. */
+  #start = 0;
+  #end = 0;
+  #chunks: Uint8Array[] = [];
+  #callbacks: (() => void)[] = [];
+  sizeBytes = 0;
+
+  /** Begins a frame and makes room for `payloadBytes` of it at `at` of the returned buffer. */
+  frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
+    const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);
+    const at = this.#end;
+    bytes[at] = lengthBytes >>> 16;
+    bytes[at + 1] = lengthBytes >>> 8;
+    bytes[at + 2] = lengthBytes;
+    bytes[at + 3] = type;
+    bytes[at + 4] = flags;
+    bytes[at + 5] = streamId >>> 24;
+    bytes[at + 6] = streamId >>> 16;
+    bytes[at + 7] = streamId >>> 8;
+    bytes[at + 8] = streamId;
+    this.#end = at + FRAME_HEADER_BYTES + payloadBytes;
+    this.sizeBytes += FRAME_HEADER_BYTES + payloadBytes;
+    return bytes;
+  }
+
+  /** Where the payload of the frame just begun ends. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** Adds a copy of the bytes: for those that are few. */
+  copy(bytes: Uint8Array): void {
+    const scratch = this.#reserve(bytes.length);
+    scratch.set(bytes, this.#end);
+    this.#end += bytes.length;
+    this.sizeBytes += bytes.length;
+  }
+
+  /** Adds the bytes themselves. They must not change until the batch is written. */
+  reference(bytes: Uint8Array): void {
+    this.#closeChunk();
+    this.#chunks.push(bytes);
+    this.sizeBytes += bytes.length;
+  }
+
+  /** To be called once what was added so far is written, or never will be. */
+  whenWritten(callback: () => void): void {
+    this.#callbacks.push(callback);
+  }
+
+  /** Everything added since the last call; undefined where that is nothing. */
+  take(): Batch | undefined {
+    if (this.sizeBytes === 0) return undefined;
+    this.#closeChunk();
+    const { sizeBytes } = this;
+    const chunks = this.#chunks;
+    const callbacks = this.#callbacks;
+    const scratch = this.#scratch;
+    this.#chunks = [];
+    this.#callbacks = [];
+    this.sizeBytes = 0;
+    this.#scratch = this.#spare;
+    this.#spare = undefined;
+    this.#start = 0;
+    this.#end = 0;
+    const written = (): void => {
+      if (scratch?.length === SCRATCH_BYTES) this.#spare ??= scratch;
+      for (const callback of callbacks) callback();
+    };
+    return { chunks, sizeBytes, written };
+  }
+
+  #reserve(sizeBytes: number): Buffer {
+    const scratch = this.#scratch;
+    if (scratch !== undefined && this.#end + sizeBytes <= scratch.length) return scratch;
+    this.#closeChunk();
+    // A full one belongs to the chunks that were cut from it.
+    this.#scratch = Buffer.allocUnsafeSlow(Math.max(SCRATCH_BYTES, sizeBytes));
+    this.#start = 0;
+    this.#end = 0;
+    return this.#scratch;
+  }
+
+  #closeChunk(): void {
+    if (this.#scratch !== undefined && this.#end > this.#start) {
+      this.#chunks.push(this.#scratch.subarray(this.#start, this.#end));
+      this.#start = this.#end;
+    }
+  }
+}

@@ -1,0 +1,70 @@
+/** Frame types (RFC 9113, 6). */
+export const FrameType = {
+  DATA: 0,
+  HEADERS: 1,
+  PRIORITY: 2,
+  RST_STREAM: 3,
+  SETTINGS: 4,
+  PUSH_PROMISE: 5,
+  PING: 6,
+  GOAWAY: 7,
+  WINDOW_UPDATE: 8,
+  CONTINUATION: 9,
+} as const;
+
+/** Flags of frames. ACK is that of SETTINGS and PING, END_STREAM that of DATA and HEADERS. */
+export const Flag = { END_STREAM: 0x1, ACK: 0x1, END_HEADERS: 0x4, PADDED: 0x8, PRIORITY: 0x20 } as const;
+
+/** Parameters of SETTINGS (RFC 9113, 6.5.2). */
+export const Setting = {
+  HEADER_TABLE_SIZE: 1,
+  ENABLE_PUSH: 2,
+  MAX_CONCURRENT_STREAMS: 3,
+  INITIAL_WINDOW_SIZE: 4,
+  MAX_FRAME_SIZE: 5,
+  MAX_HEADER_LIST_SIZE: 6,
+} as const;
+
+/** Error codes of RST_STREAM and GOAWAY (RFC 9113, 7). */
+export const ErrorCode = {
+  NO_ERROR: 0,
+  PROTOCOL_ERROR: 1,
+  INTERNAL_ERROR: 2,
+  FLOW_CONTROL_ERROR: 3,
+  SETTINGS_TIMEOUT: 4,
+  STREAM_CLOSED: 5,
+  FRAME_SIZE_ERROR: 6,
+  REFUSED_STREAM: 7,
+  CANCEL: 8,
+  COMPRESSION_ERROR: 9,
+  CONNECT_ERROR: 10,
+  ENHANCE_YOUR_CALM: 11,
+  INADEQUATE_SECURITY: 12,
+  HTTP_1_1_REQUIRED: 13,
+} as const;
+
+/** Bytes of a frame's header (RFC 9113, 4.1). */
+export const FRAME_HEADER_BYTES = 9;
+/** Largest payload that a peer may send us: the smallest that the protocol allows to ask for. */
+export const MAX_FRAME_BYTES = 16_384;
+/** The window of streams and of the connection before either side has said otherwise (RFC 9113, 6.9.2). */
+export const DEFAULT_WINDOW_BYTES = 65_535;
+/** Largest window (RFC 9113, 6.9.1). */
+export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
+/** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
+export const LAST_STREAM_ID: number = 2 ** 31 - 1;
+
+/** The name of an error code, for logs: "ENHANCE_YOUR_CALM", or the number of one that the RFC does not have. */
+export function errorName(code: number): string {
+  return Object.entries(ErrorCode).find(([, value]) => value === code)?.[0] ?? `error ${code}`;
+}
+
+/** What a peer did that ends the whole connection with a GOAWAY of this code. The message says what it was. */
+export class ConnectionError extends Error {
+  readonly code: number;
+
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}

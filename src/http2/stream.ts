@@ -1,0 +1,211 @@
+import type { Fields } from "./hpack.ts";
+import type { Output } from "./output.ts";
+
+/** Below this, one copy costs less than a chunk of its own. */
+const COPY_BELOW_BYTES = 1_024;
+/** Pieces of a paused request below this are put together: a view of each would cost more than its bytes. */
+const JOIN_BELOW_BYTES = 4 * 1_024;
+const JOINED_BYTES = 16 * 1_024;
+
+/** Whoever answers a request. */
+export interface StreamConsumer {
+  /** The next bytes of the request's body. */
+  data(slice: Buffer): void;
+  /** The request is complete. */
+  end(): void;
+  /** The stream is over, with a code of RFC 9113, 7. Called once, also after an answer that went well. */
+  closed(code: number): void;
+}
+
+/** What a stream has its connection do. */
+export interface StreamOwner {
+  respond(stream: Http2Stream, fields: Fields, endStream: boolean): void;
+  readyToSend(stream: Http2Stream): void;
+  consumed(stream: Http2Stream, sizeBytes: number): void;
+  reset(stream: Http2Stream, code: number): void;
+}
+
+/** Bytes to send, and whom to tell once they are written or dropped. */
+interface Queued {
+  readonly bytes: Uint8Array;
+  readonly done: (() => void) | undefined;
+}
+
+/** One request and its answer. */
+export class Http2Stream {
+  readonly id: number;
+  readonly #owner: StreamOwner;
+  /** To be set before the request's handler returns. */
+  consumer: StreamConsumer | undefined;
+  headersSent = false;
+  /** Nothing more is sent or received. */
+  closed = false;
+
+  // --- the request: the session's to change
+
+  /** The client has sent the last of it. */
+  remoteEnded = false;
+  /** What the client may still send. */
+  receiveWindowBytes: number;
+  /** What was read since the client was last told so. */
+  unannouncedBytes = 0;
+  receivedBytes = 0;
+  /** The body's length as announced; undefined: it was not. */
+  expectedBytes: number | undefined;
+  #paused = false;
+  #held: Buffer[] = [];
+  #joined: Buffer | undefined;
+  #endHeld = false;
+
+  // --- the answer
+
+  /** What the client is ready to take of it. */
+  sendWindowBytes: number;
+  /** Of the answer: what is not on its way yet. */
+  queuedBytes = 0;
+  /** Nothing more will be added to the answer. */
+  ended = false;
+  trailers: Fields | undefined;
+  readonly #queue: Queued[] = [];
+  #sentOfFirst = 0;
+
+  constructor(owner: StreamOwner, id: number, receiveWindowBytes: number, sendWindowBytes: number) {
+    this.#owner = owner;
+    this.id = id;
+    this.receiveWindowBytes = receiveWindowBytes;
+    this.sendWindowBytes = sendWindowBytes;
+  }
+
+  /** Sends the answer's header fields; with `endStream` they are the whole answer. */
+  respond(fields: Fields, endStream = false): void {
+    if (this.closed || this.headersSent) return;
+    this.headersSent = true;
+    this.ended = endStream;
+    this.#owner.respond(this, fields, endStream);
+  }
+
+  /**
+   * Adds to the answer. The bytes are not copied: `done` runs once when they may be changed, whether they were written or
+   * the stream ended before that.
+   */
+  write(parts: readonly Uint8Array[], done?: () => void): void {
+    if (this.closed || this.ended) {
+      done?.();
+      return;
+    }
+    const last = parts.length - 1;
+    for (let at = 0; at <= last; at++) {
+      const bytes = parts[at] as Uint8Array;
+      this.queuedBytes += bytes.length;
+      this.#queue.push({ bytes, done: at === last ? done : undefined });
+    }
+    this.#owner.readyToSend(this);
+  }
+
+  /** Ends the answer, after all that was written. A request that is not complete by then is broken off with NO_ERROR. */
+  end(trailers?: Fields): void {
+    if (this.closed || this.ended) return;
+    this.ended = true;
+    this.trailers = trailers;
+    this.#owner.readyToSend(this);
+  }
+
+  /** Ends the stream at once; what was not written is dropped. */
+  reset(code: number): void {
+    if (!this.closed) this.#owner.reset(this, code);
+  }
+
+  /** Holds back the request's bytes from now on. The client may send what its window allows, and no more. */
+  pause(): void {
+    this.#paused = true;
+  }
+
+  /** Hands on what was held back, and whatever comes. */
+  resume(): void {
+    this.#paused = false;
+    while (this.#held.length > 0 && !this.#isPaused()) {
+      const slice = this.#held.shift() as Buffer;
+      if (this.#held.length === 0) this.#joined = undefined;
+      this.consumer?.data(slice);
+      this.#owner.consumed(this, slice.length);
+    }
+    if (this.#endHeld && this.#held.length === 0 && !this.#isPaused()) {
+      this.#endHeld = false;
+      this.consumer?.end();
+    }
+  }
+
+  /** The session has read a piece of the request. */
+  receive(slice: Buffer): void {
+    if (this.#paused) {
+      this.#hold(slice);
+      return;
+    }
+    this.consumer?.data(slice);
+    this.#owner.consumed(this, slice.length);
+  }
+
+  /** The session has read the end of the request. */
+  receiveEnd(): void {
+    this.remoteEnded = true;
+    if (this.#paused) this.#endHeld = true;
+    else this.consumer?.end();
+  }
+
+  /** Moves so many bytes of the answer into the output. */
+  moveTo(output: Output, sizeBytes: number): void {
+    let left = sizeBytes;
+    while (left > 0) {
+      const { bytes, done } = this.#queue[0] as Queued;
+      const taken = Math.min(left, bytes.length - this.#sentOfFirst);
+      const whole = taken === bytes.length;
+      const slice = whole ? bytes : bytes.subarray(this.#sentOfFirst, this.#sentOfFirst + taken);
+      if (taken < COPY_BELOW_BYTES) output.copy(slice);
+      else output.reference(slice);
+      left -= taken;
+      this.#sentOfFirst += taken;
+      if (this.#sentOfFirst < bytes.length) break;
+      this.#queue.shift();
+      this.#sentOfFirst = 0;
+      if (done !== undefined) output.whenWritten(done);
+    }
+    this.queuedBytes -= sizeBytes;
+  }
+
+  /** The session has ended the stream. Returns how many bytes of the request nobody will read. */
+  close(code: number): number {
+    if (this.closed) return 0;
+    this.closed = true;
+    const heldBytes = this.#held.reduce((sum, slice) => sum + slice.length, 0);
+    this.#held = [];
+    this.#joined = undefined;
+    this.queuedBytes = 0;
+    for (const { done } of this.#queue.splice(0)) done?.();
+    this.consumer?.closed(code);
+    return heldBytes;
+  }
+
+  /** A consumer may pause or end its stream at every piece. */
+  #isPaused(): boolean {
+    return this.#paused || this.closed;
+  }
+
+  #hold(slice: Buffer): void {
+    if (slice.length === 0) return;
+    if (slice.length >= JOIN_BELOW_BYTES) {
+      this.#joined = undefined;
+      this.#held.push(slice);
+      return;
+    }
+    const joined = this.#joined;
+    const filled = this.#held.at(-1)?.length ?? 0;
+    if (joined !== undefined && filled + slice.length <= joined.length) {
+      slice.copy(joined, filled);
+      this.#held[this.#held.length - 1] = joined.subarray(0, filled + slice.length);
+      return;
+    }
+    this.#joined = Buffer.allocUnsafeSlow(JOINED_BYTES);
+    slice.copy(this.#joined);
+    this.#held.push(this.#joined.subarray(0, slice.length));
+  }
+}

@@ -1,0 +1,199 @@
+import { createServer, type Server, type Socket } from "node:net";
+import type { Server as TlsServer, TLSSocket } from "node:tls";
+import type { Clock, Log } from "../domain/index.ts";
+import { Http2Connection } from "../http2/index.ts";
+import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
+import { type Connection, connectionOf, Connections } from "./connections.ts";
+import type { ServerLimits } from "./limits.ts";
+import { errnoOf } from "./listening.ts";
+import { peerCertificate } from "./peer.ts";
+import { RefusalLog } from "./refusals.ts";
+
+/**
+ * Says why a client whose certificate is of the right authority is refused all the same; undefined: it is not.
+ * `now` in milliseconds since 1970.
+ */
+export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
+
+/** What a listener is made of. */
+export interface ListenerOptions {
+  /** For the log: "tcp" or "unix". */
+  readonly name: string;
+  /** Makes the handshakes; undefined: there are none. */
+  readonly secure: TlsServer | undefined;
+  readonly router: Router;
+  readonly interceptor: Interceptor;
+  readonly verifyPeer: VerifyPeer | undefined;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly limits: ServerLimits;
+  /** Numbers the sessions of all listeners. */
+  readonly nextSessionId: () => number;
+}
+
+/** A connection that is served. */
+interface Served {
+  readonly session: Session;
+  readonly http2: Http2Connection;
+}
+
+/**
+ * Accepts connections, bounds and watches them, and hands their requests to the router. Until its handshake is over a
+ * connection ends by `Connection.drop`; from then on `Http2Connection` owns its end.
+ */
+export class Listener {
+  /** Listens wherever the owner says. */
+  readonly acceptor: Server;
+  readonly #options: ListenerOptions;
+  readonly #connections: Connections;
+  readonly #served = new Map<Session, Served>();
+  /** Connections with a session, or whose peer was refused: until their sockets are closed. */
+  #ending = 0;
+  readonly #whenEmpty: (() => void)[] = [];
+
+  constructor(options: ListenerOptions) {
+    const { log, clock, limits, name, secure } = options;
+    this.#options = options;
+    this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
+    // Half-open, because the end of a connection is Http2Connection's to decide.
+    this.acceptor = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => this.#accept(socket));
+    // A failed accept(2) (no descriptor left) is not the end of the listener.
+    this.acceptor.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
+    secure?.on("secureConnection", (socket: TLSSocket) => this.#onSecured(socket));
+    secure?.on("tlsClientError", (error: Error, socket: TLSSocket) => {
+      const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
+      connectionOf(socket)?.drop(`TLS handshake failed: ${String(reason)}`);
+    });
+  }
+
+  /** The connections that are served and whose end has not begun. */
+  sessions(): readonly Session[] {
+    return Array.from(this.#served.keys());
+  }
+
+  /** Open sockets, in whatever state. */
+  get sockets(): number {
+    return this.#connections.sockets;
+  }
+
+  /**
+   * Ends half-open handshakes and every session but one. That one goes on with its requests, and takes no new ones.
+   * Returns how many sessions were ended.
+   */
+  dropOthers(keep: Session | undefined): number {
+    this.#connections.dropHalfOpen("half-open while the connections were renewed");
+    let dropped = 0;
+    for (const { session, http2 } of this.#served.values()) {
+      if (session === keep) {
+        http2.drain();
+        continue;
+      }
+      http2.cut();
+      dropped++;
+    }
+    return dropped;
+  }
+
+  /** Accepts no more connections. */
+  stopAccepting(): void {
+    this.acceptor.close();
+    this.#connections.dropHalfOpen("the agent is shutting down");
+  }
+
+  /** Announces the end to every peer, and closes each connection after its last request. Resolves when none is left. */
+  async close(): Promise<void> {
+    if (this.#ending === 0) return;
+    const empty = new Promise<void>((resolve) => this.#whenEmpty.push(resolve));
+    for (const { http2 } of this.#served.values()) http2.drain();
+    await empty;
+  }
+
+  /** Ends every connection once its complete answers are written, and within 5 s whatever its peer does. */
+  closeNow(): void {
+    for (const { http2 } of this.#served.values()) http2.close();
+  }
+
+  #accept(socket: Socket): void {
+    const connection = this.#connections.admit(socket);
+    if (connection === undefined) return;
+    const { secure } = this.#options;
+    if (secure === undefined) this.#serve(socket, socket, connection, undefined);
+    else secure.emit("connection", socket);
+  }
+
+  #onSecured(socket: TLSSocket): void {
+    const connection = connectionOf(socket);
+    if (connection === undefined) socket.destroy();
+    else if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
+    else this.#serve(socket, connection.socket, connection, socket);
+  }
+
+  #serve(socket: Socket, raw: Socket, connection: Connection, tls: TLSSocket | undefined): void {
+    const { router, interceptor, log, limits, clock, nextSessionId } = this.#options;
+    const certificate = tls && this.#verify(tls);
+    if (typeof certificate === "string") {
+      connection.failed(`TLS handshake failed: ${certificate}`);
+    } else {
+      connection.established();
+    }
+    const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
+    const peer = {
+      address: connection.peer,
+      certificate: typeof certificate === "string" ? undefined : certificate,
+    };
+    const session: Session = { id: nextSessionId(), openedAt, peer };
+    const fields = { session: session.id, peer: connection.peer };
+    // Until a call has been let in, the interceptor's decision is also about the connection.
+    let admit: Interceptor = (metadata) => {
+      const decision = interceptor(metadata);
+      const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
+        if (refused === undefined) {
+          connection.keep();
+          admit = interceptor;
+        }
+        return refused;
+      };
+      return decision instanceof Promise ? decision.then(decided) : decided(decision);
+    };
+    const http2 = new Http2Connection(
+      socket,
+      raw,
+      { ...limits, firstRequestMs: limits.handshakeTimeoutMs },
+      {
+        request: (stream, request) => router.handle(stream, request, session, admit),
+        failed: (reason, served) => {
+          // A client that has been served may say goodbye in ways that are not quite right.
+          if (served) log.debug("session_failed", { ...fields, reason });
+          else connection.failed(reason);
+        },
+        peerDead: () => log.warn("peer_dead", fields),
+        closing: () => {
+          connection.closing();
+        },
+        gone: () => this.#onGone(session, fields),
+      },
+      () => clock.monotonicMs(),
+    );
+    this.#ending++;
+    if (typeof certificate === "string") {
+      http2.refuse(`the client certificate is refused: ${certificate}`);
+      return;
+    }
+    this.#served.set(session, { session, http2 });
+    log.debug("session_opened", fields);
+    http2.serve();
+  }
+
+  #verify(tls: TLSSocket): PeerCertificate | string {
+    const { verifyPeer, clock } = this.#options;
+    const certificate = peerCertificate(tls);
+    if (typeof certificate === "string") return certificate;
+    return verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n)) ?? certificate;
+  }
+
+  #onGone(session: Session, fields: { readonly session: number; readonly peer: string }): void {
+    this.#served.delete(session);
+    this.#options.log.debug("session_closed", fields);
+    if (--this.#ending === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
+  }
+}
