@@ -177,7 +177,7 @@ export class Http2Connection {
   }
 
   #onFailure(error: ConnectionError): void {
-    this.#events.failed(`${errorName(error.code)}: ${error.message}`, this.#served);
+    this.#events.failed(`${error.message} (${errorName(error.code)})`, this.#served);
     this.close();
   }
 

@@ -27,7 +27,7 @@ export interface HeaderBlock {
 
 /** Puts header blocks together from HEADERS and CONTINUATION, and decodes them in their order. */
 export class HeaderBlocks {
-  readonly #limits: Pick<Http2Limits, "headerBlockBytes" | "headerListBytes" | "continuationFrames">;
+  readonly #limits: Pick<Http2Limits, "headerListBytes" | "continuationFrames">;
   readonly #decoder: HpackDecoder;
   /**
    * What blocks of indexed fields alone mean, by their bytes: they change nothing, and mean the same as long as the table
@@ -42,7 +42,7 @@ export class HeaderBlocks {
   #block: Buffer = Buffer.alloc(0);
   #continuations = 0;
 
-  constructor(limits: Pick<Http2Limits, "headerBlockBytes" | "headerListBytes" | "continuationFrames">) {
+  constructor(limits: Pick<Http2Limits, "headerListBytes" | "continuationFrames">) {
     this.#limits = limits;
     this.#decoder = new HpackDecoder(limits.headerListBytes);
   }
@@ -72,12 +72,9 @@ export class HeaderBlocks {
 
   /** Takes the payload of CONTINUATION. Throws ConnectionError where there is too much of it. */
   continue(payload: Buffer): void {
-    const { continuationFrames, headerBlockBytes } = this.#limits;
+    const { continuationFrames } = this.#limits;
     if (++this.#continuations > continuationFrames) {
       throw new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, `more than ${continuationFrames} CONTINUATION frames`);
-    }
-    if (this.#block.length + payload.length > headerBlockBytes) {
-      throw new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, `a header block of more than ${headerBlockBytes} bytes`);
     }
     this.#block = Buffer.concat([this.#block, payload]);
   }

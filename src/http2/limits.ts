@@ -4,8 +4,6 @@ export interface Http2Limits {
   readonly streams: number;
   /** Names and values of a request's fields, and 32 bytes for each (RFC 9113, 10.5.1): ENHANCE_YOUR_CALM for the stream. */
   readonly headerListBytes: number;
-  /** A header block as it is sent: ENHANCE_YOUR_CALM for the connection. */
-  readonly headerBlockBytes: number;
   /** CONTINUATION frames of a header block: ENHANCE_YOUR_CALM for the connection. */
   readonly continuationFrames: number;
   /** SETTINGS and PINGs whose answers the peer has not taken: ENHANCE_YOUR_CALM for the connection. */
@@ -32,7 +30,6 @@ export interface Http2Limits {
 export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   streams: 128,
   headerListBytes: 16 * 1024,
-  headerBlockBytes: 32 * 1024,
   continuationFrames: 4,
   unwrittenAnswers: 100,
   resets: 500,

@@ -132,7 +132,7 @@ export class Listener {
     const { router, interceptor, log, limits, clock, nextSessionId } = this.#options;
     const certificate = tls && this.#verify(tls);
     if (typeof certificate === "string") {
-      connection.failed(`TLS handshake failed: ${certificate}`);
+      connection.failed(`client certificate refused: ${certificate}`);
     } else {
       connection.established();
     }
