@@ -7,6 +7,9 @@ const COPY_BELOW_BYTES = 1_024;
 const JOIN_BELOW_BYTES = 4 * 1_024;
 const JOINED_BYTES = 16 * 1_024;
 
+/** Most requests are never held back, and need no list of their own. Never changed. */
+const NONE: Buffer[] = [];
+
 /** Whoever answers a request. */
 export interface StreamConsumer {
   /** The next bytes of the request's body. */
@@ -53,7 +56,7 @@ export class Http2Stream {
   /** The body's length as announced; undefined: it was not. */
   expectedBytes: number | undefined;
   #paused = false;
-  #held: Buffer[] = [];
+  #held: Buffer[] = NONE;
   #joined: Buffer | undefined;
   #endHeld = false;
 
@@ -176,11 +179,12 @@ export class Http2Stream {
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;
-    const heldBytes = this.#held.reduce((sum, slice) => sum + slice.length, 0);
-    this.#held = [];
+    let heldBytes = 0;
+    for (const slice of this.#held) heldBytes += slice.length;
+    this.#held = NONE;
     this.#joined = undefined;
     this.queuedBytes = 0;
-    for (const { done } of this.#queue.splice(0)) done?.();
+    if (this.#queue.length > 0) for (const { done } of this.#queue.splice(0)) done?.();
     this.consumer?.closed(code);
     return heldBytes;
   }
@@ -192,6 +196,7 @@ export class Http2Stream {
 
   #hold(slice: Buffer): void {
     if (slice.length === 0) return;
+    if (this.#held === NONE) this.#held = [];
     if (slice.length >= JOIN_BELOW_BYTES) {
       this.#joined = undefined;
       this.#held.push(slice);

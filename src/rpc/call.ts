@@ -31,7 +31,7 @@ export class Call implements RawCall, StreamConsumer {
   readonly #setup: CallSetup;
   readonly #request: RequestMessages;
   #queuedBytes = 0;
-  #waiters: (() => void)[] = [];
+  #waiters: (() => void)[] | undefined;
   #deadline: NodeJS.Timeout | undefined;
   #aborted: AgentError | undefined;
   #controller: AbortController | undefined;
@@ -78,10 +78,7 @@ export class Call implements RawCall, StreamConsumer {
   }
 
   send(frame: Frame, done?: () => void): void {
-    let sizeBytes = 0;
-    for (const part of frame) sizeBytes += part.length;
-    const limitBytes = this.#setup.messageLimitBytes;
-    if (sizeBytes - PREFIX_BYTES > limitBytes) throw messageTooLarge(sizeBytes - PREFIX_BYTES, limitBytes);
+    const sizeBytes = this.#sizeBytes(frame);
     if (this.#finished || this.#stream.closed) {
       done?.();
       return;
@@ -95,10 +92,18 @@ export class Call implements RawCall, StreamConsumer {
     });
   }
 
+  /** Answers with one message, and nobody waits for it to be written. Throws AgentError for a message over the limit. */
+  answer(frame: Frame): void {
+    this.#sizeBytes(frame);
+    if (this.#finished || this.#stream.closed) return;
+    this.#stream.respond(this.#setup.responseFields);
+    this.#stream.write(frame);
+  }
+
   drained(): Promise<void> {
     if (this.#queuedBytes < LOW_WATER_BYTES || this.#finished || this.#stream.closed) return Promise.resolve();
     return new Promise((resolve) => {
-      this.#waiters.push(resolve);
+      (this.#waiters ??= []).push(resolve);
     });
   }
 
@@ -156,10 +161,19 @@ export class Call implements RawCall, StreamConsumer {
     this.#releaseWaiters();
   }
 
+  /** Throws AgentError for a message over the limit. */
+  #sizeBytes(frame: Frame): number {
+    let sizeBytes = 0;
+    for (const part of frame) sizeBytes += part.length;
+    const limitBytes = this.#setup.messageLimitBytes;
+    if (sizeBytes - PREFIX_BYTES > limitBytes) throw messageTooLarge(sizeBytes - PREFIX_BYTES, limitBytes);
+    return sizeBytes;
+  }
+
   #releaseWaiters(): void {
-    if (this.#waiters.length === 0) return;
     const waiters = this.#waiters;
-    this.#waiters = [];
+    if (waiters === undefined) return;
+    this.#waiters = undefined;
     for (const resolve of waiters) resolve();
   }
 }

@@ -26,7 +26,8 @@ export function malformedMessage(problem: string, cause?: unknown): AgentError {
 export class MessageReader {
   readonly #limitBytes: number;
   readonly #buffers: MessageBuffers;
-  readonly #prefix: Uint8Array = new Uint8Array(PREFIX_BYTES);
+  /** Of a prefix that comes in pieces: those that are there. */
+  #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
   /** Of the message that is not whole yet: the length, and its first bytes until more of it comes. */
   #messageBytes = 0;
@@ -56,13 +57,20 @@ export class MessageReader {
         at = this.#fill(message, chunk, at, deliver);
         continue;
       }
-      const taken = Math.min(PREFIX_BYTES - this.#prefixFilled, chunk.length - at);
-      this.#prefix.set(chunk.subarray(at, at + taken), this.#prefixFilled);
-      this.#prefixFilled += taken;
-      at += taken;
-      if (this.#prefixFilled < PREFIX_BYTES) return;
-      this.#prefixFilled = 0;
-      const length = this.#readPrefix();
+      let length: number;
+      if (this.#prefixFilled === 0 && chunk.length - at >= PREFIX_BYTES) {
+        length = this.#readPrefix(chunk, at);
+        at += PREFIX_BYTES;
+      } else {
+        const taken = Math.min(PREFIX_BYTES - this.#prefixFilled, chunk.length - at);
+        this.#prefix ??= new Uint8Array(PREFIX_BYTES);
+        this.#prefix.set(chunk.subarray(at, at + taken), this.#prefixFilled);
+        this.#prefixFilled += taken;
+        at += taken;
+        if (this.#prefixFilled < PREFIX_BYTES) return;
+        this.#prefixFilled = 0;
+        length = this.#readPrefix(this.#prefix, 0);
+      }
       if (chunk.length - at >= length) {
         deliver(chunk.subarray(at, at + length));
         at += length;
@@ -106,8 +114,9 @@ export class MessageReader {
     return end;
   }
 
-  #readPrefix(): number {
-    const [flag = 0, a = 0, b = 0, c = 0, d = 0] = this.#prefix;
+  #readPrefix(bytes: Uint8Array, at: number): number {
+    const byte = (index: number): number => bytes[at + index] ?? 0;
+    const flag = byte(0);
     if (flag === 1) {
       throw new AgentError(
         "UNIMPLEMENTED",
@@ -116,7 +125,7 @@ export class MessageReader {
       );
     }
     if (flag !== 0) throw malformedMessage(`the message's flag byte is ${flag}; it must be 0`);
-    const length = a * 0x1000000 + b * 0x10000 + c * 0x100 + d;
+    const length = byte(1) * 0x1000000 + byte(2) * 0x10000 + byte(3) * 0x100 + byte(4);
     if (length > this.#limitBytes) throw messageTooLarge(length, this.#limitBytes);
     return length;
   }

@@ -8,7 +8,8 @@ const KEPT_BUFFERS = 2;
  * instead of one each, which V8 would have to find and free.
  */
 export class MessageBuffers {
-  readonly #lent = new WeakSet<ArrayBufferLike>();
+  /** Made with the first buffer: most requests are one small message, which needs none. */
+  #lent: WeakSet<ArrayBufferLike> | undefined;
   readonly #free: ArrayBufferLike[] = [];
 
   /** A buffer of exactly that length, with any content. */
@@ -18,12 +19,12 @@ export class MessageBuffers {
     // What is much too large would keep memory that nothing uses.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
-    if (length >= SMALLEST_BYTES) this.#lent.add(bytes.buffer);
+    if (length >= SMALLEST_BYTES) (this.#lent ??= new WeakSet()).add(bytes.buffer);
     return bytes;
   }
 
   /** Takes a message back, or any view of it, that nobody looks at any more. Others' bytes are left alone. */
   giveBack(bytes: Uint8Array): void {
-    if (this.#lent.delete(bytes.buffer) && this.#free.length < KEPT_BUFFERS) this.#free.push(bytes.buffer);
+    if (this.#lent?.delete(bytes.buffer) === true && this.#free.length < KEPT_BUFFERS) this.#free.push(bytes.buffer);
   }
 }

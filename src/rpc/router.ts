@@ -66,7 +66,7 @@ export class Router {
         over(error);
       };
       const answer = (response: MessageShape<O>): void => {
-        call.send(messageFrame(method.output, response));
+        call.answer(messageFrame(method.output, response));
         end();
       };
       // Without a promise where the handler needs none: most of what a Health call costs is its bookkeeping.
