@@ -6,6 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { goClient } from "../clients/go.ts";
 import { runProgram } from "../clients/program.ts";
 import { pythonClient } from "../clients/python.ts";
+import { rustClient } from "../clients/rust.ts";
 import { type AgentCommand, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 import { agentUnderTest } from "./agent-under-test.ts";
@@ -23,7 +24,7 @@ const { command, what } = agentUnderTest();
 const rows: Row[] = [];
 const ways = new Map<Transport, OpenTransport>();
 // Built while the first tests run.
-const programs = [goClient, pythonClient].map(({ make, provide }) => ({ make, provided: settled(provide()) }));
+const programs = [goClient, pythonClient, rustClient].map(({ make, provide }) => ({ make, provided: settled(provide()) }));
 let folder: string;
 let agent: RunningAgent;
 

@@ -1,0 +1,43 @@
+import { rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { execa } from "execa";
+import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
+import type { ClientProgram } from "./program.ts";
+
+const SOURCES = join(import.meta.dirname, "rust");
+const ROOT = join(import.meta.dirname, "..", "..");
+const PROTO = join(ROOT, "proto");
+const BUF = join(ROOT, "node_modules", ".bin", "buf");
+/** What the edition of the client's crate asks for. Debian 12 has an older one, so there is nothing to install. */
+const MINIMUM_MINOR = 85;
+const BUILD_TIMEOUT_MS = 280_000;
+
+/** The client of test/clients/rust, over tonic: Rust's h2 and rustls. */
+export const rustClient: ClientProgram = {
+  make: "Rust (tonic)",
+  provide: async () => {
+    const { stdout, failed } = await execa("cargo", ["--version"], { reject: false, timeout: BUILD_TIMEOUT_MS });
+    const [version = "", minor] = /^cargo 1\.(\d+)\S*/.exec(stdout ?? "") ?? [];
+    if (failed || Number(minor) < MINIMUM_MINOR || minor === undefined) {
+      return `needs cargo >= 1.${MINIMUM_MINOR} (${version === "" ? "none in PATH" : `this is ${version}`})`;
+    }
+    return [await build(version)];
+  },
+};
+
+/** Builds the client, once for the same sources: about a minute of two cores, nearly all of it for its packages. */
+async function build(version: string): Promise<string> {
+  const folder = await cachedFolder(`rust-${await cacheKey([SOURCES, PROTO], [version])}`, async (place) => {
+    const descriptors = join(place, "schema.binpb");
+    await execa(BUF, ["build", PROTO, "--path", join(PROTO, "svc"), "-o", descriptors], { timeout: BUILD_TIMEOUT_MS });
+    const target = join(place, "target");
+    await execa("cargo", ["build", "--quiet", "--locked", "--manifest-path", join(SOURCES, "Cargo.toml")], {
+      env: { CARGO_TARGET_DIR: target, SCHEMA_DESCRIPTORS: descriptors },
+      timeout: BUILD_TIMEOUT_MS,
+    });
+    await rename(join(target, "debug", "guest-client"), join(place, "program"));
+    // Compiled packages, 280 MB of them.
+    await rm(target, { recursive: true });
+  });
+  return join(folder, "program");
+}
