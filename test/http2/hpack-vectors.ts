@@ -1,0 +1,470 @@
+/*
+ * RFC 7541 as data: its static table (appendix A), its Huffman code (appendix B), its examples (appendix C), and blocks
+ * that a decoder must refuse. Written down apart from any code, so that what is tested is not tested against itself.
+ */
+
+/** A header field: its name and its value. */
+export type Field = readonly [name: string, value: string];
+
+/** A header block, and what a decoder makes of it. */
+export interface BlockVector {
+  /** Hexadecimal. */
+  readonly block: string;
+  readonly fields: readonly Field[];
+  /** The dynamic table afterwards, youngest entry first. */
+  readonly table: readonly Field[];
+  /** Size of that table as RFC 7541, 4.1 counts it. */
+  readonly tableBytes: number;
+}
+
+/** Blocks that one decoder gets one after another. */
+export interface VectorGroup {
+  readonly name: string;
+  /** SETTINGS_HEADER_TABLE_SIZE. */
+  readonly tableLimitBytes: number;
+  readonly blocks: readonly BlockVector[];
+}
+
+/** An integer (5.1), and its bytes where the bits before the prefix are 0. */
+export interface IntegerVector {
+  readonly value: number;
+  readonly prefixBits: number;
+  /** Hexadecimal. */
+  readonly bytes: string;
+}
+
+/** Appendix A; entry 1 comes first. */
+export const STATIC_TABLE: readonly Field[] = [
+  [":authority", ""],
+  [":method", "GET"],
+  [":method", "POST"],
+  [":path", "/"],
+  [":path", "/index.html"],
+  [":scheme", "http"],
+  [":scheme", "https"],
+  [":status", "200"],
+  [":status", "204"],
+  [":status", "206"],
+  [":status", "304"],
+  [":status", "400"],
+  [":status", "404"],
+  [":status", "500"],
+  ["accept-charset", ""],
+  ["accept-encoding", "gzip, deflate"],
+  ["accept-language", ""],
+  ["accept-ranges", ""],
+  ["accept", ""],
+  ["access-control-allow-origin", ""],
+  ["age", ""],
+  ["allow", ""],
+  ["authorization", ""],
+  ["cache-control", ""],
+  ["content-disposition", ""],
+  ["content-encoding", ""],
+  ["content-language", ""],
+  ["content-length", ""],
+  ["content-location", ""],
+  ["content-range", ""],
+  ["content-type", ""],
+  ["cookie", ""],
+  ["date", ""],
+  ["etag", ""],
+  ["expect", ""],
+  ["expires", ""],
+  ["from", ""],
+  ["host", ""],
+  ["if-match", ""],
+  ["if-modified-since", ""],
+  ["if-none-match", ""],
+  ["if-range", ""],
+  ["if-unmodified-since", ""],
+  ["last-modified", ""],
+  ["link", ""],
+  ["location", ""],
+  ["max-forwards", ""],
+  ["proxy-authenticate", ""],
+  ["proxy-authorization", ""],
+  ["range", ""],
+  ["referer", ""],
+  ["refresh", ""],
+  ["retry-after", ""],
+  ["server", ""],
+  ["set-cookie", ""],
+  ["strict-transport-security", ""],
+  ["transfer-encoding", ""],
+  ["user-agent", ""],
+  ["vary", ""],
+  ["via", ""],
+  ["www-authenticate", ""],
+];
+
+/** Appendix B: `code/bits` of each octet from 0 to 255, the code in hexadecimal; the last one is EOS. */
+export const HUFFMAN_CODES: readonly { readonly code: number; readonly bits: number }[] = `
+  1ff8/13 7fffd8/23 fffffe2/28 fffffe3/28 fffffe4/28 fffffe5/28 fffffe6/28 fffffe7/28 fffffe8/28 ffffea/24
+  3ffffffc/30 fffffe9/28 fffffea/28 3ffffffd/30 fffffeb/28 fffffec/28 fffffed/28 fffffee/28 fffffef/28 ffffff0/28
+  ffffff1/28 ffffff2/28 3ffffffe/30 ffffff3/28 ffffff4/28 ffffff5/28 ffffff6/28 ffffff7/28 ffffff8/28 ffffff9/28
+  ffffffa/28 ffffffb/28 14/6 3f8/10 3f9/10 ffa/12 1ff9/13 15/6 f8/8 7fa/11 3fa/10 3fb/10 f9/8 7fb/11 fa/8 16/6
+  17/6 18/6 0/5 1/5 2/5 19/6 1a/6 1b/6 1c/6 1d/6 1e/6 1f/6 5c/7 fb/8 7ffc/15 20/6 ffb/12 3fc/10 1ffa/13 21/6 5d/7
+  5e/7 5f/7 60/7 61/7 62/7 63/7 64/7 65/7 66/7 67/7 68/7 69/7 6a/7 6b/7 6c/7 6d/7 6e/7 6f/7 70/7 71/7 72/7 fc/8
+  73/7 fd/8 1ffb/13 7fff0/19 1ffc/13 3ffc/14 22/6 7ffd/15 3/5 23/6 4/5 24/6 5/5 25/6 26/6 27/6 6/5 74/7 75/7 28/6
+  29/6 2a/6 7/5 2b/6 76/7 2c/6 8/5 9/5 2d/6 77/7 78/7 79/7 7a/7 7b/7 7ffe/15 7fc/11 3ffd/14 1ffd/13 ffffffc/28
+  fffe6/20 3fffd2/22 fffe7/20 fffe8/20 3fffd3/22 3fffd4/22 3fffd5/22 7fffd9/23 3fffd6/22 7fffda/23 7fffdb/23
+  7fffdc/23 7fffdd/23 7fffde/23 ffffeb/24 7fffdf/23 ffffec/24 ffffed/24 3fffd7/22 7fffe0/23 ffffee/24 7fffe1/23
+  7fffe2/23 7fffe3/23 7fffe4/23 1fffdc/21 3fffd8/22 7fffe5/23 3fffd9/22 7fffe6/23 7fffe7/23 ffffef/24 3fffda/22
+  1fffdd/21 fffe9/20 3fffdb/22 3fffdc/22 7fffe8/23 7fffe9/23 1fffde/21 7fffea/23 3fffdd/22 3fffde/22 fffff0/24
+  1fffdf/21 3fffdf/22 7fffeb/23 7fffec/23 1fffe0/21 1fffe1/21 3fffe0/22 1fffe2/21 7fffed/23 3fffe1/22 7fffee/23
+  7fffef/23 fffea/20 3fffe2/22 3fffe3/22 3fffe4/22 7ffff0/23 3fffe5/22 3fffe6/22 7ffff1/23 3ffffe0/26 3ffffe1/26
+  fffeb/20 7fff1/19 3fffe7/22 7ffff2/23 3fffe8/22 1ffffec/25 3ffffe2/26 3ffffe3/26 3ffffe4/26 7ffffde/27
+  7ffffdf/27 3ffffe5/26 fffff1/24 1ffffed/25 7fff2/19 1fffe3/21 3ffffe6/26 7ffffe0/27 7ffffe1/27 3ffffe7/26
+  7ffffe2/27 fffff2/24 1fffe4/21 1fffe5/21 3ffffe8/26 3ffffe9/26 ffffffd/28 7ffffe3/27 7ffffe4/27 7ffffe5/27
+  fffec/20 fffff3/24 fffed/20 1fffe6/21 3fffe9/22 1fffe7/21 1fffe8/21 7ffff3/23 3fffea/22 3fffeb/22 1ffffee/25
+  1ffffef/25 fffff4/24 fffff5/24 3ffffea/26 7ffff4/23 3ffffeb/26 7ffffe6/27 3ffffec/26 3ffffed/26 7ffffe7/27
+  7ffffe8/27 7ffffe9/27 7ffffea/27 7ffffeb/27 ffffffe/28 7ffffec/27 7ffffed/27 7ffffee/27 7ffffef/27 7fffff0/27
+  3ffffee/26 3fffffff/30
+`
+  .trim()
+  .split(/\s+/)
+  .map((entry) => {
+    const [code = "", bits = ""] = entry.split("/");
+    return { code: Number.parseInt(code, 16), bits: Number(bits) };
+  });
+
+/** Appendix C.1, and the largest and least values of a prefix. */
+export const INTEGERS: readonly IntegerVector[] = [
+  { value: 10, prefixBits: 5, bytes: "0a" },
+  { value: 1337, prefixBits: 5, bytes: "1f9a0a" },
+  { value: 42, prefixBits: 8, bytes: "2a" },
+  { value: 30, prefixBits: 5, bytes: "1e" },
+  { value: 31, prefixBits: 5, bytes: "1f00" },
+  { value: 127, prefixBits: 7, bytes: "7f00" },
+  { value: 255, prefixBits: 7, bytes: "7f8001" },
+];
+
+/** Appendix C.2 to C.6. */
+export const EXAMPLES: readonly VectorGroup[] = [
+  {
+    name: "C.2.1: literal with incremental indexing",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "400a637573746f6d2d6b65790d637573746f6d2d686561646572",
+        fields: [["custom-key", "custom-header"]],
+        table: [["custom-key", "custom-header"]],
+        tableBytes: 55,
+      },
+    ],
+  },
+  {
+    name: "C.2.2: literal without indexing",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "040c2f73616d706c652f70617468",
+        fields: [[":path", "/sample/path"]],
+        table: [],
+        tableBytes: 0,
+      },
+    ],
+  },
+  {
+    name: "C.2.3: literal never indexed",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "100870617373776f726406736563726574",
+        fields: [["password", "secret"]],
+        table: [],
+        tableBytes: 0,
+      },
+    ],
+  },
+  {
+    name: "C.2.4: indexed field",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "82",
+        fields: [[":method", "GET"]],
+        table: [],
+        tableBytes: 0,
+      },
+    ],
+  },
+  {
+    name: "C.3: requests without Huffman coding",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "828684410f7777772e6578616d706c652e636f6d",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "http"],
+          [":path", "/"],
+          [":authority", "www.example.com"],
+        ],
+        table: [[":authority", "www.example.com"]],
+        tableBytes: 57,
+      },
+      {
+        block: "828684be58086e6f2d6361636865",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "http"],
+          [":path", "/"],
+          [":authority", "www.example.com"],
+          ["cache-control", "no-cache"],
+        ],
+        table: [
+          ["cache-control", "no-cache"],
+          [":authority", "www.example.com"],
+        ],
+        tableBytes: 110,
+      },
+      {
+        block: "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "https"],
+          [":path", "/index.html"],
+          [":authority", "www.example.com"],
+          ["custom-key", "custom-value"],
+        ],
+        table: [
+          ["custom-key", "custom-value"],
+          ["cache-control", "no-cache"],
+          [":authority", "www.example.com"],
+        ],
+        tableBytes: 164,
+      },
+    ],
+  },
+  {
+    name: "C.4: requests with Huffman coding",
+    tableLimitBytes: 4096,
+    blocks: [
+      {
+        block: "828684418cf1e3c2e5f23a6ba0ab90f4ff",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "http"],
+          [":path", "/"],
+          [":authority", "www.example.com"],
+        ],
+        table: [[":authority", "www.example.com"]],
+        tableBytes: 57,
+      },
+      {
+        block: "828684be5886a8eb10649cbf",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "http"],
+          [":path", "/"],
+          [":authority", "www.example.com"],
+          ["cache-control", "no-cache"],
+        ],
+        table: [
+          ["cache-control", "no-cache"],
+          [":authority", "www.example.com"],
+        ],
+        tableBytes: 110,
+      },
+      {
+        block: "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
+        fields: [
+          [":method", "GET"],
+          [":scheme", "https"],
+          [":path", "/index.html"],
+          [":authority", "www.example.com"],
+          ["custom-key", "custom-value"],
+        ],
+        table: [
+          ["custom-key", "custom-value"],
+          ["cache-control", "no-cache"],
+          [":authority", "www.example.com"],
+        ],
+        tableBytes: 164,
+      },
+    ],
+  },
+  {
+    name: "C.5: responses without Huffman coding",
+    tableLimitBytes: 256,
+    blocks: [
+      {
+        block:
+          "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d546e1768747470733a2f2f7777772e6578616d706c652e636f6d",
+        fields: [
+          [":status", "302"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["location", "https://www.example.com"],
+        ],
+        table: [
+          ["location", "https://www.example.com"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["cache-control", "private"],
+          [":status", "302"],
+        ],
+        tableBytes: 222,
+      },
+      {
+        block: "4803333037c1c0bf",
+        fields: [
+          [":status", "307"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["location", "https://www.example.com"],
+        ],
+        table: [
+          [":status", "307"],
+          ["location", "https://www.example.com"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["cache-control", "private"],
+        ],
+        tableBytes: 222,
+      },
+      {
+        block:
+          "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738666f6f3d4153444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d333630303b2076657273696f6e3d31",
+        fields: [
+          [":status", "200"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
+          ["location", "https://www.example.com"],
+          ["content-encoding", "gzip"],
+          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
+        ],
+        table: [
+          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
+          ["content-encoding", "gzip"],
+          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
+        ],
+        tableBytes: 215,
+      },
+    ],
+  },
+  {
+    name: "C.6: responses with Huffman coding",
+    tableLimitBytes: 256,
+    blocks: [
+      {
+        block:
+          "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
+        fields: [
+          [":status", "302"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["location", "https://www.example.com"],
+        ],
+        table: [
+          ["location", "https://www.example.com"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["cache-control", "private"],
+          [":status", "302"],
+        ],
+        tableBytes: 222,
+      },
+      {
+        block: "4883640effc1c0bf",
+        fields: [
+          [":status", "307"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["location", "https://www.example.com"],
+        ],
+        table: [
+          [":status", "307"],
+          ["location", "https://www.example.com"],
+          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
+          ["cache-control", "private"],
+        ],
+        tableBytes: 222,
+      },
+      {
+        block:
+          "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+        fields: [
+          [":status", "200"],
+          ["cache-control", "private"],
+          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
+          ["location", "https://www.example.com"],
+          ["content-encoding", "gzip"],
+          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
+        ],
+        table: [
+          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
+          ["content-encoding", "gzip"],
+          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
+        ],
+        tableBytes: 215,
+      },
+    ],
+  },
+];
+
+/** Text as Huffman code, hexadecimal; the last one is every octet from 0 to 255, as Latin-1. */
+export const HUFFMAN_TEXTS: readonly { readonly text: string; readonly code: string }[] = [
+  {
+    text: "www.example.com",
+    code: "f1e3c2e5f23a6ba0ab90f4ff",
+  },
+  {
+    text: "no-cache",
+    code: "a8eb10649cbf",
+  },
+  {
+    text: "custom-key",
+    code: "25a849e95ba97d7f",
+  },
+  {
+    text: "custom-value",
+    code: "25a849e95bb8e8b4bf",
+  },
+  {
+    text: "application/grpc",
+    code: "1d75d0620d263d4c4d6564",
+  },
+  {
+    text: "0",
+    code: "07",
+  },
+  {
+    text: "/svc.guest.v1alpha1.GuestAgent/Health",
+    code: "611dc8bcd695095fb84745738c2be2b4a84c3316a4b18ca3a133ff",
+  },
+  {
+    text: Buffer.from(Array.from({ length: 256 }, (_, octet) => octet)).toString("latin1"),
+    code: [
+      "ffc7fffd8fffffe2fffffe3fffffe4fffffe5fffffe6fffffe7fffffe8ffffeafffffff3fffffa7fffffabffffffdfffffeb",
+      "fffffecfffffedfffffeefffffefffffff0ffffff1ffffff2fffffffbfffffcffffffd3fffffd7fffffdbfffffdffffffe3f",
+      "ffffe7fffffebfffffed4fe3f9ffaffcabf1febfafefe7fdfd2cbb00089969b71d79fb9f7fff20ffbff3ff50ddbd7f061c58",
+      "f265cd9f469d5af66dddbf871e5f9cff7ff7fffc3ff9ffe45fff4719242cb34e6e9d68a6a3d7dac426defe3cfaf7fffbfe7f",
+      "fbffdffffffcfffe6ffff4bfff9ffffa3fffd3ffff53fffd5ffffb3fffeb7fffdaffffb7ffff73fffeeffffdeffffebffffb",
+      "fffffd9ffffdbfffebffffe0ffffeeffffc3ffff8bffff1ffffe4fffee7fffb1ffff97fffd9ffffcdffff9fffffbffffdaff",
+      "feeffff4ffffb7fffee7fffe8ffffd3fffdeffffd5fffeeffffbdffffe1fffdfffff7fffff5ffffecffff07fff87fffe0fff",
+      "f17fffedffff87ffff77fffeffffeaffff8bfffe3ffff93ffff87fffcbffff37ffff1fffff83ffffe1fffebfffe3ffff3fff",
+      "ff2ffffa3ffffd9fffff17ffffc7fffff27ffffdefffffbffffff2fffff8fffffb7fff97fff8fffffe6fffffc1fffff87fff",
+      "fe7fffffc5ffffe5fffe4ffff2fffffd1fffff4ffffffefffffe3fffffc9fffff97fffb3ffffcffffb7fffcdffff4ffff9ff",
+      "ffd1ffffcffffeaffffafffffddffffeffffff4fffff5fffffabffffa7ffffd7fffff9bffffecfffffb7fffff3fffffe8fff",
+      "ffd3fffffabfffff5fffffff7ffffecfffffdbfffffbbfffff7ffffff0fffffbbf",
+    ].join(""),
+  },
+];
+
+/** What a decoder with a table of 4,096 bytes must refuse with COMPRESSION_ERROR, in hexadecimal. */
+export const INVALID_BLOCKS: readonly { readonly what: string; readonly block: string }[] = [
+  { what: "index 0", block: "80" },
+  { what: "an index beyond both tables", block: "be" },
+  { what: "an index far beyond both tables", block: "ffffffffff07" },
+  { what: "a literal whose name's index is beyond both tables", block: "7e0161" },
+  { what: "an integer that does not end", block: "ff" },
+  { what: "an integer of more than 32 bits", block: "ffffffffffffffffffff01" },
+  { what: "a name that is cut off", block: "400a6375" },
+  { what: "a value that is missing", block: "400161" },
+  { what: "a string longer than the block", block: "40016105" },
+  { what: "Huffman padding of more than seven bits", block: "000161821fff" },
+  { what: "Huffman padding with zeros", block: "0001618118" },
+  { what: "Huffman code of EOS", block: "00016184ffffffff" },
+  { what: "a dynamic table larger than was allowed", block: "3fe21f" },
+  { what: "a size of the dynamic table after a field", block: "8220" },
+];
