@@ -26,15 +26,13 @@ const CODES: Readonly<Record<StatusName, number>> = {
 
 const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 
+/** What a message, or a value of its metadata, may quote of the client's. */
+const TEXT_LIMIT_CHARS = 2_048;
 /**
- * Bytes of UTF-8 that a message may have, and the values of its metadata together. Both quote what the client sent, such
- * as a path. Clients of the C core give a status up whose fields are over 8 KiB; a byte of the message is up to three
- * characters of grpc-message, and a third more than one of grpc-status-details-bin.
+ * Names and values of the status together. Clients on C-core drop what is over 8 KiB at random and over 16 KiB always, and
+ * report RESOURCE_EXHAUSTED of their own instead; other fields need room too.
  */
-const MESSAGE_LIMIT_BYTES = 900;
-const METADATA_LIMIT_BYTES = 1_200;
-
-const ELLIPSIS_BYTES = Buffer.byteLength("…");
+const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
 /** Fields that end a response; gRPC puts them in the trailers, or in the headers where nothing else was sent. */
 export type StatusFields = Readonly<Record<string, string>>;
@@ -47,19 +45,42 @@ export function statusCode(status: StatusName): number {
   return CODES[status];
 }
 
-/** Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). */
+/**
+ * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Its
+ * texts are cut until all of it is small enough: one byte that is not ASCII takes three in one place and one and a third
+ * in another.
+ */
 export function errorFields(error: AgentError): StatusFields {
-  const message = clip(error.message, MESSAGE_LIMIT_BYTES);
+  let limitChars = TEXT_LIMIT_CHARS;
+  let fields = fieldsWithin(error, limitChars);
+  while (sizeBytes(fields) > STATUS_LIMIT_BYTES && limitChars > 1) {
+    limitChars = Math.floor(limitChars * 0.75);
+    fields = fieldsWithin(error, limitChars);
+  }
+  return fields;
+}
+
+function fieldsWithin(error: AgentError, limitChars: number): StatusFields {
+  const message = clip(error.message, limitChars);
   return {
     "grpc-status": String(CODES[error.status]),
     "grpc-message": percentEncode(message),
-    "grpc-status-details-bin": Buffer.from(encodeStatus(error, message)).toString("base64").replace(/=+$/, ""),
+    "grpc-status-details-bin": Buffer.from(encodeStatus(error, message, limitChars))
+      .toString("base64")
+      .replace(/=+$/, ""),
   };
 }
 
+/** All characters are ASCII. */
+function sizeBytes(fields: StatusFields): number {
+  return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+}
+
 /** google.rpc.Status: code = 1, message = 2, details = 3; google.protobuf.Any: type_url = 1, value = 2. */
-function encodeStatus(error: AgentError, message: string): Uint8Array {
-  const info = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN, metadata: clipAll(error.metadata) });
+function encodeStatus(error: AgentError, message: string, limitChars: number): Uint8Array {
+  const metadata: Record<string, string> = {};
+  for (const [key, value] of Object.entries(error.metadata)) metadata[key] = clip(value, limitChars);
+  const info = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN, metadata });
   return new BinaryWriter()
     .tag(1, WireType.Varint)
     .int32(CODES[error.status])
@@ -75,25 +96,9 @@ function encodeStatus(error: AgentError, message: string): Uint8Array {
     .finish();
 }
 
-/** Short values stay whole; the long ones share what those leave. */
-function clipAll(metadata: Readonly<Record<string, string>>): Record<string, string> {
-  const entries = Object.entries(metadata).toSorted(([, a], [, b]) => a.length - b.length);
-  let leftBytes = METADATA_LIMIT_BYTES;
-  return Object.fromEntries(
-    entries.map(([key, value], index) => {
-      const clipped = clip(value, Math.floor(leftBytes / (entries.length - index)));
-      leftBytes -= Buffer.byteLength(clipped);
-      return [key, clipped];
-    }),
-  );
-}
-
-/** Cuts at a character, and marks the cut. */
-function clip(text: string, limitBytes: number): string {
-  const whole = text.toWellFormed();
-  if (Buffer.byteLength(whole) <= limitBytes) return whole;
-  const bytes = Buffer.from(whole).subarray(0, limitBytes - ELLIPSIS_BYTES);
-  return `${new TextDecoder().decode(bytes, { stream: true })}…`;
+function clip(text: string, limitChars: number): string {
+  const clipped = text.length > limitChars ? `${text.slice(0, limitChars - 1)}…` : text;
+  return clipped.toWellFormed();
 }
 
 /** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */

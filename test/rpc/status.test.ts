@@ -49,3 +49,14 @@ test("text that is too long or no Unicode becomes something that can be sent", (
   assert.ok((fields["grpc-message"] ?? "").length < 10_000);
   assert.match(decodeURIComponent(fields["grpc-message"] ?? ""), /^\ufffdx+…$/);
 });
+
+test("a status takes less than 6 KiB, whatever its texts are made of", () => {
+  for (const letter of ["x", "ü", "€", "\u{1f600}", "\n", "%", "\ud800"]) {
+    const text = letter.repeat(8_000);
+    const fields = errorFields(new AgentError("NOT_FOUND", "PATH_NOT_FOUND", text, { path: text, target: text }));
+    const sizeBytes = Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+    assert.ok(sizeBytes < 6 * 1024, `${sizeBytes} bytes of ${JSON.stringify(letter)}`);
+    assert.ok(sizeBytes > 3 * 1024, `only ${sizeBytes} bytes are left of ${JSON.stringify(letter)}`);
+    assert.equal(findTrailerError(new Headers(fields))?.code, Code.NotFound);
+  }
+});
