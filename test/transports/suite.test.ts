@@ -24,7 +24,10 @@ const { command, what } = agentUnderTest();
 const rows: Row[] = [];
 const ways = new Map<Transport, OpenTransport>();
 // Built while the first tests run.
-const programs = [goClient, pythonClient, rustClient].map(({ make, provide }) => ({ make, provided: settled(provide()) }));
+const programs = [goClient, pythonClient, rustClient].map(({ make, provide }) => ({
+  make,
+  provided: settled(provide()),
+}));
 let folder: string;
 let agent: RunningAgent;
 
