@@ -119,7 +119,7 @@ describe("the agent leaves, whatever its peers do,", { timeout: 600_000 }, () =>
   after(() => rm(folder, { recursive: true, force: true }));
 
   for (const { how, begin, exit } of ENDS) {
-    describe(`at ${how},`, { concurrency: 4 }, () => {
+    describe(`at ${how},`, { concurrency: 8 }, () => {
       for (const [listener, target] of Object.entries(LISTENERS)) {
         for (const { who, open: openPeer } of PEERS) {
           test(`though a client of ${listener} ${who}`, async () => {

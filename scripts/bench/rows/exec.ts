@@ -36,6 +36,7 @@ function cpuRow(name: string, runs: Runs): Row {
     unit: "ms",
     better: "lower",
     samples: samplesOf(runs, ({ cpuMs, operations }) => cpuMs / operations),
+    goals: [{ peer: "grpc-go", relation: "at most", limit: 1.5 }],
     note: "of the server alone; what the child does before it becomes the command is not seen",
   });
 }
