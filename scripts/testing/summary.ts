@@ -11,6 +11,7 @@ export const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs IPv6\b/,
   /^needs FUSE\b/,
   /^needs a cgroup2 hierarchy\b/,
+  /^needs cargo\b/,
 ];
 
 /** The closing words of a run. */

@@ -178,7 +178,8 @@ describe("a slot is not lost", { timeout: 600_000 }, () => {
           const peer = peers.use(await RawHttp2.dial(target(agent)));
           peer.stopReading();
           peer.call("Health", agent.token, Buffer.alloc(0));
-          peer.send(frame(FRAME.goaway, 0, 0, uint32(0, CODE.none)));
+          // With an error and without one.
+          peer.send(frame(FRAME.goaway, 0, 0, uint32(0, count % 2 === 0 ? CODE.internal : CODE.none)));
           await peer.flushed();
           leave(peer);
         }

@@ -73,9 +73,10 @@ describe("a client that goes too far", { timeout: 300_000 }, () => {
     assert.equal(await newcomer.ask("Health", agent.token), "0");
   }
 
-  /** Sends what `piece` gives, so many times or until the client is told to go; other calls are made meanwhile. */
+  /** Sends what `piece` gives, so many times, or until the client is told to go; other calls are made meanwhile. */
   async function flood(peer: RawHttp2, times: number, piece: () => Uint8Array): Promise<void> {
-    for (let sent = 0; sent < times && peer.frames.at(-1)?.type !== FRAME.goaway; sent += FLOOD_BATCH) {
+    const isOver = (): boolean => peer.frames.some(({ type }) => type === FRAME.goaway || type === FRAME.reset);
+    for (let sent = 0; sent < times && !isOver(); sent += FLOOD_BATCH) {
       peer.send(...Array.from({ length: FLOOD_BATCH }, piece));
       await peer.flushed();
       assert.equal(await other.ask("Health", agent.token), "0");
@@ -206,10 +207,10 @@ describe("a client that goes too far", { timeout: 300_000 }, () => {
   test("by more data than it was given a window for is told FLOW_CONTROL_ERROR", async () => {
     using peer = await proven();
     const stream = peer.call("Exec", agent.token, SLEEP, false);
-    const piece = frame(FRAME.data, 0, stream, Buffer.alloc(16_384));
     // One message of 4 MiB at most, so that what is not taken in is data beyond the window and no message too large.
     peer.send(frame(FRAME.data, 0, stream, Buffer.concat([Buffer.of(0), uint32(4_000_000)])));
-    for (let sent = 0; sent < 16 * 1024 * 1024; sent += 16_384) peer.send(piece);
+    const piece = frame(FRAME.data, 0, stream, Buffer.alloc(16_384));
+    await flood(peer, 1_000, () => piece);
     const refusal = await peer.next(
       ({ type, stream: of }) => type === FRAME.goaway || (type === FRAME.reset && of === stream),
       "a refusal",
