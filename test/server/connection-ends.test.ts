@@ -172,7 +172,7 @@ describe("a slot is not lost", { timeout: 600_000 }, () => {
         await using agent = await startSocketAgent();
         using client = await RawHttp2.dial(target(agent));
         assert.equal(await client.ask("Health", agent.token), "0");
-        const before = sockets(agent);
+        const atFirst = sockets(agent);
         using peers = new DisposableStack();
         for (let count = 0; count < 300; count++) {
           const peer = peers.use(await RawHttp2.dial(target(agent)));
@@ -184,8 +184,8 @@ describe("a slot is not lost", { timeout: 600_000 }, () => {
           leave(peer);
         }
         await until(
-          () => sockets(agent) <= before,
-          () => `the agent has no more sockets than the ${before} of before: ${sockets(agent)}`,
+          () => sockets(agent) <= atFirst,
+          () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
         );
         using newcomer = await RawHttp2.dial(target(agent));
         assert.equal(await newcomer.ask("Health", agent.token), "0");
@@ -199,7 +199,7 @@ describe("the restore duties", { timeout: 600_000 }, () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
     test(`end the socket of an older client of ${listener} that does not read`, async () => {
       await using agent = await startSocketAgent();
-      const before = sockets(agent);
+      const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));
       older.call("Exec", agent.token, ENDLESS_OUTPUT, false);
       await stoppedAtData(older);
@@ -207,8 +207,8 @@ describe("the restore duties", { timeout: 600_000 }, () => {
       assert.equal(await caller.ask("RunRestoreDuties", agent.token, DUTIES), "0");
       // A socket that the agent has closed carries nothing more of it; what the kernel had taken may still arrive.
       await until(
-        () => sockets(agent) <= before,
-        () => `the agent has no more sockets than the ${before} of before: ${sockets(agent)}`,
+        () => sockets(agent) <= atFirst,
+        () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
       );
       older.readOn();
       await older.ended();
