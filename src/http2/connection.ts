@@ -106,6 +106,8 @@ export class Http2Connection {
   serve(): void {
     const { firstRequestMs, pingIntervalMs } = this.#limits;
     this.#socket.on("data", (chunk: Buffer) => {
+      // Whoever says something, such as how much he has read, is not idle.
+      if (this.#state === "closing") this.#takenMs = this.#nowMs();
       if (!this.#halfClosed) this.#session.receive(chunk);
     });
     this.#socket.once("end", () => this.close());

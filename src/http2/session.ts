@@ -365,12 +365,10 @@ export class Http2Session implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM for no stream");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM");
     if (streamId > this.#lastStreamId) throw protocolError("RST_STREAM for a stream that was never opened");
-    const stream = this.streams.get(streamId);
-    if (stream === undefined) {
-      this.#countIdleFrame("RST_STREAM frames for streams that have ended");
-      return;
-    }
+    // Also where the answer was faster: it has cost as much.
     this.#countReset();
+    const stream = this.streams.get(streamId);
+    if (stream === undefined) return;
     this.#remember(streamId, false);
     this.#close(stream, payload.readUInt32BE(0));
   }

@@ -2,18 +2,29 @@ import { parseContentType, parseTimeout } from "@connectrpc/connect/protocol-grp
 import { AgentError } from "../domain/index.ts";
 import type { Fields, RequestFields } from "../http2/index.ts";
 
-/** Answer to a request that is not gRPC at all (gRPC over HTTP/2: "HTTP status of 415"). */
-export function httpRefusal(headers: RequestFields): Fields | undefined {
-  if (headers[":method"] !== "POST") return { ":status": "405", allow: "POST" };
-  if (parseContentType(headers["content-type"] ?? null)?.binary !== true) {
-    return { ":status": "415", "accept-post": "application/grpc, application/grpc+proto" };
+/** Answer to a request that is not gRPC at all. */
+export interface HttpRefusal {
+  readonly fields: Fields;
+  readonly body: string;
+}
+
+/** Says what is wrong with a request that is not gRPC at all (gRPC over HTTP/2: "HTTP status of 415"). */
+export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
+  if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });
+  if (parseContentType(fields["content-type"] ?? null)?.binary !== true) {
+    return refusal({ ":status": "415", "accept-post": "application/grpc, application/grpc+proto" });
   }
   return undefined;
 }
 
+function refusal(fields: Fields): HttpRefusal {
+  const body = "This is a gRPC service: send POST with content-type application/grpc.\n";
+  return { fields: { ...fields, "content-type": "text/plain", "content-length": String(body.length) }, body };
+}
+
 /** Time allowed by grpc-timeout in milliseconds; undefined: no limit. Throws AgentError for a malformed one. */
-export function requestTimeoutMs(headers: RequestFields): number | undefined {
-  const value = headers["grpc-timeout"];
+export function requestTimeoutMs(fields: RequestFields): number | undefined {
+  const value = fields["grpc-timeout"];
   if (value === undefined) return undefined;
   const { timeoutMs, error } = parseTimeout(value, Number.POSITIVE_INFINITY);
   if (error !== undefined) {
@@ -28,8 +39,8 @@ export function requestTimeoutMs(headers: RequestFields): number | undefined {
 }
 
 /** Refuses a request whose messages may be compressed. Throws AgentError. */
-export function requireIdentityEncoding(headers: RequestFields): void {
-  const encoding = headers["grpc-encoding"];
+export function requireIdentityEncoding(fields: RequestFields): void {
+  const encoding = fields["grpc-encoding"];
   if (encoding === undefined || encoding === "identity") return;
   throw new AgentError(
     "UNIMPLEMENTED",

@@ -4,7 +4,10 @@ import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, messageFrame } from "./codec.ts";
 import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
-import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
+import { type HttpRefusal, httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
+
+/** What is read of a request that is refused before it is answered. */
+const REFUSED_BODY_LIMIT_BYTES = 64 * 1024;
 
 /** A method descriptor of one of the four kinds, as generated services have them. */
 export type Method<Kind extends DescMethod["methodKind"], I extends DescMessage, O extends DescMessage> = DescMethod & {
@@ -116,7 +119,8 @@ export class Router {
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
     const refusal = httpRefusal(fields);
     if (refusal !== undefined) {
-      stream.respond(refusal, true);
+      const { "svc-agent-version": version = "" } = this.#responseFields;
+      refuse(stream, { ...refusal, fields: { ...refusal.fields, "svc-agent-version": version } });
       return;
     }
     const call = new Call(stream, {
@@ -186,6 +190,24 @@ export class Router {
     });
     return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
   }
+}
+
+/** Answers once the request is complete: whoever is answered before that takes it for a failure. */
+function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
+  const answer = (): void => {
+    stream.respond(fields);
+    stream.write([Buffer.from(body)]);
+    stream.end();
+  };
+  let receivedBytes = 0;
+  stream.consumer = {
+    data: ({ length }) => {
+      receivedBytes += length;
+      if (receivedBytes > REFUSED_BODY_LIMIT_BYTES) answer();
+    },
+    end: answer,
+    closed: () => {},
+  };
 }
 
 /** Runs a handler, and says when it is over. */

@@ -33,6 +33,8 @@ const DUTIES = toBinary(
   RestoreDutiesRequestSchema,
   create(RestoreDutiesRequestSchema, { entropy: Buffer.alloc(64, 7) }),
 );
+/** The connection's window before anybody has said otherwise. */
+const WINDOW_BYTES = 65_535;
 const ENDLESS_OUTPUT = execStart(["cat", "/dev/zero"]);
 
 /** The two ways in: the target of a dial. */
@@ -218,16 +220,16 @@ describe("the restore duties", { timeout: 600_000 }, () => {
   test("are answered also where those of another connection drop the one that waits for the answer", async () => {
     await using agent = await startSocketAgent();
     for (let round = 0; round < 10; round++) {
-      using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
+      using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });
       first.call("Exec", agent.token, ENDLESS_OUTPUT, false);
-      await stoppedAtData(first);
-      // Its answer is ready now, behind output that its client has not taken.
+      await first.next(({ type }) => type === FRAME.data, "a message");
+      // Its answer is ready soon, and waits for the window that the command's output has filled.
       const answer = first.status(first.call("RunRestoreDuties", agent.token, DUTIES));
       answer.catch(() => {});
       await until(() => dutiesDone(agent) === 2 * round + 1, "the first duties are done");
       using second = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
       const other = second.ask("RunRestoreDuties", agent.token, DUTIES);
-      first.readOn();
+      first.send(frame(FRAME.windowUpdate, 0, 0, uint32(WINDOW_BYTES)));
       assert.equal(await other, "0");
       assert.equal((await answer).get("grpc-status"), "0");
     }
