@@ -1,6 +1,6 @@
 import { HpackDecoder } from "./hpack.ts";
 import type { Http2Limits } from "./limits.ts";
-import { ConnectionError, ErrorCode, Flag } from "./protocol.ts";
+import { ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
 /** Blocks that are remembered: as many as a client has kinds of calls, some times over. */
@@ -47,6 +47,15 @@ export class HeaderBlocks {
     this.#decoder = new HpackDecoder(limits.headerListBytes);
   }
 
+  /** A header block is not interrupted by other frames. Throws ConnectionError where it is. */
+  requireFrame(type: number, streamId: number): void {
+    if (this.streamId === undefined) {
+      if (type === FrameType.CONTINUATION) throw protocolError("CONTINUATION of nothing");
+    } else if (type !== FrameType.CONTINUATION || streamId !== this.streamId) {
+      throw protocolError("another frame within a header block");
+    }
+  }
+
   /** Takes the payload of HEADERS. Throws ConnectionError where it is malformed. */
   begin(streamId: number, flags: number, payload: Buffer): void {
     let start = 0;
@@ -57,11 +66,12 @@ export class HeaderBlocks {
     }
     this.#dependsOnItself = false;
     if (flags & Flag.PRIORITY) {
-      if (start + 5 > payload.length) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
+      if (start + 5 > payload.length)
+        throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
       this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
       start += 5;
     }
-    if (start > end) throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "padding that is longer than its frame");
+    if (start > end) throw protocolError("padding that is longer than its frame");
     this.streamId = streamId;
     this.#endStream = (flags & Flag.END_STREAM) !== 0;
     this.#continuations = 0;

@@ -81,11 +81,15 @@ class DynamicTable {
   /** Newest last, so that inserting moves nothing. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
-  #limitBytes: number = TABLE_LIMIT_BYTES;
+  #limitBytes: number;
   /** Entries ever inserted. */
   inserted = 0;
   /** Changes with every insertion and eviction: what was decoded before may mean something else now. */
   version = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
 
   get limitBytes(): number {
     return this.#limitBytes;
@@ -133,15 +137,21 @@ class DynamicTable {
 
 /** Decodes the header blocks of a connection, in their order (RFC 7541). */
 export class HpackDecoder {
-  readonly #table = new DynamicTable();
+  readonly #table: DynamicTable;
+  readonly #tableLimitBytes: number;
   readonly #listLimitBytes: number;
   #scratch: Buffer = Buffer.allocUnsafeSlow(512);
   #block: Buffer = Buffer.alloc(0);
   #at = 0;
 
-  /** @param listLimitBytes of a header list what is over it is not kept, though decoded */
-  constructor(listLimitBytes: number) {
+  /**
+   * @param listLimitBytes of a header list what is over it is not kept, though decoded
+   * @param tableLimitBytes as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
+   */
+  constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES) {
     this.#listLimitBytes = listLimitBytes;
+    this.#tableLimitBytes = tableLimitBytes;
+    this.#table = new DynamicTable(tableLimitBytes);
   }
 
   /** Changes whenever a block of the same bytes may mean something else than before. */
@@ -188,7 +198,8 @@ export class HpackDecoder {
   }
 
   #resize(limitBytes: number): void {
-    if (limitBytes > TABLE_LIMIT_BYTES) throw malformed(`a header table of more than ${TABLE_LIMIT_BYTES} bytes`);
+    const mostBytes = this.#tableLimitBytes;
+    if (limitBytes > mostBytes) throw malformed(`a header table of more than ${mostBytes} bytes`);
     this.#table.resize(limitBytes);
   }
 
@@ -236,7 +247,7 @@ const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-statu
 
 /** Encodes the header blocks of a connection, in their order. What repeats is sent once and by its index from then on. */
 export class HpackEncoder {
-  readonly #table = new DynamicTable();
+  readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
   /** The insertion of each field that was put into the table. */
   readonly #insertions = new Map<string, number>();
   #sizeUpdate: number | undefined;

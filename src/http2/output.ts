@@ -1,4 +1,4 @@
-import { FRAME_HEADER_BYTES } from "./protocol.ts";
+import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
 /** Room for the frames of a few small answers, or the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
@@ -43,6 +43,27 @@ export class Output {
   /** Where the payload of the frame just begun ends. */
   get end(): number {
     return this.#end;
+  }
+
+  /** Adds a frame whose payload is one 32-bit number: RST_STREAM or WINDOW_UPDATE. */
+  number(type: number, streamId: number, value: number): void {
+    this.frame(type, 0, streamId, 4, 4).writeUInt32BE(value, this.#end - 4);
+  }
+
+  /** Adds a PING with eight bytes. */
+  ping(flags: number, bytes: Uint8Array): void {
+    this.frame(FrameType.PING, flags, 0, 8, 8).set(bytes, this.#end - 8);
+  }
+
+  /** Adds a GOAWAY. */
+  goAway(lastStreamId: number, code: number, reason: string): void {
+    const text = Buffer.from(reason);
+    const sizeBytes = 8 + text.length;
+    const bytes = this.frame(FrameType.GOAWAY, 0, 0, sizeBytes, sizeBytes);
+    const at = this.#end - sizeBytes;
+    bytes.writeUInt32BE(lastStreamId, at);
+    bytes.writeUInt32BE(code, at + 4);
+    bytes.set(text, at + 8);
   }
 
   /** Adds a copy of the bytes: for those that are few. */

@@ -68,3 +68,23 @@ export class ConnectionError extends Error {
     this.code = code;
   }
 }
+
+/** The peer broke a rule of the protocol. */
+export function protocolError(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.PROTOCOL_ERROR, problem);
+}
+
+/** A window was overdrawn, or made too large. */
+export function flowControlError(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, problem);
+}
+
+/** A frame's length is not that of its type. */
+export function frameSizeError(frame: string): ConnectionError {
+  return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, `${frame} of a wrong length`);
+}
+
+/** The peer does what is allowed, but too much of it. */
+export function calmError(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, problem);
+}

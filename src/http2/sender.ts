@@ -58,9 +58,11 @@ export class Sender {
     this.#starved.delete(stream);
   }
 
-  /** Whether the stream waits for its turn or for a window. */
-  hasWork(stream: Http2Stream): boolean {
-    return stream.queuedBytes > 0 || stream.ended;
+  /** The peer takes more of a stream. False: its window is larger than any may be. */
+  widenStream(stream: Http2Stream, increment: number): boolean {
+    stream.sendWindowBytes += increment;
+    if (stream.queuedBytes > 0 || stream.ended) this.ready(stream);
+    return stream.sendWindowBytes <= MAX_WINDOW_BYTES;
   }
 
   /** The peer takes more on this connection. False: its window is larger than any may be. */
@@ -82,7 +84,7 @@ export class Sender {
   }
 
   #turn(stream: Http2Stream): void {
-    for (let left = TURN_BYTES; stream.queuedBytes > 0; ) {
+    for (let left = TURN_BYTES; stream.queuedBytes > 0;) {
       const windowBytes = Math.min(this.#windowBytes, stream.sendWindowBytes);
       if (windowBytes <= 0) {
         if (stream.sendWindowBytes > 0) this.#starved.add(stream);

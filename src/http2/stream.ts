@@ -214,3 +214,29 @@ export class Http2Stream {
     this.#held.push(this.#joined.subarray(0, slice.length));
   }
 }
+
+/** Numbers of streams that have ended and are remembered, so that what still comes for them is judged rightly. */
+const REMEMBERED_STREAMS = 256;
+
+/** The streams of a connection that ended last, and who ended them. */
+export class EndedStreams {
+  /** Twice the stream's number where we have reset it, and one more where it ended otherwise. */
+  readonly #last = new Float64Array(REMEMBERED_STREAMS);
+
+  add(streamId: number, resetByUs: boolean): void {
+    this.#last[placeOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
+  }
+
+  /** What still comes for a stream that we have reset was on its way (RFC 9113, 5.1). */
+  wasReset(streamId: number): boolean {
+    return this.#last[placeOf(streamId)] === streamId * 2;
+  }
+
+  hasEnded(streamId: number): boolean {
+    return this.#last[placeOf(streamId)] === streamId * 2 + 1;
+  }
+}
+
+function placeOf(streamId: number): number {
+  return ((streamId - 1) / 2) % REMEMBERED_STREAMS;
+}

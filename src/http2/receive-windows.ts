@@ -1,0 +1,136 @@
+import type { Http2Limits } from "./limits.ts";
+import type { Output } from "./output.ts";
+import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts";
+import { writeSettings } from "./settings.ts";
+import type { Http2Stream } from "./stream.ts";
+
+/** A request of more than this is a large one. Less than is held of one that nobody reads, so that it becomes known too. */
+const LARGE_REQUEST_BYTES = 32 * 1024;
+
+/**
+ * What the peer may send: on the connection, and on each stream. Shares windows out among the large requests of a
+ * connection: one of them alone goes a fifth faster with a large window, and many of them with large windows would fill the
+ * memory. HTTP/2 knows one initial window for all streams of a connection, and a change of it changes those of the open
+ * ones too (RFC 9113, 6.9.2). Decision 0016.
+ */
+export class ReceiveWindows {
+  readonly #limits: Http2Limits;
+  readonly #output: Output;
+  readonly #streams: ReadonlyMap<number, Http2Stream>;
+  #connectionBytes: number;
+  #unannouncedBytes = 0;
+  #largeRequests = 0;
+  /** Of a stream at first: as last announced, */
+  #announcedBytes: number;
+  /** and as the peer may count by now: a wider window holds at once, a narrower one from when the peer knows of it. */
+  streamBytes: number;
+  /** What is to be done when the peer acknowledges our SETTINGS, oldest first. */
+  readonly #settings: (() => void)[] = [() => {}];
+  #announcing = false;
+
+  /** Sends the connection's first SETTINGS and its window. */
+  constructor(limits: Http2Limits, output: Output, streams: ReadonlyMap<number, Http2Stream>) {
+    this.#limits = limits;
+    this.#output = output;
+    this.#streams = streams;
+    this.#connectionBytes = limits.connectionWindowBytes;
+    this.#announcedBytes = limits.streamWindowBytes;
+    this.streamBytes = limits.streamWindowBytes;
+    writeSettings(output, limits);
+    output.number(FrameType.WINDOW_UPDATE, 0, limits.connectionWindowBytes - DEFAULT_WINDOW_BYTES);
+  }
+
+  /** Counts a DATA frame against the connection. Throws ConnectionError where its window is overdrawn. */
+  spend(sizeBytes: number): void {
+    this.#connectionBytes -= sizeBytes;
+    if (this.#connectionBytes < 0) throw flowControlError("more DATA than the connection's window allows");
+  }
+
+  /** Bytes of the connection's window are free again. */
+  free(sizeBytes: number): void {
+    this.#unannouncedBytes += sizeBytes;
+    if (this.#unannouncedBytes * 2 < this.#limits.connectionWindowBytes) return;
+    this.#output.number(FrameType.WINDOW_UPDATE, 0, this.#unannouncedBytes);
+    this.#connectionBytes += this.#unannouncedBytes;
+    this.#unannouncedBytes = 0;
+  }
+
+  /** Somebody has read bytes of a stream. */
+  consumed(stream: Http2Stream, sizeBytes: number): void {
+    this.free(sizeBytes);
+    stream.unannouncedBytes += sizeBytes;
+    this.#open(stream);
+  }
+
+  /** Counts a request's bytes as they come. */
+  received(stream: Http2Stream, sizeBytes: number): void {
+    const before = stream.receivedBytes;
+    stream.receivedBytes = before + sizeBytes;
+    if (before > LARGE_REQUEST_BYTES || stream.receivedBytes <= LARGE_REQUEST_BYTES) return;
+    this.#largeRequests++;
+    this.#adjust();
+  }
+
+  /** A stream has ended, and so many bytes that it held are read by nobody. */
+  ended(stream: Http2Stream, heldBytes: number): void {
+    this.free(heldBytes);
+    if (stream.receivedBytes <= LARGE_REQUEST_BYTES) return;
+    this.#largeRequests--;
+    this.#adjust();
+  }
+
+  /** The peer has acknowledged the oldest SETTINGS. False: there were none. */
+  acknowledged(): boolean {
+    const apply = this.#settings.shift();
+    apply?.();
+    return apply !== undefined;
+  }
+
+  /** Tells the peer of what was read of a stream, once it is half of the window. */
+  #open(stream: Http2Stream): void {
+    if (stream.closed || stream.remoteEnded || stream.unannouncedBytes * 2 < this.#announcedBytes) return;
+    this.#output.number(FrameType.WINDOW_UPDATE, stream.id, stream.unannouncedBytes);
+    stream.receiveWindowBytes += stream.unannouncedBytes;
+    stream.unannouncedBytes = 0;
+  }
+
+  /** One change at a time: a client that acknowledges none is sent no more. */
+  #adjust(): void {
+    if (this.#announcing || this.#largeRequests === 0) return;
+    const windowBytes = this.#wanted();
+    if (windowBytes === this.#announcedBytes) return;
+    this.#announcing = true;
+    this.#announcedBytes = windowBytes;
+    const delta = windowBytes - this.streamBytes;
+    if (delta > 0) this.#widen(delta);
+    this.#settings.push(() => {
+      if (delta < 0) this.#widen(delta);
+      this.#announcing = false;
+      this.#adjust();
+    });
+    writeSettings(this.#output, { streamWindowBytes: windowBytes });
+  }
+
+  #widen(delta: number): void {
+    this.streamBytes += delta;
+    for (const stream of this.#streams.values()) {
+      stream.receiveWindowBytes += delta;
+      // Of a narrower window what was read may be half already.
+      this.#open(stream);
+    }
+  }
+
+  /** Widened only where twice as many requests would have it too, so that it does not go to and fro. */
+  #wanted(): number {
+    const most = this.#share(this.#largeRequests);
+    const least = this.#share(2 * this.#largeRequests);
+    return Math.min(Math.max(this.#announcedBytes, least), most);
+  }
+
+  #share(requests: number): number {
+    const { smallestStreamWindowBytes, largestStreamWindowBytes, sharedWindowBytes } = this.#limits;
+    let windowBytes = largestStreamWindowBytes;
+    while (windowBytes > smallestStreamWindowBytes && windowBytes * requests > sharedWindowBytes) windowBytes /= 2;
+    return windowBytes;
+  }
+}
