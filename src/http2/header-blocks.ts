@@ -57,8 +57,7 @@ export class HeaderBlocks {
     }
     this.#dependsOnItself = false;
     if (flags & Flag.PRIORITY) {
-      if (start + 5 > payload.length)
-        throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
+      if (start + 5 > payload.length) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
       this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
       start += 5;
     }

@@ -82,7 +82,7 @@ export class Sender {
   }
 
   #turn(stream: Http2Stream): void {
-    for (let left = TURN_BYTES; stream.queuedBytes > 0;) {
+    for (let left = TURN_BYTES; stream.queuedBytes > 0; ) {
       const windowBytes = Math.min(this.#windowBytes, stream.sendWindowBytes);
       if (windowBytes <= 0) {
         if (stream.sendWindowBytes > 0) this.#starved.add(stream);
