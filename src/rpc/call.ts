@@ -10,6 +10,8 @@ import { errorFields, OK_FIELDS } from "./status.ts";
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of a call past its deadline may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
+/** How long the status of a call that is refused may wait for the end of its request. */
+const PATIENCE_MS = 1_000;
 /** Longest delay that a timer takes: 24.8 days. A later deadline is as good as none. */
 const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
@@ -36,6 +38,8 @@ export class Call implements RawCall, StreamConsumer {
   #aborted: AgentError | undefined;
   #controller: AbortController | undefined;
   #finished = false;
+  #refuse: (() => void) | undefined;
+  #patience: NodeJS.Timeout | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
     this.metadata = setup.metadata;
@@ -118,6 +122,21 @@ export class Call implements RawCall, StreamConsumer {
     }, timeoutMs);
   }
 
+  /**
+   * Runs `refuse` once the request is complete, has taken too long, or its client is gone, and reads no message of it.
+   * A client that is still sending may take the reset which follows an early answer for a broken connection (curl: 92).
+   */
+  whenRequestEnds(refuse: () => void): void {
+    this.#refuse = refuse;
+    if (this.#stream.remoteEnded || this.#stream.closed) {
+      this.#requestEnded();
+      return;
+    }
+    this.#patience = setTimeout(() => this.#requestEnded(), PATIENCE_MS);
+    this.#patience.unref();
+    this.#request.discard();
+  }
+
   /** Tells the handler that its call is over. Later calls do nothing. */
   abort(reason: AgentError): void {
     if (this.#aborted !== undefined) return;
@@ -150,6 +169,7 @@ export class Call implements RawCall, StreamConsumer {
 
   end(): void {
     this.#request.end();
+    this.#requestEnded();
   }
 
   closed(code: number): void {
@@ -159,6 +179,15 @@ export class Call implements RawCall, StreamConsumer {
       this.abort(new AgentError("CANCELLED", "CANCELLED", problem));
     }
     this.#releaseWaiters();
+    this.#requestEnded();
+  }
+
+  #requestEnded(): void {
+    const refuse = this.#refuse;
+    if (refuse === undefined) return;
+    this.#refuse = undefined;
+    if (this.#patience !== undefined) clearTimeout(this.#patience);
+    refuse();
   }
 
   /** Throws AgentError for a message over the limit. */

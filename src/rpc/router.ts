@@ -154,15 +154,16 @@ export class Router {
       this.#calls.delete(call);
       this.#onCall?.();
     };
+    const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
       // Waiting only where there is something to wait for keeps a call's start within one turn of the loop.
       const decision = interceptor(call.metadata);
-      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(over);
+      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
       else this.#admit(call, decision, over);
     } catch (error) {
-      over(error);
+      turnAway(error);
     }
   }
 

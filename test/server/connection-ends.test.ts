@@ -5,43 +5,20 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
-import { create, toBinary } from "@bufbuild/protobuf";
-import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ReadFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
-import type { AgentExit, AgentOptions } from "../fixtures/agent.ts";
-import { clientOf } from "../fixtures/guest-client.ts";
-import { openDescriptors } from "../fixtures/proc.ts";
-import { CODE, FRAME, frame, RawHttp2, uint32 } from "../fixtures/raw-http2.ts";
+import type { AgentExit } from "../fixtures/agent.ts";
+import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData, until } from "../fixtures/raw-calls.ts";
+import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
 
 /*
- * No peer can hold the agent's exit, a slot or a descriptor (DESIGN §5). Every client here leaves its connection open
+ * No peer can hold the agent's exit (DESIGN §5), and the workload's with it. Every client here leaves its connection open
  * for as long as the test runs, and most of them do not read.
  */
 
-/** Long after every deadline of the agent's own, which come to less than 10 s: what has not happened by then never will. */
-const HANG_LIMIT_MS = 30_000;
-const POLL_MS = 20;
 /** More than all buffers between the agent and a client hold. */
 const LARGE_FILE_BYTES = 1024 * 1024 * 1024;
-const CONNECTION_LIMIT = 64;
 const WORKLOAD_EXIT_CODE = 7;
 const WRONG_TOKEN = "wrong-token-0123456789";
-const DUTIES = toBinary(
-  RestoreDutiesRequestSchema,
-  create(RestoreDutiesRequestSchema, { entropy: Buffer.alloc(64, 7) }),
-);
-/** The connection's window before anybody has said otherwise. */
-const WINDOW_BYTES = 65_535;
-const ENDLESS_OUTPUT = execStart(["cat", "/dev/zero"]);
-
-/** The two ways in: the target of a dial. */
-const LISTENERS = {
-  "the TCP port": ({ port, certificates }: SocketAgent) => ({ port, certificates }),
-  "the unix socket": ({ socketPath }: SocketAgent) => ({ socketPath }),
-} as const;
 
 type Dial = () => Promise<RawHttp2>;
 
@@ -71,7 +48,7 @@ const PEERS: readonly {
     who: "stopped reading in the middle of a file",
     open: async (dial, { token }, path) => {
       const peer = await dial();
-      peer.call("ReadFile", token, toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path })));
+      peer.call("ReadFile", token, readRequest(path));
       return stoppedAtData(peer);
     },
   },
@@ -151,110 +128,9 @@ describe("the agent leaves, whatever its peers do,", { timeout: 600_000 }, () =>
   }
 });
 
-describe("a slot is not lost", { timeout: 600_000 }, () => {
-  test("to 64 restores in a row, each over a connection that its client keeps open and never reads", async () => {
-    await using agent = await startSocketAgent();
-    using peers = new DisposableStack();
-    for (let count = 1; count <= CONNECTION_LIMIT; count++) {
-      const peer = peers.use(await RawHttp2.dial(LISTENERS["the TCP port"](agent)));
-      peer.stopReading();
-      peer.call("RunRestoreDuties", agent.token, DUTIES);
-      await until(() => dutiesDone(agent) === count, `the duties of call ${count} are done`);
-    }
-    using newcomer = clientOf(agent);
-    assert.equal((await newcomer.health()).alive, true);
-  });
-
-  for (const [listener, target] of Object.entries(LISTENERS)) {
-    for (const [how, leave] of [
-      ["close", (peer: RawHttp2) => peer[Symbol.dispose]()],
-      ["stay", (peer: RawHttp2) => peer.finish()],
-    ] as const) {
-      test(`to 300 clients of ${listener} that make a call, say goodbye and ${how} without reading`, async () => {
-        await using agent = await startSocketAgent();
-        using client = await RawHttp2.dial(target(agent));
-        assert.equal(await client.ask("Health", agent.token), "0");
-        const atFirst = sockets(agent);
-        using peers = new DisposableStack();
-        for (let count = 0; count < 300; count++) {
-          const peer = peers.use(await RawHttp2.dial(target(agent)));
-          peer.stopReading();
-          peer.call("Health", agent.token, Buffer.alloc(0));
-          // With an error and without one.
-          peer.send(frame(FRAME.goaway, 0, 0, uint32(0, count % 2 === 0 ? CODE.internal : CODE.none)));
-          await peer.flushed();
-          leave(peer);
-        }
-        await until(
-          () => sockets(agent) <= atFirst,
-          () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
-        );
-        using newcomer = await RawHttp2.dial(target(agent));
-        assert.equal(await newcomer.ask("Health", agent.token), "0");
-        assert.equal(await client.ask("Health", agent.token), "0");
-      });
-    }
-  }
-});
-
-describe("the restore duties", { timeout: 600_000 }, () => {
-  for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`end the socket of an older client of ${listener} that does not read`, async () => {
-      await using agent = await startSocketAgent();
-      const atFirst = sockets(agent);
-      using older = await RawHttp2.dial(target(agent));
-      older.call("Exec", agent.token, ENDLESS_OUTPUT, false);
-      await stoppedAtData(older);
-      using caller = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
-      assert.equal(await caller.ask("RunRestoreDuties", agent.token, DUTIES), "0");
-      // A socket that the agent has closed carries nothing more of it; what the kernel had taken may still arrive.
-      await until(
-        () => sockets(agent) <= atFirst,
-        () => `the agent has no more sockets than the ${atFirst} of before: ${sockets(agent)}`,
-      );
-      older.readOn();
-      await older.ended();
-    });
-  }
-
-  test("are answered also where those of another connection drop the one that waits for the answer", async () => {
-    await using agent = await startSocketAgent();
-    for (let round = 0; round < 10; round++) {
-      using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });
-      first.call("Exec", agent.token, ENDLESS_OUTPUT, false);
-      await first.next(({ type }) => type === FRAME.data, "a message");
-      // Its answer is ready soon, and waits for the window that the command's output has filled.
-      const answer = first.status(first.call("RunRestoreDuties", agent.token, DUTIES));
-      answer.catch(() => {});
-      await until(() => dutiesDone(agent) === 2 * round + 1, "the first duties are done");
-      using second = await RawHttp2.dial(LISTENERS["the TCP port"](agent));
-      const other = second.ask("RunRestoreDuties", agent.token, DUTIES);
-      first.send(frame(FRAME.windowUpdate, 0, 0, uint32(WINDOW_BYTES)));
-      assert.equal(await other, "0");
-      assert.equal((await answer).get("grpc-status"), "0");
-    }
-  });
-});
-
-function startWithWorkload(release: string, options: AgentOptions = {}): Promise<SocketAgent> {
+function startWithWorkload(release: string): Promise<SocketAgent> {
   const script = `until [ -e "$0" ]; do sleep 0.05; done; exit ${WORKLOAD_EXIT_CODE}`;
-  return startSocketAgent({ ...options, process: { args: ["sh", "-c", script, release] } });
-}
-
-/** A first frame ExecStart. */
-function execStart(args: string[]): Uint8Array {
-  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
-}
-
-/** Reads up to the first message of an answer and then no more. */
-async function stoppedAtData(peer: RawHttp2): Promise<RawHttp2> {
-  await peer.next(({ type }) => type === FRAME.data, "a message");
-  peer.stopReading();
-  return peer;
-}
-
-function dutiesDone(agent: SocketAgent): number {
-  return agent.log.filter(({ event }) => event === "restore_duties_done").length;
+  return startSocketAgent({ process: { args: ["sh", "-c", script, release] } });
 }
 
 /** The workload's end comes first, and nothing that goes wrong after it is the agent's. */
@@ -265,24 +141,9 @@ function assertOrderlyEnd({ log }: SocketAgent): void {
   assert.deepEqual(errors, []);
 }
 
-/** Sockets that the agent holds: its listeners and its connections. */
-function sockets(agent: SocketAgent): number {
-  return openDescriptors(agent.pid).filter((entry) => entry.includes("socket:")).length;
-}
-
 async function exitOf(agent: SocketAgent): Promise<AgentExit> {
   let left: AgentExit | undefined;
   agent.exited.then((exit) => (left = exit)).catch(() => undefined);
   await until(() => left !== undefined, "the agent leaves");
   return agent.exited;
-}
-
-async function until(holds: () => boolean, what: string | (() => string)): Promise<void> {
-  const giveUpMs = performance.now() + HANG_LIMIT_MS;
-  while (!holds()) {
-    if (performance.now() > giveUpMs) {
-      assert.fail(`${HANG_LIMIT_MS / 1000} s have passed before ${typeof what === "string" ? what : what()}`);
-    }
-    await sleep(POLL_MS);
-  }
 }

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { StatPathRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { ENDLESS_OUTPUT, execStart } from "../fixtures/raw-calls.ts";
 import {
   callFields,
   CODE,
@@ -37,10 +37,7 @@ const FLOOD_BATCH = 100;
 const WRONG_TOKEN = "wrong-token-0123456789";
 /** C-core clients take 8 KiB of metadata, and fail above; there are other fields beside the status. */
 const STATUS_LIMIT_BYTES = 6 * 1024;
-const SLEEP = toBinary(
-  ExecFrameSchema,
-  create(ExecFrameSchema, { frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } } }),
-);
+const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
 
 describe("a client that goes too far", { timeout: 300_000 }, () => {
   let agent: SocketAgent;
@@ -172,7 +169,7 @@ describe("a client that goes too far", { timeout: 300_000 }, () => {
   ] as const) {
     test(`by ${name} whose answers it does not read is ended`, async () => {
       using peer = await proven();
-      peer.call("Exec", agent.token, execOf(["cat", "/dev/zero"]), false);
+      peer.call("Exec", agent.token, ENDLESS_OUTPUT, false);
       await peer.next(({ type }) => type === FRAME.data, "output");
       peer.stopReading();
       await flood(peer, FLOOD_FRAMES, () => piece);
@@ -246,10 +243,6 @@ describe("a client that goes too far", { timeout: 300_000 }, () => {
     assert.ok(bytes < STATUS_LIMIT_BYTES, `${bytes} bytes`);
   });
 });
-
-function execOf(args: string[]): Uint8Array {
-  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
-}
 
 /** Settings by their ids. */
 function settingsOf(payload: Buffer): Map<number, number> {
