@@ -27,6 +27,12 @@
 #define PORT 7070
 #define BYTES 32
 #define DRAWS 64
+/* Names of the kernel's vDSO differ by architecture. */
+#ifdef __aarch64__
+#define VDSO_GETRANDOM "__kernel_getrandom"
+#else
+#define VDSO_GETRANDOM "__vdso_getrandom"
+#endif
 
 /* include/uapi/linux/random.h, Linux 6.11. */
 struct opaque_params {
@@ -68,7 +74,7 @@ static void *vdso_symbol(const char *name) {
 
 static void open_vdso(void) {
   struct opaque_params params = {0};
-  draw = (vdso_getrandom *)vdso_symbol("__vdso_getrandom");
+  draw = (vdso_getrandom *)vdso_symbol(VDSO_GETRANDOM);
   if (!draw || draw(NULL, 0, 0, &params, ~0UL)) {
     draw = NULL;
     return;
