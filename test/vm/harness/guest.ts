@@ -32,6 +32,8 @@ export interface GuestOptions
 /** Something that machines are started from: an initramfs with an agent, and snapshots of machines. */
 export class Guest implements Disposable {
   readonly certificates: Certificates;
+  /** What clients name; for the one who renews it in the guest. */
+  token: string = TOKEN;
   readonly #folder: string;
   readonly #machine: Omit<MachineOptions, "snapshot">;
 
@@ -110,8 +112,8 @@ export class Guest implements Disposable {
 
   /** A client of a machine's agent: the node's own. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
-    if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: TOKEN });
-    return clientOf({ port: machine.agentPort, certificates: this.certificates, token: TOKEN }, options);
+    if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: this.token });
+    return clientOf({ port: machine.agentPort, certificates: this.certificates, token: this.token }, options);
   }
 
   /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */

@@ -47,7 +47,9 @@ function qemuArguments(options: MachineOptions, folder: string, ports: readonly 
     `-accel ${options.accelerator} -cpu ${processor}`,
     `-serial file:${join(folder, "console.log")} -qmp unix:${join(folder, "qmp.sock")},server=on,wait=off`,
     `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
-    ...disks.map((disk, n) => `-drive if=none,id=d${n},format=raw,cache=unsafe,${disk} -device virtio-blk-pci,drive=d${n}`),
+    ...disks.map(
+      (disk, n) => `-drive if=none,id=d${n},format=raw,cache=unsafe,${disk} -device virtio-blk-pci,drive=d${n}`,
+    ),
     ...(options.serialPort === true
       ? [
           `-chardev socket,id=c0,path=${join(folder, "serial.sock")},server=on,wait=off`,

@@ -49,7 +49,8 @@ function run(command: string, args: readonly string[], cwd?: string): string {
 
 /** Refreshes apt's lists, once. */
 export function updateLists(): void {
-  if (!updated && (IS_FOREIGN || process.getuid?.() === 0)) run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
+  if (!updated && (IS_FOREIGN || process.getuid?.() === 0))
+    run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
   updated = true;
 }
 

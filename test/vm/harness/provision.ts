@@ -90,7 +90,9 @@ export function provideKernel(series: string): GuestKernel {
 function packageOf(series: string): string {
   const name = kernelPackages().find((candidate) => seriesOf(candidate) === series);
   if (name === undefined)
-    throw new Error(`apt knows no linux-image-${series}.*-cloud-${GUEST_ARCHITECTURE.debian}-unsigned: add Debian's sources`);
+    throw new Error(
+      `apt knows no linux-image-${series}.*-cloud-${GUEST_ARCHITECTURE.debian}-unsigned: add Debian's sources`,
+    );
   return name;
 }
 
@@ -98,6 +100,16 @@ function packageOf(series: string): string {
 export function buildGuestProgram(name: string, folder: string): string {
   const output = join(folder, name);
   const source = join(import.meta.dirname, "..", "guest", `${name}.c`);
-  runTool(toolFor(GUEST_ARCHITECTURE.name, "gcc"), ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", source, "-o", output]);
+  runTool(toolFor(GUEST_ARCHITECTURE.name, "gcc"), [
+    "-std=gnu11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-static",
+    source,
+    "-o",
+    output,
+  ]);
   return output;
 }
