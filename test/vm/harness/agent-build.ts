@@ -24,13 +24,13 @@ export interface AgentBuild {
   readonly command: readonly string[];
 }
 
-/** The distribution as it is shipped, with its launcher: dist/linux-<arch>. */
-export function shippedAgent(): AgentBuild {
-  const files = globSync("**/*", { cwd: DISTRIBUTION, exclude: ["LICENSES"], withFileTypes: true })
+/** The distribution as it is shipped, with its launcher: by default dist/linux-<arch>. */
+export function shippedAgent(folder: string = DISTRIBUTION): AgentBuild {
+  const files = globSync("**/*", { cwd: folder, exclude: ["LICENSES"], withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
     .map((path) => ({
-      path: relative(DISTRIBUTION, path),
+      path: relative(folder, path),
       content: readFileSync(path),
       mode: statSync(path).mode & 0o777,
     }));

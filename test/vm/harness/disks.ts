@@ -4,6 +4,8 @@ import { dirname, join } from "node:path";
 import type { GuestFile } from "./initramfs.ts";
 
 const MEBIBYTE = 2 ** 20;
+/** Debian keeps mke2fs where only root looks. */
+const PATH = `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin`;
 /** What ext4 needs for itself, and the instance's disk for all that its guest writes. */
 const SPARE_BYTES = 192 * MEBIBYTE;
 
@@ -22,6 +24,7 @@ export function writeDisk(output: string, files: readonly GuestFile[]): void {
     chmodSync(folder, 0o755);
     const kibibytes = `${Math.ceil(sizeBytes / 1024)}k`;
     execFileSync("mke2fs", ["-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", folder, output, kibibytes], {
+      env: { ...process.env, PATH },
       stdio: ["ignore", "ignore", "pipe"],
     });
   } finally {

@@ -6,7 +6,7 @@ const CLOCK_SAMPLES = 8;
 const NS_PER_MS = 1_000_000n;
 
 /** What the guest's oracle can be asked (test/vm/guest/oracle.c). */
-export type Question = "random" | "vdso" | "clocks" | "reseed";
+export type Question = "random" | "vdso" | "clocks" | "reseed" | "memory";
 
 function attempt(port: number, questions: readonly Question[]): Promise<string[]> {
   return new Promise((resolve, reject) => {
