@@ -63,7 +63,7 @@ async function withoutAgent(agent: AgentBuild): Promise<number> {
   using guest = await Guest.prepare({ agent: { ...agent, command: ["/bin/workload"] } });
   await using machine = await guest.start();
   await rest(machine);
-  return snapshotBytes(guest, machine);
+  return await snapshotBytes(guest, machine);
 }
 
 /** Measures two guests that differ in the agent alone, one after the other. The agent's folder is by default dist's. */

@@ -38,7 +38,7 @@ const SAID_LIMIT_MS = 180_000;
 
 function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
   const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
-  const { board, console: port, processor: emulated } = GUEST_ARCHITECTURE;
+  const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
   const processor = options.processor ?? (options.accelerator === "kvm" ? "host" : emulated);
   const disks = [`file=${join(folder, DISK)}`, ...(options.volumes ?? []).map((file) => `readonly=on,file=${file}`)];
   const words = [
@@ -59,7 +59,7 @@ function qemuArguments(options: MachineOptions, folder: string, ports: readonly 
     `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
     ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
   ].flatMap((group) => group.split(" "));
-  const kernelArguments = `console=${port} quiet panic=-1 ${options.kernelArguments ?? ""}`;
+  const kernelArguments = `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`;
   const incoming = options.snapshot === undefined ? [] : ["-incoming", `exec:cat ${options.snapshot}`];
   return [...words, "-append", kernelArguments, ...incoming];
 }
