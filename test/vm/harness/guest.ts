@@ -118,11 +118,13 @@ export class Guest implements Disposable {
 
   /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
   async reach(machine: Machine): Promise<GuestClient & Disposable> {
+    // Over a serial port, whose guest has said that it listens, each attempt costs a bridge: the first one is given its time.
+    const timeoutMs = this.#machine.serialPort === true ? READY_LIMIT_MS : ATTEMPT_MS;
     const deadline = performance.now() + READY_LIMIT_MS;
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ timeoutMs: ATTEMPT_MS });
+        await client.health({ timeoutMs });
         return client;
       } catch (error) {
         client.close();
