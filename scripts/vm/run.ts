@@ -9,7 +9,7 @@ import { record, type RunEvent } from "./events.ts";
 import { summarize } from "./table.ts";
 
 /** Of one file, under emulation on a busy machine; most take one minute. */
-const FILE_LIMIT_MS = 900_000;
+const FILE_LIMIT_MS = 1_800_000;
 /** A guest has one processor, and QEMU takes hardly more. */
 const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 

@@ -14,7 +14,7 @@ import { provideKernel } from "./provision.ts";
 import { FOLDERS, guestFiles, type SandboxOptions, TOKEN, volumesOf } from "./sandbox.ts";
 
 /** Of a boot under emulation on a machine with much else to do. */
-const READY_LIMIT_MS = 180_000;
+const READY_LIMIT_MS = 600_000;
 const ATTEMPT_MS = 10_000;
 const DEFAULT_SERIES = GUEST_ARCHITECTURE.series.at(-1) ?? GUEST_ARCHITECTURE.series[0];
 /** How a call fails while its agent is not there yet. */

@@ -34,7 +34,7 @@ export interface MachineOptions {
 
 const DISK = "disk";
 const START_LIMIT_MS = 60_000;
-const SAID_LIMIT_MS = 180_000;
+const SAID_LIMIT_MS = 600_000;
 
 function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
   const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
