@@ -13,9 +13,12 @@ const FILE_LIMIT_MS = 1_800_000;
 /** A guest has one processor, and QEMU takes hardly more. */
 const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 
+/** The life of a sandbox in two halves, and what is the same on every architecture. */
+const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
+
 /** All for the guests' architecture; without the one for a newer kernel where there is none. */
 function allFiles(kernels: readonly string[]): string[] {
-  if (GUEST_ARCHITECTURE.name === "arm64") return globSync("test/vm/arm64/*.vm.ts").toSorted();
+  if (GUEST_ARCHITECTURE.name === "arm64") return globSync(ARM64_FILES).toSorted();
   const files = globSync("test/vm/*.vm.ts").filter((file) => !file.includes("newer") || kernels.length > SERIES.length);
   return files.toSorted(longestFirst);
 }
