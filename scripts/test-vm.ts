@@ -1,74 +1,25 @@
 /**
- * Runs the tests in real microVMs: `npm run test:vm`, or `npm run test:vm -- test/vm/clock.vm.ts`. Provides QEMU, the
- * guest kernels and the built agent, and runs two machines at a time. Ends with a table of cases with their times and the
- * line `N passed, N failed, N skipped`.
+ * Runs the tests in real microVMs: `npm run test:vm`, or `npm run test:vm -- test/vm/clock.vm.ts`; in emulated arm64
+ * machines with `--arch arm64`. Provides QEMU, the guest kernels and the built agent, and runs two machines at a time. Ends
+ * with a table of cases with their times and the line `N passed, N failed, N skipped`.
  */
-import { globSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { run } from "node:test";
-import { probeAccelerator } from "../test/vm/harness/accelerator.ts";
-import { provideQemu, provideTools, SERIES } from "../test/vm/harness/provision.ts";
-import { prepareAgent } from "./vm/agent.ts";
-import { prepareKernels } from "./vm/kernels.ts";
-import { record, type RunEvent } from "./vm/events.ts";
-import { summarize } from "./vm/table.ts";
-
-/** Of one file, under emulation on a busy machine; most take one minute. */
-const FILE_LIMIT_MS = 900_000;
-/** A guest has one processor, and QEMU takes hardly more. */
-const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
-
-/** Those that were asked for, else all; without the one for a newer kernel where there is none. */
-function filesFor(kernels: readonly string[]): string[] {
-  const chosen = process.argv.slice(2);
-  if (chosen.length > 0) return chosen;
-  const files = globSync("test/vm/*.vm.ts").filter((file) => !file.includes("newer") || kernels.length > SERIES.length);
-  return files.toSorted(longestFirst);
-}
-
-/** The mutants take as long as half of the rest. */
-function longestFirst(a: string, b: string): number {
-  const rank = (file: string): number => (file.includes("mutations") ? 0 : 1);
-  return rank(a) - rank(b) || a.localeCompare(b, "en");
-}
-
-async function main(): Promise<number> {
-  const problem = provideQemu();
-  if (problem !== undefined) {
-    console.log(`SKIPPED: ${problem}\n0 passed, 0 failed, 1 skipped`);
-    // Where it can be installed it must be there.
-    return process.env["CI"] === "true" ? 1 : 0;
-  }
-  provideTools();
-  const kernels = prepareKernels();
-  console.log(`kernels: ${kernels.join(", ")}${kernels.length > SERIES.length ? "" : "; apt has no newer series"}`);
-  prepareAgent();
-  const accelerator = await probeAccelerator();
-  process.env["GUEST_VM_ACCELERATOR"] = accelerator.name;
-  console.log(`accelerator: ${accelerator.name} (${accelerator.reason})`);
-
-  const stop = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
-  const files = filesFor(kernels);
-  const events: AsyncIterable<RunEvent> = run({
-    files,
-    concurrency: MACHINES_AT_ONCE,
-    timeout: FILE_LIMIT_MS,
-    signal: stop.signal,
-  });
-  const began = performance.now();
-  const cases = await record(events);
-  const { lines, succeeded } = summarize(cases, (performance.now() - began) / 1000);
-  for (const line of lines) console.log(line);
-  return succeeded && !stop.signal.aborted ? 0 : 1;
-}
+import { parseArgs } from "node:util";
 
 // Snapshots are large: whatever a case that was cut short left behind goes with the run.
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
-process.env["TMPDIR"] = folder;
 try {
-  process.exitCode = await main();
+  const { values, positionals } = parseArgs({ options: { arch: { type: "string" } }, allowPositionals: true });
+  process.env["TMPDIR"] = folder;
+  if (values.arch !== undefined) process.env["GUEST_VM_ARCH"] = values.arch;
+  // Everything of the guests looks at the architecture as soon as it is loaded.
+  const { runVmTests } = await import("./vm/run.ts");
+  process.exitCode = await runVmTests(positionals);
+} catch (error) {
+  console.error(`test:vm: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -9,6 +9,7 @@ import { healthRows } from "./rows/health.ts";
 import { idleRows } from "./rows/idle.ts";
 import { memoryRows } from "./rows/memory.ts";
 import { sizeRows } from "./rows/size.ts";
+import { snapshotRows } from "./rows/snapshot.ts";
 import { streamRows } from "./rows/streams.ts";
 import { coldStartupRows, startupRows } from "./startup/index.ts";
 
@@ -27,4 +28,5 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   duties: dutiesRows,
   idle: idleRows,
   memory: memoryRows,
+  snapshot: snapshotRows,
 };

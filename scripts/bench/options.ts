@@ -15,6 +15,7 @@ export const GROUPS = [
   "size",
   "duties",
   "memory",
+  "snapshot",
 ] as const;
 
 /** A group of rows that can be asked for. */

@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
+import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
 /** Builds the agent that goes into the guests, unless it was built from these sources. */
 export function prepareAgent(): void {
   const build = join(ROOT, "scripts", "build.ts");
-  execFileSync(process.execPath, [build, "x64", "--unless-current"], { cwd: ROOT, stdio: "inherit" });
+  execFileSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { endCase } from "./cases/sandbox-cases.ts";
 import { Stage } from "./cases/stage.ts";
 import { readClocks } from "./harness/oracle.ts";
 
@@ -34,11 +35,5 @@ describe("a sandbox without CAP_SYS_ADMIN and CAP_SYS_TIME", () => {
     assert.equal(bounding & ((1n << BigInt(CAP_SYS_ADMIN)) | (1n << BigInt(CAP_SYS_TIME))), 0n);
   });
 
-  test("leaves with the workload's status when init forwards the stop", async () => {
-    const { machine } = stage;
-    using client = stage.client();
-    await client.run({ args: ["/bin/busybox", "kill", "-TERM", "1"] });
-    await machine.ended();
-    assert.match(machine.console, /GUEST-ENTRYPOINT-ENDED exit 42/);
-  });
+  endCase(stage);
 });

@@ -16,10 +16,8 @@ const SHIPPED = join(import.meta.dirname, "../../dist/linux-x64/agent.bin");
 const STARTER = `
   const { smallestGuest } = await import(${JSON.stringify(join(HARNESS, "accelerator.ts"))});
   const { Machine } = await import(${JSON.stringify(join(HARNESS, "machine.ts"))});
-  const { provideKernel } = await import(${JSON.stringify(join(HARNESS, "provision.ts"))});
   const machine = await Machine.start({
-    kernelImage: provideKernel("6.1").image,
-    initramfs: smallestGuest(process.argv[1]),
+    ...smallestGuest(process.argv[1]),
     accelerator: "tcg",
   });
   console.log(machine.pid);

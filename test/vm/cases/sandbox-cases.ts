@@ -22,6 +22,17 @@ export const SANDBOX_PROCESS: object = {
   readyCmd: { args: ["/bin/busybox", "test", "-e", READY_FILE], intervalMs: 300 },
 };
 
+/** The end of a sandbox whose workload is the test's own. The machine is gone afterwards. */
+export function endCase(stage: Stage): void {
+  test("leaves with the workload's status when init forwards the stop; init says so and switches the machine off", async () => {
+    const { machine } = stage;
+    using client = stage.client();
+    await client.run({ args: ["/bin/busybox", "kill", "-TERM", "1"] });
+    await machine.ended();
+    assert.match(machine.console, /GUEST-ENTRYPOINT-ENDED exit 42/);
+  });
+}
+
 /** What a sandbox that was never restored must do. The first case boots it. */
 export function sandboxCases(stage: Stage, series: string): void {
   test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
@@ -67,6 +78,21 @@ export function sandboxCases(stage: Stage, series: string): void {
     const script = "busybox tty; busybox stty size";
     const { stdout } = await client.run({ args: ["/bin/busybox", "sh", "-c", script], terminal });
     assert.match(stdout.toString(), /^\/dev\/pts\/\d+\r\n33 101\r\n$/);
+  });
+
+  test("a command runs as another user of the image, with that user's groups", async () => {
+    using client = stage.client();
+    const { stdout } = await client.run({ args: ["/bin/busybox", "id"], user: "guest" });
+    assert.equal(stdout.toString(), "uid=1000(guest) gid=1000(guest) groups=26(tape),1000(guest)\n");
+  });
+
+  test("a command that is over its time is ended with its whole tree, sessions of its own included", async () => {
+    using client = stage.client();
+    const script = "trap '' TERM; busybox setsid busybox sleep 41414 & busybox sleep 41415 & wait; wait; wait";
+    const { timedOut } = await client.run({ args: ["/bin/busybox", "sh", "-c", script], timeoutMs: 1_000 });
+    assert.equal(timedOut, true);
+    const { stdout } = await client.run({ args: ["/bin/busybox", "ps"] });
+    assert.doesNotMatch(stdout.toString(), /sleep 4141/);
   });
 
   test("files go in and out whole", async () => {

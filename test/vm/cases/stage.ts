@@ -45,6 +45,11 @@ export class Stage {
     this.#machine = await start();
   }
 
+  /** Cuts the machine off and boots another one from its disk. */
+  async hardStop(): Promise<void> {
+    this.#machine = await this.guest.reboot(this.takeMachine());
+  }
+
   /** The machine belongs to the caller from now on. */
   takeMachine(): Machine {
     const { machine } = this;

@@ -2,6 +2,8 @@ import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";
 import { serverHello } from "../harness/server-hello.ts";
 
+const DRAW_LIMIT_MS = 90_000;
+
 /** What a guest drew, all in hex. */
 export interface Draws {
   /** Of getrandom(2), one after the other. */
@@ -16,7 +18,7 @@ export interface Draws {
 
 /** The kernel first: everything else makes it draw as well. */
 export async function drawAll(machine: Machine): Promise<Draws> {
-  const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"]);
+  const [kernel = "", vdso = "none"] = await ask(machine.oraclePort, ["random", "vdso"], DRAW_LIMIT_MS, DRAW_LIMIT_MS);
   const hello = await serverHello(machine.agentPort);
   return {
     kernel: kernel.split(" "),

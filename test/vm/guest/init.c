@@ -1,9 +1,11 @@
 /*
- * PID 1 of the test guest: what the substrate's init does. Mounts, loads the modules of /modules.list, brings eth0 up,
- * starts the oracle, goes into the container's root, /sandbox, starts the stand-in for the substrate's own agent there,
- * with the command of /substrate.args, and launches the entrypoint of /agent.args as a child, with the environment of
- * /agent.env and without the capabilities of /agent.drop (a line each). Forwards SIGTERM to the entrypoint, and switches
- * the guest off when that has ended.
+ * PID 1 of the test guest: what the substrate's init does. Mounts, loads the modules of /modules.list, brings eth0 up and
+ * starts the oracle. Makes the container's root of /image and of the instance's disk above it, so that /run and /tmp
+ * survive a hard stop, and puts the volumes of /volumes there. Starts the stand-in for the substrate's own agent, with the
+ * command of /substrate.args and the instance's environment, /instance.env; only when that says within 10 s that it is
+ * ready, launches the shell line of /entrypoint, with the same environment and without the capabilities of /agent.drop (a
+ * line each). Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps orphans, and switches the guest off when the
+ * entrypoint has ended.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -11,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/random.h>
 #include <net/if.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,10 +31,11 @@
 #include <unistd.h>
 
 #define MOST_LINES 64
+#define READY_LIMIT_MS 10000
 
-/* The lines of a file, ended by NULL; none when there is no such file. */
+/* The lines of a file, ended by NULL, with room for two more; none when there is no such file. */
 static char **lines_of(const char *path) {
-  char **lines = calloc(MOST_LINES + 1, sizeof *lines);
+  char **lines = calloc(MOST_LINES + 3, sizeof *lines);
   FILE *file = fopen(path, "re");
   size_t size = 0;
   if (lines == NULL)
@@ -54,6 +59,47 @@ static void mount_at(const char *type, const char *path) {
   mkdir(path, 0755);
   if (mount(type, path, type, 0, NULL))
     perror(path);
+}
+
+/* The device appears some time after its driver was loaded. */
+static void mount_disk(const char *name, const char *path, unsigned long flags) {
+  char device[64];
+  snprintf(device, sizeof device, "/dev/%s", name);
+  for (int i = 0; i < 1000 && access(device, F_OK); i++)
+    usleep(10000);
+  mkdir(path, 0755);
+  if (mount(device, path, "ext4", flags, NULL))
+    perror(path);
+}
+
+/* What is written to `path` goes to the instance's disk, in a folder of that name. */
+static void mount_above(const char *lower, const char *name, const char *path) {
+  char folder[128], options[512];
+  snprintf(options, sizeof options, "lowerdir=%s,upperdir=/disk/%s/upper,workdir=/disk/%s/work", lower, name, name);
+  snprintf(folder, sizeof folder, "/disk/%s", name);
+  mkdir(folder, 0755);
+  strcat(folder, "/upper");
+  mkdir(folder, 0755);
+  snprintf(folder, sizeof folder, "/disk/%s/work", name);
+  mkdir(folder, 0755);
+  mkdir(path, 0755);
+  if (mount("overlay", path, "overlay", 0, options))
+    perror(path);
+}
+
+/* A line of /volumes: the disk, where it goes, and "ro" or "overlay". */
+static void mount_volume(const char *line) {
+  char disk[16], where[200], how[16], path[256], below[32];
+  if (sscanf(line, "%15s %199s %15s", disk, where, how) != 3)
+    return;
+  snprintf(path, sizeof path, "/sandbox%s", where);
+  snprintf(below, sizeof below, "/volume-%s", disk);
+  if (!strcmp(how, "ro")) {
+    mount_disk(disk, path, MS_RDONLY);
+    return;
+  }
+  mount_disk(disk, below, MS_RDONLY);
+  mount_above(below, disk, path);
 }
 
 static void load_module(const char *name) {
@@ -82,7 +128,6 @@ static void interface_up(const char *name, const char *address, const char *mask
   close(fd);
 }
 
-/* The device appears some time after its driver was loaded. */
 static void await_interface(const char *name) {
   for (int i = 0; i < 1000 && if_nametoindex(name) == 0; i++)
     usleep(10000);
@@ -98,38 +143,87 @@ static void report_generator(void) {
   close(device);
 }
 
-static void start_program(char **args) {
+static void power_off(void) {
+  sync();
+  reboot(RB_POWER_OFF);
+}
+
+static void start_oracle(void) {
   if (fork() == 0) {
-    execv(args[0], args);
-    perror(args[0]);
+    execl("/oracle", "/oracle", NULL);
+    perror("/oracle");
     _exit(127);
   }
 }
 
-static pid_t start_entrypoint(char **args, char **environment, char **drop) {
+/* Starts the substrate's agent, which writes to descriptor 3 when it is ready: whether it did so in time. */
+static int start_substrate(char **args, char **environment) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC))
+    return 0;
+  if (fork() == 0) {
+    dup2(ends[1], 3);
+    fcntl(3, F_SETFD, 0);
+    execve(args[0], args, environment);
+    perror(args[0]);
+    _exit(127);
+  }
+  close(ends[1]);
+  struct pollfd look = {.fd = ends[0], .events = POLLIN};
+  char byte;
+  int ready = poll(&look, 1, READY_LIMIT_MS) == 1 && read(ends[0], &byte, 1) == 1;
+  close(ends[0]);
+  return ready;
+}
+
+/* PATH and HOME are added where the instance names none. */
+static char **with_defaults(char **environment) {
+  int path = 0, home = 0, count = 0;
+  for (; environment[count]; count++) {
+    path |= !strncmp(environment[count], "PATH=", 5);
+    home |= !strncmp(environment[count], "HOME=", 5);
+  }
+  if (!path)
+    environment[count++] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  if (!home)
+    environment[count++] = "HOME=/root";
+  return environment;
+}
+
+/* In init's own session and process group, 0, and with a console that it can only write to. */
+static pid_t start_entrypoint(char *line, char **environment, char **drop) {
   pid_t pid = fork();
   if (pid != 0)
     return pid;
-  setsid();
+  struct rlimit files = {.rlim_cur = 1024, .rlim_max = 4096};
+  int console = open("/dev/console", O_WRONLY | O_NOCTTY);
+  int nothing = open("/dev/null", O_RDONLY);
+  dup2(nothing, 0);
+  dup2(console, 1);
+  dup2(console, 2);
+  close(nothing);
+  close(console);
+  setrlimit(RLIMIT_NOFILE, &files);
   for (; *drop; drop++)
     if (prctl(PR_CAPBSET_DROP, atoi(*drop), 0, 0, 0))
       perror("PR_CAPBSET_DROP");
-  execve(args[0], args, environment);
-  perror(args[0]);
+  execve("/bin/sh", (char *[]){"/bin/sh", "-c", line, NULL}, environment);
+  perror("/bin/sh");
   _exit(127);
 }
 
 static pid_t entrypoint;
 
 static void forward(int signal) {
-  kill(entrypoint, signal);
+  if (entrypoint > 0)
+    kill(entrypoint, signal);
 }
 
 int main(void) {
   setvbuf(stdout, NULL, _IONBF, 0);
   mount_at("proc", "/proc");
   mount_at("devtmpfs", "/dev");
-  int console = open("/dev/console", O_RDWR);
+  int console = open("/dev/console", O_RDWR | O_CLOEXEC);
   dup2(console, 0);
   dup2(console, 1);
   dup2(console, 2);
@@ -139,21 +233,28 @@ int main(void) {
   interface_up("lo", "127.0.0.1", "255.0.0.0");
   await_interface("eth0");
   interface_up("eth0", "10.0.2.15", "255.255.255.0");
+  mount_disk("vda", "/disk", 0);
+  mount_above("/image", "root", "/sandbox");
+  for (char **volume = lines_of("/volumes"); *volume; volume++)
+    mount_volume(*volume);
   mount_at("proc", "/sandbox/proc");
   mount_at("sysfs", "/sandbox/sys");
   mount_at("cgroup2", "/sandbox/sys/fs/cgroup");
   mount_at("devtmpfs", "/sandbox/dev");
   mount_at("devpts", "/sandbox/dev/pts");
-  mount_at("tmpfs", "/sandbox/tmp");
-  mount_at("tmpfs", "/sandbox/run");
-  start_program((char *[]){"/oracle", NULL});
-  char **args = lines_of("/agent.args"), **environment = lines_of("/agent.env"), **drop = lines_of("/agent.drop");
+  mkdir("/sandbox/dev/shm", 01777);
+  start_oracle();
+  char **environment = lines_of("/instance.env"), **drop = lines_of("/agent.drop"), **line = lines_of("/entrypoint");
   char **substrate = lines_of("/substrate.args");
   if (chroot("/sandbox") || chdir("/"))
     perror("/sandbox");
-  start_program(substrate);
-  entrypoint = start_entrypoint(args, environment, drop);
-  signal(SIGTERM, forward);
+  if (!start_substrate(substrate, environment)) {
+    printf("GUEST-SUBSTRATE-NOT-READY\n");
+    power_off();
+  }
+  for (const int *each = (const int[]){SIGTERM, SIGHUP, SIGQUIT, SIGINT, 0}; *each; each++)
+    signal(*each, forward);
+  entrypoint = start_entrypoint(*line, with_defaults(environment), drop);
   for (;;) {
     int status;
     if (wait(&status) == entrypoint) {
@@ -161,8 +262,7 @@ int main(void) {
         printf("GUEST-ENTRYPOINT-ENDED exit %d\n", WEXITSTATUS(status));
       else
         printf("GUEST-ENTRYPOINT-ENDED signal %d\n", WTERMSIG(status));
-      sync();
-      reboot(RB_POWER_OFF);
+      power_off();
     }
   }
 }

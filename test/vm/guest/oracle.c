@@ -4,6 +4,8 @@
  *   vdso     the same of the vDSO's getrandom (Linux 6.11 and later); or "none"
  *   clocks   CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
  *   reseed   makes the kernel's generator reseed from itself; 0 or the errno
+ *   memory   bytes of the agent: anonymous ones and those of files that are resident, 0 where none runs, and those of its
+ *            folder that are in the page cache
  * Small and static, so that two clones that are asked the same do the same. Many draws, because anything that draws in
  * between shifts a clone along the stream that it shares with the other one; 32 bytes each, one step of that stream.
  */
@@ -11,9 +13,12 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
 #include <linux/random.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
@@ -27,6 +32,13 @@
 #define PORT 7070
 #define BYTES 32
 #define DRAWS 64
+#define AGENT_FOLDER "/sandbox/opt/guest-agent"
+/* Names of the kernel's vDSO differ by architecture. */
+#ifdef __aarch64__
+#define VDSO_GETRANDOM "__kernel_getrandom"
+#else
+#define VDSO_GETRANDOM "__vdso_getrandom"
+#endif
 
 /* include/uapi/linux/random.h, Linux 6.11. */
 struct opaque_params {
@@ -68,7 +80,7 @@ static void *vdso_symbol(const char *name) {
 
 static void open_vdso(void) {
   struct opaque_params params = {0};
-  draw = (vdso_getrandom *)vdso_symbol("__vdso_getrandom");
+  draw = (vdso_getrandom *)vdso_symbol(VDSO_GETRANDOM);
   if (!draw || draw(NULL, 0, 0, &params, ~0UL)) {
     draw = NULL;
     return;
@@ -114,6 +126,58 @@ static int reseed(void) {
   return error;
 }
 
+/* A line of /proc/PID/status, in bytes. */
+static long status_bytes(const char *process, const char *name) {
+  char path[300], line[128];
+  long kibibytes = 0;
+  snprintf(path, sizeof path, "%s/status", process);
+  FILE *file = fopen(path, "re");
+  while (file && fgets(line, sizeof line, file))
+    if (!strncmp(line, name, strlen(name)))
+      kibibytes = atol(line + strlen(name));
+  if (file)
+    fclose(file);
+  return kibibytes * 1024;
+}
+
+static long cached_bytes;
+
+static int count_cached(const char *path, const struct stat *found, int type, struct FTW *at) {
+  static unsigned char pages[1 << 16];
+  (void)at;
+  size_t size = (size_t)found->st_size, page = (size_t)sysconf(_SC_PAGESIZE);
+  int file = type == FTW_F && size > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (file < 0)
+    return 0;
+  void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+  if (map != MAP_FAILED && (size + page - 1) / page <= sizeof pages && !mincore(map, size, pages))
+    for (size_t i = 0; i < (size + page - 1) / page; i++)
+      cached_bytes += pages[i] & 1 ? (long)page : 0;
+  if (map != MAP_FAILED)
+    munmap(map, size);
+  close(file);
+  return 0;
+}
+
+static void answer_memory(FILE *out) {
+  long anonymous = 0, of_files = 0;
+  glob_t processes;
+  if (!glob("/proc/[0-9]*", 0, NULL, &processes)) {
+    for (size_t i = 0; i < processes.gl_pathc; i++) {
+      char path[300], target[300] = "";
+      snprintf(path, sizeof path, "%s/exe", processes.gl_pathv[i]);
+      if (readlink(path, target, sizeof target - 1) < 0 || strncmp(target, AGENT_FOLDER, strlen(AGENT_FOLDER)))
+        continue;
+      anonymous += status_bytes(processes.gl_pathv[i], "RssAnon:");
+      of_files += status_bytes(processes.gl_pathv[i], "RssFile:");
+    }
+    globfree(&processes);
+  }
+  cached_bytes = 0;
+  nftw(AGENT_FOLDER, count_cached, 16, FTW_PHYS);
+  fprintf(out, "%ld %ld %ld\n", anonymous, of_files, cached_bytes);
+}
+
 static void answer(FILE *out, const char *question) {
   if (!strcmp(question, "random"))
     answer_draws(out, from_kernel);
@@ -123,6 +187,8 @@ static void answer(FILE *out, const char *question) {
     fprintf(out, "%lld %lld\n", nanoseconds(CLOCK_REALTIME), nanoseconds(CLOCK_BOOTTIME));
   else if (!strcmp(question, "reseed"))
     fprintf(out, "%d\n", reseed());
+  else if (!strcmp(question, "memory"))
+    answer_memory(out);
   else
     fputs("none\n", out);
   fflush(out);

@@ -3,7 +3,8 @@
  * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
  * port of virtio-serial, and the command its own arguments; without one it only lives. With --on-the-port before it the
  * command gets the port itself for its standard input and output, else a socket that is joined to the port. Says on the
- * console when it waits for the host, who could not know: what comes before that is lost.
+ * console when it waits for the host, who could not know: what comes before that is lost. Writes a byte to descriptor 3
+ * once it lives, which init waits for.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -18,6 +19,7 @@
 
 #define ATTEMPTS 200
 #define PAUSE_US 20000
+#define READY_FD 3
 
 /* The device appears some time after its driver was loaded. */
 static int open_port(void) {
@@ -101,6 +103,9 @@ int main(int argc, char **argv) {
   int directly = argc > 1 && !strcmp(argv[1], "--on-the-port");
   char **command = argv + 1 + directly;
   signal(SIGPIPE, SIG_IGN);
+  if (write(READY_FD, "", 1) != 1)
+    perror("ready");
+  close(READY_FD);
   while (*command) {
     int port = open_port();
     fputs("SUBSTRATE-WAITS\n", stderr);

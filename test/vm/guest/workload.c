@@ -1,6 +1,6 @@
 /*
  * The workload of the test guest. At SIGUSR1 it declares itself idle on the socket that its environment names, by one
- * HTTP request; at SIGTERM it leaves with 42.
+ * HTTP request; HUP, INT and QUIT it names on the console; at SIGTERM it leaves with 42.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -34,10 +34,14 @@ int main(void) {
   sigset_t awaited;
   int received;
   sigemptyset(&awaited);
-  sigaddset(&awaited, SIGUSR1);
-  sigaddset(&awaited, SIGTERM);
+  for (const int *each = (const int[]){SIGUSR1, SIGHUP, SIGINT, SIGQUIT, SIGTERM, 0}; *each; each++)
+    sigaddset(&awaited, *each);
   sigprocmask(SIG_BLOCK, &awaited, NULL);
-  while (sigwait(&awaited, &received) == 0 && received == SIGUSR1)
-    declare_idle();
+  while (sigwait(&awaited, &received) == 0 && received != SIGTERM) {
+    if (received == SIGUSR1)
+      declare_idle();
+    else
+      fprintf(stderr, "WORKLOAD-GOT %s\n", sigabbrev_np(received));
+  }
   return STATUS;
 }

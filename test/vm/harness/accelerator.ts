@@ -1,11 +1,13 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { writeDisk } from "./disks.ts";
 import { modules, writeInitramfs } from "./initramfs.ts";
-import { Machine } from "./machine.ts";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
+import { Machine, type MachineOptions } from "./machine.ts";
 import { ask } from "./oracle.ts";
 import { buildGuestProgram, provideBusybox, provideKernel } from "./provision.ts";
-import { MOUNT_POINTS } from "./sandbox.ts";
+import { FOLDERS, MODULES } from "./sandbox.ts";
 
 /** A guest that has not booted by then will not: /dev/kvm may be there and still boot nothing. */
 const PROBE_LIMIT_MS = 8_000;
@@ -18,12 +20,12 @@ export interface Accelerator {
 
 /** KVM where a guest really boots with it, else emulation (TCG): found out by booting one. */
 export async function probeAccelerator(): Promise<Accelerator> {
+  const { name: arch } = GUEST_ARCHITECTURE;
+  if (arch !== process.arch) return { name: "tcg", reason: `the guests are ${arch}, and this machine is not` };
   if (!existsSync("/dev/kvm")) return { name: "tcg", reason: "there is no /dev/kvm" };
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
   try {
-    const initramfs = smallestGuest(folder);
-    const { image } = provideKernel("6.1");
-    await using machine = await Machine.start({ kernelImage: image, initramfs, accelerator: "kvm" });
+    await using machine = await Machine.start({ ...smallestGuest(folder), accelerator: "kvm" });
     await ask(machine.oraclePort, ["clocks"], PROBE_LIMIT_MS);
     return { name: "kvm", reason: "a guest booted with it" };
   } catch (error) {
@@ -34,16 +36,21 @@ export async function probeAccelerator(): Promise<Accelerator> {
   }
 }
 
-/** An initramfs with init, the oracle, and an entrypoint that does nothing; returns its path. */
-export function smallestGuest(folder: string): string {
+/** A guest with init, the oracle, and an entrypoint that does nothing; its files are made in the folder. */
+export function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
   const initramfs = join(folder, "initramfs");
-  writeInitramfs(initramfs, MOUNT_POINTS, [
-    ...modules(provideKernel("6.1").modulesFolder, ["virtio_pci", "virtio_net"]),
-    { path: "init", content: readFileSync(buildGuestProgram("init", folder)) },
-    { path: "oracle", content: readFileSync(buildGuestProgram("oracle", folder)) },
-    { path: "sandbox/busybox", content: readFileSync(provideBusybox()) },
-    { path: "agent.args", content: "/busybox\nsleep\n1000000\n" },
-    { path: "substrate.args", content: "/busybox\nsleep\n1000000\n" },
+  const disk = join(folder, "empty-disk");
+  const { image: kernelImage, modulesFolder } = provideKernel(GUEST_ARCHITECTURE.series[0]);
+  const program = (name: string): Buffer => readFileSync(buildGuestProgram(name, folder));
+  writeDisk(disk, []);
+  writeInitramfs(initramfs, FOLDERS, [
+    ...modules(modulesFolder, MODULES),
+    { path: "init", content: program("init") },
+    { path: "oracle", content: program("oracle") },
+    ...["sh", "sleep"].map((name) => ({ path: `image/bin/${name}`, content: readFileSync(provideBusybox()) })),
+    { path: "image/substrate", content: program("substrate") },
+    { path: "entrypoint", content: "exec sleep 1000000\n" },
+    { path: "substrate.args", content: "/substrate\n" },
   ]);
-  return initramfs;
+  return { kernelImage, initramfs, disk };
 }

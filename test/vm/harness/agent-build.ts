@@ -4,30 +4,37 @@ import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { bundle } from "../../../scripts/package/bundle.ts";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { type GuestFile, withLibraries } from "./initramfs.ts";
 import { type Patch, patches } from "./patches.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
-const DISTRIBUTION = join(ROOT, "dist", "linux-x64");
+const DISTRIBUTION = join(ROOT, "dist", `linux-${GUEST_ARCHITECTURE.name}`);
+
+/** Where the agent's volume is mounted in the sandbox. */
+export const AGENT_FOLDER = "/opt/guest-agent";
 
 /** An agent as it stands in the guest. */
 export interface AgentBuild {
+  /** Its folder, by paths from there. */
   readonly files: readonly GuestFile[];
+  /** What it needs of the image, by paths from the image's root. Default: nothing. */
+  readonly inImage?: readonly GuestFile[];
   /** The command that starts it. */
   readonly command: readonly string[];
 }
 
-/** The distribution as it is shipped, with its launcher: dist/linux-x64. */
-export function shippedAgent(): AgentBuild {
-  const files = globSync("**/*", { cwd: DISTRIBUTION, exclude: ["LICENSES"], withFileTypes: true })
+/** The distribution as it is shipped, with its launcher: by default dist/linux-<arch>. */
+export function shippedAgent(folder: string = DISTRIBUTION): AgentBuild {
+  const files = globSync("**/*", { cwd: folder, exclude: ["LICENSES"], withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
     .map((path) => ({
-      path: join("sandbox/opt/guest-agent", relative(DISTRIBUTION, path)),
+      path: relative(folder, path),
       content: readFileSync(path),
       mode: statSync(path).mode & 0o777,
     }));
-  return { files, command: ["/opt/guest-agent/guest-agent"] };
+  return { files, command: [`${AGENT_FOLDER}/guest-agent`] };
 }
 
 /** The same program, made with changed sources, as a script beside Node and the addon. Never shipped. */
@@ -40,12 +47,12 @@ export async function patchedAgent(changes: readonly Patch[]): Promise<AgentBuil
     execFileSync("strip", ["-s", "-o", node, process.execPath]);
     return {
       files: [
-        { path: "sandbox/opt/guest-agent/node", content: readFileSync(node) },
-        { path: "sandbox/opt/guest-agent/agent.cjs", content: readFileSync(script) },
-        { path: "sandbox/opt/guest-agent/agent.node", content: readFileSync(buildNative()) },
-        ...withLibraries(process.execPath, "sandbox"),
+        { path: "node", content: readFileSync(node) },
+        { path: "agent.cjs", content: readFileSync(script) },
+        { path: "agent.node", content: readFileSync(buildNative()) },
       ],
-      command: ["/opt/guest-agent/node", "/opt/guest-agent/agent.cjs"],
+      inImage: withLibraries(process.execPath),
+      command: [`${AGENT_FOLDER}/node`, `${AGENT_FOLDER}/agent.cjs`],
     };
   } finally {
     rmSync(folder, { recursive: true, force: true });

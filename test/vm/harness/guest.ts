@@ -6,21 +6,24 @@ import { connect, type GuestClient, GuestError, type TcpOptions } from "../../..
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { type AgentBuild, shippedAgent } from "./agent-build.ts";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
+import { writeDisk } from "./disks.ts";
 import { writeInitramfs } from "./initramfs.ts";
 import { Machine, type MachineOptions } from "./machine.ts";
 import { provideKernel } from "./provision.ts";
-import { guestFiles, MOUNT_POINTS, type SandboxOptions, TOKEN } from "./sandbox.ts";
+import { FOLDERS, guestFiles, type SandboxOptions, TOKEN, volumesOf } from "./sandbox.ts";
 
 /** Of a boot under emulation on a machine with much else to do. */
-const READY_LIMIT_MS = 180_000;
+const READY_LIMIT_MS = 600_000;
 const ATTEMPT_MS = 10_000;
+const DEFAULT_SERIES = GUEST_ARCHITECTURE.series.at(-1) ?? GUEST_ARCHITECTURE.series[0];
 /** How a call fails while its agent is not there yet. */
 const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"]);
 
 /** What a guest is made of. Everything has a default. */
 export interface GuestOptions
   extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments"> {
-  /** Series of the kernel. Default: "6.12". */
+  /** Series of the kernel. Default: the newest of those that are always tested. */
   readonly kernel?: string;
   /** Default: as shipped. */
   readonly agent?: AgentBuild;
@@ -29,6 +32,8 @@ export interface GuestOptions
 /** Something that machines are started from: an initramfs with an agent, and snapshots of machines. */
 export class Guest implements Disposable {
   readonly certificates: Certificates;
+  /** What clients name; for the one who renews it in the guest. */
+  token: string = TOKEN;
   readonly #folder: string;
   readonly #machine: Omit<MachineOptions, "snapshot">;
 
@@ -39,16 +44,26 @@ export class Guest implements Disposable {
   }
 
   static async prepare(options: GuestOptions = {}): Promise<Guest> {
-    const { kernel: series = "6.12", agent = shippedAgent(), bridge, ...others } = options;
+    const { kernel: series = DEFAULT_SERIES, agent = shippedAgent(), bridge, ...others } = options;
     const kernel = provideKernel(series);
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const initramfs = join(folder, "initramfs");
     const certificates = await issueCertificates();
-    writeInitramfs(initramfs, MOUNT_POINTS, guestFiles(kernel, agent, certificates, options, folder));
+    const volumes = volumesOf(agent, certificates);
+    writeInitramfs(initramfs, FOLDERS, guestFiles(kernel, agent, volumes, options, folder));
+    const disk = join(folder, "disk");
+    writeDisk(disk, []);
+    const volumeFiles = volumes.map(({ files }, n) => {
+      const file = join(folder, `volume-${n}`);
+      writeDisk(file, files);
+      return file;
+    });
     const { bootTime, processor, kernelArguments } = others;
     return new Guest(folder, certificates, {
       kernelImage: kernel.image,
       initramfs,
+      disk,
+      volumes: volumeFiles,
       accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
       serialPort: bridge !== undefined,
       ...(bootTime !== undefined && { bootTime }),
@@ -64,7 +79,17 @@ export class Guest implements Disposable {
 
   /** Boots a machine and waits until its agent answers. */
   async boot(): Promise<Machine> {
-    const machine = await this.start();
+    return this.#booted(await this.start());
+  }
+
+  /** Cuts a machine off, boots another one from its disk and waits until its agent answers. */
+  async reboot(machine: Machine): Promise<Machine> {
+    const disk = join(this.#folder, "disk-after-a-hard-stop");
+    await machine.cutOff(disk);
+    return this.#booted(await Machine.start({ ...this.#machine, disk }));
+  }
+
+  async #booted(machine: Machine): Promise<Machine> {
     try {
       // A serial port cannot tell its host that nobody answered.
       if (this.#machine.serialPort === true) await machine.said("management_listening");
@@ -87,17 +112,19 @@ export class Guest implements Disposable {
 
   /** A client of a machine's agent: the node's own. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
-    if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: TOKEN });
-    return clientOf({ port: machine.agentPort, certificates: this.certificates, token: TOKEN }, options);
+    if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: this.token });
+    return clientOf({ port: machine.agentPort, certificates: this.certificates, token: this.token }, options);
   }
 
   /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
   async reach(machine: Machine): Promise<GuestClient & Disposable> {
+    // Over a serial port, whose guest has said that it listens, each attempt costs a bridge: the first one is given its time.
+    const timeoutMs = this.#machine.serialPort === true ? READY_LIMIT_MS : ATTEMPT_MS;
     const deadline = performance.now() + READY_LIMIT_MS;
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ timeoutMs: ATTEMPT_MS });
+        await client.health({ timeoutMs });
         return client;
       } catch (error) {
         client.close();

@@ -45,11 +45,11 @@ export function writeInitramfs(output: string, folders: readonly string[], files
   writeFileSync(output, Buffer.concat(parts));
 }
 
-/** A program of this machine and the libraries that it needs, at the same places below `root`. */
-export function withLibraries(program: string, root: string): GuestFile[] {
+/** The libraries that a program of this machine needs, by the same paths. */
+export function withLibraries(program: string): GuestFile[] {
   const output = execFileSync("ldd", [program], { encoding: "utf8" });
   const paths = [...output.matchAll(/(?:^|\s)(\/\S+)(?= \(0x)/g)].map(([, path = ""]) => path);
-  return paths.map((path) => ({ path: join(root, path), content: readFileSync(path) }));
+  return paths.map((path) => ({ path: path.slice(1), content: readFileSync(path) }));
 }
 
 /** The named modules of a kernel and those that they depend on, in the order of loading. Built-in ones are left out. */

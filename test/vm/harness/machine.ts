@@ -1,9 +1,11 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
+import { copyDisk } from "./disks.ts";
 import { startQemu } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
@@ -12,7 +14,11 @@ import { freePort } from "../../../scripts/machine/free-port.ts";
 export interface MachineOptions {
   readonly kernelImage: string;
   readonly initramfs: string;
-  /** Continue from this file instead of booting. */
+  /** The instance's disk as it is at the start; the machine writes to a copy. */
+  readonly disk: string;
+  /** Disks that are only read, after that one. Default: none. */
+  readonly volumes?: readonly string[];
+  /** Continue from this file instead of booting, with the disk that was written beside it. */
   readonly snapshot?: string;
   /** "kvm" or "tcg". */
   readonly accelerator: string;
@@ -26,17 +32,24 @@ export interface MachineOptions {
   readonly serialPort?: boolean;
 }
 
+const DISK = "disk";
 const START_LIMIT_MS = 60_000;
-const SAID_LIMIT_MS = 180_000;
+const SAID_LIMIT_MS = 600_000;
 
 function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
   const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
-  const processor = options.processor ?? (options.accelerator === "kvm" ? "host" : "max");
+  const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
+  const processor = options.processor ?? (options.accelerator === "kvm" ? "host" : emulated);
+  const disks = [`file=${join(folder, DISK)}`, ...(options.volumes ?? []).map((file) => `readonly=on,file=${file}`)];
   const words = [
-    "-nodefaults -no-user-config -display none -no-reboot -machine q35 -m 768 -smp 1",
+    "-nodefaults -no-user-config -display none -no-reboot -m 768 -smp 1",
+    `-machine ${board}`,
     `-accel ${options.accelerator} -cpu ${processor}`,
     `-serial file:${join(folder, "console.log")} -qmp unix:${join(folder, "qmp.sock")},server=on,wait=off`,
     `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
+    ...disks.map(
+      (disk, n) => `-drive if=none,id=d${n},format=raw,cache=unsafe,${disk} -device virtio-blk-pci,drive=d${n}`,
+    ),
     ...(options.serialPort === true
       ? [
           `-chardev socket,id=c0,path=${join(folder, "serial.sock")},server=on,wait=off`,
@@ -46,9 +59,13 @@ function qemuArguments(options: MachineOptions, folder: string, ports: readonly 
     `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
     ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
   ].flatMap((group) => group.split(" "));
-  const kernelArguments = `console=ttyS0 quiet panic=-1 ${options.kernelArguments ?? ""}`;
+  const kernelArguments = `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`;
   const incoming = options.snapshot === undefined ? [] : ["-incoming", `exec:cat ${options.snapshot}`];
   return [...words, "-append", kernelArguments, ...incoming];
+}
+
+function diskOf(snapshot: string): string {
+  return `${snapshot}.disk`;
 }
 
 /**
@@ -73,6 +90,7 @@ export class Machine implements AsyncDisposable {
   static async start(options: MachineOptions): Promise<Machine> {
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const ports = [await freePort(), await freePort()] as const;
+    copyDisk(options.snapshot === undefined ? options.disk : diskOf(options.snapshot), join(folder, DISK));
     const complaints = join(folder, "qemu.log");
     const child = startQemu(qemuArguments(options, folder, ports), complaints);
     const ended = new AbortController();
@@ -122,13 +140,21 @@ export class Machine implements AsyncDisposable {
     }
   }
 
-  /** Stops the guest and writes its memory and devices to a file. */
+  /** Stops the guest and writes its memory and devices to a file, and its disk to another one beside it. */
   async snapshot(file: string): Promise<void> {
     await this.#qmp.execute("stop");
     await this.#qmp.execute("migrate-set-parameters", { "max-bandwidth": 10 * 2 ** 30 });
     await this.#qmp.execute("migrate", { uri: `exec:cat > ${file}` });
     const status = await this.#qmp.awaitStatus("query-migrate", (s) => s === "completed" || s === "failed");
     if (status === "failed") throw new Error("QEMU could not write the snapshot");
+    copyDisk(join(this.#folder, DISK), diskOf(file));
+  }
+
+  /** Ends the machine as a hard stop of its host does: nobody in the guest is asked. Keeps its disk, as the named file. */
+  async cutOff(disk: string): Promise<void> {
+    await this.#end();
+    renameSync(join(this.#folder, DISK), disk);
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 
   /** Lets a guest that was stopped for a snapshot run on. */
@@ -141,10 +167,14 @@ export class Machine implements AsyncDisposable {
     if (this.#process.exitCode === null && this.#process.signalCode === null) await once(this.#process, "exit");
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  async #end(): Promise<void> {
     this.#qmp[Symbol.dispose]();
     this.#process.kill("SIGKILL");
     await this.ended();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#end();
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }

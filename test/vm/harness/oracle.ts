@@ -1,18 +1,19 @@
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 
+const LIMIT_MS = 90_000;
 const ATTEMPT_MS = 5_000;
 const CLOCK_SAMPLES = 8;
 const NS_PER_MS = 1_000_000n;
 
 /** What the guest's oracle can be asked (test/vm/guest/oracle.c). */
-export type Question = "random" | "vdso" | "clocks" | "reseed";
+export type Question = "random" | "vdso" | "clocks" | "reseed" | "memory";
 
-function attempt(port: number, questions: readonly Question[]): Promise<string[]> {
+function attempt(port: number, questions: readonly Question[], limitMs: number): Promise<string[]> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, "127.0.0.1");
     let text = "";
-    socket.setTimeout(ATTEMPT_MS, () => socket.destroy(new Error("no answer")));
+    socket.setTimeout(limitMs, () => socket.destroy(new Error("no answer")));
     socket.setEncoding("utf8").on("data", (part: string) => {
       text += part;
       const lines = text.split("\n").slice(0, -1);
@@ -27,14 +28,20 @@ function attempt(port: number, questions: readonly Question[]): Promise<string[]
 }
 
 /**
- * Asks the oracle; one answer a question. Waits for a guest that is still booting: QEMU's network accepts before
- * the guest listens.
+ * Asks the oracle; one answer a question. Waits for a guest that is still booting: QEMU's network accepts before the guest
+ * listens. Who asks for random numbers of a guest that does listen gives one attempt all the time: a second one would draw
+ * others.
  */
-export async function ask(port: number, questions: readonly Question[], limitMs = 90_000): Promise<string[]> {
+export async function ask(
+  port: number,
+  questions: readonly Question[],
+  limitMs: number = LIMIT_MS,
+  attemptMs: number = Math.min(limitMs, ATTEMPT_MS),
+): Promise<string[]> {
   const deadline = performance.now() + limitMs;
   for (;;) {
     try {
-      return await attempt(port, questions);
+      return await attempt(port, questions, attemptMs);
     } catch (error) {
       if (performance.now() > deadline) throw error;
       await pause(50);

@@ -1,18 +1,47 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
 
 /** Where downloads are kept between runs. */
 const CACHE_FOLDER: string = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-vm");
 
+const IS_FOREIGN = GUEST_ARCHITECTURE.name !== process.arch;
+/** Of another architecture's packages: apt's configuration, lists and state for it. */
+const FOREIGN_APT = join(CACHE_FOLDER, `apt-${GUEST_ARCHITECTURE.name}`);
+
 let updated = false;
+
+/**
+ * What has apt look for the guests' architecture. Another one than this machine's has lists of its own, by the machine's
+ * own sources: the machine's package manager is not told about it.
+ */
+function aptEnvironment(): NodeJS.ProcessEnv {
+  if (!IS_FOREIGN) return {};
+  const file = join(FOREIGN_APT, "apt.conf");
+  mkdirSync(join(FOREIGN_APT, "state", "lists", "partial"), { recursive: true });
+  mkdirSync(join(FOREIGN_APT, "cache"), { recursive: true });
+  const { debian } = GUEST_ARCHITECTURE;
+  writeFileSync(join(FOREIGN_APT, "status"), "");
+  writeFileSync(
+    file,
+    `APT::Architecture "${debian}";
+APT::Architectures { "${debian}"; };
+APT::Sandbox::User "root";
+Dir::State "${FOREIGN_APT}/state";
+Dir::State::status "${FOREIGN_APT}/status";
+Dir::Cache "${FOREIGN_APT}/cache";
+`,
+  );
+  return { APT_CONFIG: file };
+}
 
 function run(command: string, args: readonly string[], cwd?: string): string {
   return execFileSync(command, args, {
     encoding: "utf8",
-    env: { ...process.env, LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
+    env: { ...process.env, ...aptEnvironment(), LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
     stdio: ["ignore", "pipe", "pipe"],
     ...(cwd !== undefined && { cwd }),
   });
@@ -20,7 +49,8 @@ function run(command: string, args: readonly string[], cwd?: string): string {
 
 /** Refreshes apt's lists, once. */
 export function updateLists(): void {
-  if (!updated && process.getuid?.() === 0) run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
+  if (!updated && (IS_FOREIGN || process.getuid?.() === 0))
+    run("apt-get", ["-o", "DPkg::Lock::Timeout=300", "update", "-qq"]);
   updated = true;
 }
 
@@ -34,7 +64,7 @@ export function search(pattern: string): string[] {
 
 /** Folder of a package's files, without installing it; downloaded once into the cache under the given name. */
 export function unpacked(name: string, cachedAs: string): string {
-  const folder = join(CACHE_FOLDER, cachedAs);
+  const folder = cacheFolder(cachedAs);
   if (existsSync(folder)) return folder;
   mkdirSync(CACHE_FOLDER, { recursive: true });
   const work = mkdtempSync(join(CACHE_FOLDER, "unfinished-"));
@@ -51,6 +81,10 @@ export function unpacked(name: string, cachedAs: string): string {
 
 /** The folder that is cached under a name; undefined when there is none. */
 export function cached(name: string): string | undefined {
-  const folder = join(CACHE_FOLDER, name);
+  const folder = cacheFolder(name);
   return existsSync(folder) ? folder : undefined;
+}
+
+function cacheFolder(name: string): string {
+  return join(CACHE_FOLDER, IS_FOREIGN ? `${name}-${GUEST_ARCHITECTURE.name}` : name);
 }

@@ -1,11 +1,13 @@
-import { execFileSync } from "node:child_process";
 import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
 import { type Program, providePrograms } from "../../../scripts/machine/programs.ts";
+import { prepareTools } from "../../../scripts/package/cross-tools.ts";
+import { runTool, toolFor } from "../../../scripts/package/toolchain.ts";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { cached, search, unpacked, updateLists } from "./packages.ts";
 
 /** The kernels that are always tested. */
-export const SERIES: readonly string[] = ["6.1", "6.12"];
+export const SERIES: readonly string[] = GUEST_ARCHITECTURE.series;
 
 /** A kernel that guests boot. */
 export interface GuestKernel {
@@ -15,10 +17,11 @@ export interface GuestKernel {
 }
 
 /** What guests are started and made with. */
-const QEMU: Program = { name: "qemu-system-x86_64", package: "qemu-system-x86" };
+const QEMU = GUEST_ARCHITECTURE.qemu;
 const TOOLS: readonly Program[] = [
   { name: "dpkg", package: "dpkg" },
   { name: "gcc", package: "build-essential" },
+  { name: "mke2fs", package: "e2fsprogs" },
   { name: "setpriv", package: "util-linux" },
   { name: "strip", package: "binutils" },
   { name: "xz", package: "xz-utils" },
@@ -26,7 +29,7 @@ const TOOLS: readonly Program[] = [
 
 /** Installs QEMU where it is missing and that is possible; undefined when it is there, else why it is not. */
 export function provideQemu(): string | undefined {
-  if (process.arch !== "x64") return "the guests are x64, and this machine is not";
+  if (process.arch !== "x64") return "guests are started on x64 machines, and this is none";
   const missing = providePrograms([QEMU], "for the microVM tests");
   return missing.length === 0 ? undefined : `needs ${QEMU.name} (Debian: ${QEMU.package})`;
 }
@@ -35,6 +38,7 @@ export function provideQemu(): string | undefined {
 export function provideTools(): void {
   const missing = providePrograms(TOOLS, "for the microVM tests").map(({ name }) => name);
   if (missing.length > 0) throw new Error(`missing programs: ${missing.join(", ")}`);
+  if (!prepareTools(GUEST_ARCHITECTURE.name)) throw new Error(`no compiler for ${GUEST_ARCHITECTURE.name}; see above`);
   provideBusybox();
 }
 
@@ -58,7 +62,7 @@ function freshly<T>(action: () => T): T {
 
 /** Packages of Debian's cloud kernels, newest first. */
 function kernelPackages(): string[] {
-  return search("^linux-image-.*-cloud-amd64-unsigned$").toSorted((a, b) =>
+  return search(`^linux-image-.*-cloud-${GUEST_ARCHITECTURE.debian}-unsigned$`).toSorted((a, b) =>
     b.localeCompare(a, "en", { numeric: true }),
   );
 }
@@ -86,7 +90,9 @@ export function provideKernel(series: string): GuestKernel {
 function packageOf(series: string): string {
   const name = kernelPackages().find((candidate) => seriesOf(candidate) === series);
   if (name === undefined)
-    throw new Error(`apt knows no linux-image-${series}.*-cloud-amd64-unsigned: add Debian's sources`);
+    throw new Error(
+      `apt knows no linux-image-${series}.*-cloud-${GUEST_ARCHITECTURE.debian}-unsigned: add Debian's sources`,
+    );
   return name;
 }
 
@@ -94,6 +100,16 @@ function packageOf(series: string): string {
 export function buildGuestProgram(name: string, folder: string): string {
   const output = join(folder, name);
   const source = join(import.meta.dirname, "..", "guest", `${name}.c`);
-  execFileSync("gcc", ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", source, "-o", output]);
+  runTool(toolFor(GUEST_ARCHITECTURE.name, "gcc"), [
+    "-std=gnu11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-static",
+    source,
+    "-o",
+    output,
+  ]);
   return output;
 }

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
+import { GUEST_ARCHITECTURE } from "./architecture.ts";
 
 const PARENT_CHECK_MS = 500;
 
@@ -11,7 +12,7 @@ export function startQemu(args: readonly string[], complaints: string): ChildPro
   endWithParent();
   const log = openSync(complaints, "w");
   try {
-    return spawn("setpriv", ["--pdeathsig", "KILL", "qemu-system-x86_64", ...args], {
+    return spawn("setpriv", ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args], {
       stdio: ["ignore", "ignore", log],
     });
   } finally {

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import type { Certificates } from "../../fixtures/certificates.ts";
-import type { AgentBuild } from "./agent-build.ts";
+import { AGENT_FOLDER, type AgentBuild } from "./agent-build.ts";
 import { type GuestFile, modules } from "./initramfs.ts";
 import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision.ts";
 
@@ -8,17 +8,22 @@ import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision
 export const TOKEN = "vm-token-0123456789abcdef";
 /** Where the agent of a guest with a bridge listens. */
 export const GUEST_SOCKET = "/run/guest.sock";
-/** Folders that init mounts over. */
-export const MOUNT_POINTS: readonly string[] = [
+/** Folders of init's, and those of the image that are there before anything is mounted or written. */
+export const FOLDERS: readonly string[] = [
   "proc",
-  "sandbox/proc",
-  "sandbox/sys",
-  "sandbox/dev",
-  "sandbox/tmp",
-  "sandbox/run",
+  "sandbox",
+  ...["proc", "sys", "dev", "tmp", "run", "root", "home/guest", "srv/app"].map((folder) => `image/${folder}`),
 ];
-const CREDENTIALS = "/opt/credentials";
-const MODULES = ["virtio_pci", "virtio_net"];
+/** The image's working directory. */
+export const WORKING_DIRECTORY = "/srv/app";
+/** Where the credential volume is mounted in the sandbox: readonly, and writable above. */
+export const CREDENTIALS = "/opt/credentials";
+/** The instance token's file on it. */
+export const TOKEN_FILE: string = `${CREDENTIALS}/token`;
+/** Drivers of every guest. */
+export const MODULES: readonly string[] = ["virtio_pci", "virtio_net", "virtio_blk", "overlay"];
+const USERS = "root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
+const GROUPS = "root:x:0:\nguest:x:1000:\ntape:x:26:guest\n";
 
 /** How a sandbox is configured. Everything has a default. */
 export interface SandboxOptions {
@@ -35,11 +40,29 @@ export interface SandboxOptions {
   readonly bridge?: "joined" | "on-the-port";
 }
 
-/** Everything in a guest's initramfs: init, its neighbours, and the sandbox with the agent. */
+/** A volume of the sandbox. */
+export interface Volume {
+  /** By paths from the volume's root. */
+  readonly files: readonly GuestFile[];
+  /** Where it is mounted. */
+  readonly path: string;
+  /** Readonly, or with what is written to it on the instance's disk. */
+  readonly mode: "ro" | "overlay";
+}
+
+/** The volumes of a sandbox: the agent, and its credentials. */
+export function volumesOf(agent: AgentBuild, certificates: Certificates): Volume[] {
+  return [
+    { files: agent.files, path: AGENT_FOLDER, mode: "ro" },
+    { files: credentials(certificates), path: CREDENTIALS, mode: "overlay" },
+  ];
+}
+
+/** Everything in a guest's initramfs: init, what stands beside the sandbox, and the sandbox's image. */
 export function guestFiles(
   kernel: GuestKernel,
   agent: AgentBuild,
-  certificates: Certificates,
+  volumes: readonly Volume[],
   options: SandboxOptions,
   workFolder: string,
 ): GuestFile[] {
@@ -51,13 +74,15 @@ export function guestFiles(
     ...modules(kernel.modulesFolder, options.bridge === undefined ? MODULES : [...MODULES, "virtio_console"]),
     program("init", "init"),
     program("oracle", "oracle"),
-    program("substrate", "sandbox/opt/substrate/agent"),
-    program("workload", "sandbox/bin/workload"),
-    { path: "sandbox/bin/busybox", content: readFileSync(provideBusybox()) },
-    ...agent.files,
-    ...credentials(certificates),
-    { path: "agent.env", content: lines(environment(options)) },
-    { path: "agent.args", content: lines(agent.command) },
+    program("substrate", "image/opt/substrate/agent"),
+    program("workload", "image/bin/workload"),
+    ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: readFileSync(provideBusybox()) })),
+    { path: "image/etc/passwd", content: USERS, mode: 0o644 },
+    { path: "image/etc/group", content: GROUPS, mode: 0o644 },
+    ...(agent.inImage ?? []).map((file) => ({ ...file, path: `image/${file.path}` })),
+    { path: "volumes", content: lines(volumes.map(({ path, mode }, n) => `${diskName(n + 1)} ${path} ${mode}`)) },
+    { path: "instance.env", content: lines(environment(options)) },
+    { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
     { path: "agent.drop", content: lines((options.dropCapabilities ?? []).map(String)) },
     { path: "substrate.args", content: lines(["/opt/substrate/agent", ...bridgeCommand(agent, options)]) },
   ];
@@ -65,6 +90,15 @@ export function guestFiles(
 
 function lines(texts: readonly string[]): string {
   return texts.map((text) => `${text}\n`).join("");
+}
+
+/** The kernel's name of the nth disk of the machine; the first is the instance's own. */
+function diskName(n: number): string {
+  return `vd${"abcdefgh"[n]}`;
+}
+
+function entrypoint(command: readonly string[]): string {
+  return `cd '${WORKING_DIRECTORY}' && exec ${command.map((word) => `'${word}'`).join(" ")}`;
 }
 
 function bridgeCommand(agent: AgentBuild, { bridge }: SandboxOptions): string[] {
@@ -83,8 +117,7 @@ function environment({ process: spec, hooks, bridge }: SandboxOptions): string[]
           `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
         ];
   return [
-    "PATH=/bin",
-    `SVC_INSTANCE_TOKEN=${TOKEN}`,
+    `SVC_INSTANCE_TOKEN_FILE=${TOKEN_FILE}`,
     ...management,
     "SVC_WORKLOAD_SOCKET=/run/workload.sock",
     `SVC_PROCESS_SPEC=${JSON.stringify(spec ?? { args: ["/bin/workload"] })}`,
@@ -93,10 +126,10 @@ function environment({ process: spec, hooks, bridge }: SandboxOptions): string[]
 }
 
 function credentials({ ca, server }: Certificates): GuestFile[] {
-  const folder = `sandbox${CREDENTIALS}`;
   return [
-    { path: `${folder}/ca.pem`, content: ca, mode: 0o600 },
-    { path: `${folder}/server.pem`, content: server.cert, mode: 0o600 },
-    { path: `${folder}/server.key`, content: server.key, mode: 0o600 },
+    { path: "token", content: TOKEN, mode: 0o600 },
+    { path: "ca.pem", content: ca, mode: 0o600 },
+    { path: "server.pem", content: server.cert, mode: 0o600 },
+    { path: "server.key", content: server.key, mode: 0o600 },
   ];
 }

@@ -1,0 +1,66 @@
+import { globSync } from "node:fs";
+import { run } from "node:test";
+import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
+import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
+import { provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
+import { prepareAgent } from "./agent.ts";
+import { prepareKernels } from "./kernels.ts";
+import { record, type RunEvent } from "./events.ts";
+import { summarize } from "./table.ts";
+
+/** Of one file, under emulation on a busy machine; most take one minute. */
+const FILE_LIMIT_MS = 1_800_000;
+/** A guest has one processor, and QEMU takes hardly more. */
+const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
+
+/** The life of a sandbox in two halves, and what is the same on every architecture. */
+const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
+
+/** All for the guests' architecture; without the one for a newer kernel where there is none. */
+function allFiles(kernels: readonly string[]): string[] {
+  if (GUEST_ARCHITECTURE.name === "arm64") return globSync(ARM64_FILES).toSorted();
+  const files = globSync("test/vm/*.vm.ts").filter((file) => !file.includes("newer") || kernels.length > SERIES.length);
+  return files.toSorted(longestFirst);
+}
+
+/** The mutants take as long as half of the rest. */
+function longestFirst(a: string, b: string): number {
+  const rank = (file: string): number => (file.includes("mutations") ? 0 : 1);
+  return rank(a) - rank(b) || a.localeCompare(b, "en");
+}
+
+/**
+ * Runs the files that are named, else all, and prints the table.
+ *
+ * @returns the exit status
+ */
+export async function runVmTests(chosen: readonly string[]): Promise<number> {
+  const problem = provideQemu();
+  if (problem !== undefined) {
+    console.log(`SKIPPED: ${problem}\n0 passed, 0 failed, 1 skipped`);
+    // Where it can be installed it must be there.
+    return process.env["CI"] === "true" ? 1 : 0;
+  }
+  provideTools();
+  const kernels = prepareKernels();
+  console.log(`architecture: ${GUEST_ARCHITECTURE.name}`);
+  console.log(`kernels: ${kernels.join(", ")}${kernels.length > SERIES.length ? "" : "; apt has no newer series"}`);
+  prepareAgent();
+  const accelerator = await probeAccelerator();
+  process.env["GUEST_VM_ACCELERATOR"] = accelerator.name;
+  console.log(`accelerator: ${accelerator.name} (${accelerator.reason})`);
+
+  const stop = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
+  const events: AsyncIterable<RunEvent> = run({
+    files: chosen.length > 0 ? [...chosen] : allFiles(kernels),
+    concurrency: MACHINES_AT_ONCE,
+    timeout: FILE_LIMIT_MS,
+    signal: stop.signal,
+  });
+  const began = performance.now();
+  const cases = await record(events);
+  const { lines, succeeded } = summarize(cases, (performance.now() - began) / 1000);
+  for (const line of lines) console.log(line);
+  return succeeded && !stop.signal.aborted ? 0 : 1;
+}

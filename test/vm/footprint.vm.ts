@@ -1,0 +1,22 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { measureFootprint } from "./harness/footprint.ts";
+
+const MB = 1e6;
+/** Above what was measured; to be lowered with what the agent costs. */
+const MOST_SHARE_BYTES = 128 * MB;
+
+describe("what the agent adds to an idle guest", () => {
+  test("its share of a snapshot, after a rest and PRE_SNAPSHOT, is that of its folder in the page cache and little more", async (t) => {
+    const { withBytes, withoutBytes, afterStart, atSnapshot } = await measureFootprint();
+    const mb = (bytes: number): string => (bytes / MB).toFixed(1);
+    t.diagnostic(
+      `snapshot ${mb(withBytes)} MB with, ${mb(withoutBytes)} MB without: ${mb(withBytes - withoutBytes)} MB; page cache ` +
+        `of the folder ${mb(afterStart.cachedBytes)} MB after the start, ${mb(atSnapshot.cachedBytes)} MB then; ` +
+        `resident then ${mb(atSnapshot.anonymousBytes)} MB anonymous, ${mb(atSnapshot.mappedBytes)} MB of files`,
+    );
+    assert.ok(withoutBytes > 16 * MB, "a guest without the agent has a kernel");
+    assert.ok(withBytes - withoutBytes > atSnapshot.anonymousBytes, "it has at least what is the agent's alone");
+    assert.ok(withBytes - withoutBytes < MOST_SHARE_BYTES);
+  });
+});

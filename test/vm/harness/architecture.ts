@@ -1,0 +1,54 @@
+import type { Program } from "../../../scripts/machine/programs.ts";
+import type { Architecture } from "../../../scripts/package/toolchain.ts";
+
+/** A kind of machine that guests are booted on. */
+export interface GuestArchitecture {
+  readonly name: Architecture;
+  /** What Debian calls it. */
+  readonly debian: string;
+  /** Series of Debian's cloud kernels that are tested; the last one is taken where none is named. */
+  readonly series: readonly [string, ...string[]];
+  readonly qemu: Program;
+  /** QEMU's -machine. */
+  readonly board: string;
+  /** QEMU's -cpu, under emulation. */
+  readonly processor: string;
+  /** What its kernel is told: where the console is, first of all. */
+  readonly kernelArguments: string;
+}
+
+const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
+  x64: {
+    name: "x64",
+    debian: "amd64",
+    series: ["6.1", "6.12"],
+    qemu: { name: "qemu-system-x86_64", package: "qemu-system-x86" },
+    board: "q35",
+    processor: "max",
+    // Its check of the timer is lost on a busy machine that emulates one, and the kernel panics.
+    kernelArguments: "console=ttyS0 no_timer_check",
+  },
+  arm64: {
+    name: "arm64",
+    debian: "arm64",
+    series: ["6.12"],
+    qemu: { name: "qemu-system-aarch64", package: "qemu-system-arm" },
+    board: "virt",
+    // A server's. All that can be emulated would have the kernel sign its pointers, which costs most of the time.
+    processor: "neoverse-n1",
+    kernelArguments: "console=ttyAMA0",
+  },
+};
+
+/** Whether a text names an architecture that guests can have. */
+export function isArchitecture(text: string): text is Architecture {
+  return Object.hasOwn(ARCHITECTURES, text);
+}
+
+/** Of the guests of this run: GUEST_VM_ARCH, which the runner sets. Default: x64. */
+export const GUEST_ARCHITECTURE: GuestArchitecture = chosen(process.env["GUEST_VM_ARCH"] ?? "x64");
+
+function chosen(name: string): GuestArchitecture {
+  if (!isArchitecture(name)) throw new Error(`GUEST_VM_ARCH is "${name}": it has to be x64 or arm64`);
+  return ARCHITECTURES[name];
+}

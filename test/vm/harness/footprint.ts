@@ -1,0 +1,73 @@
+import { statSync } from "node:fs";
+import { setTimeout as pause } from "node:timers/promises";
+import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type AgentBuild, shippedAgent } from "./agent-build.ts";
+import { Guest } from "./guest.ts";
+import type { Machine } from "./machine.ts";
+import { ask, readClocks } from "./oracle.ts";
+
+/** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
+const REST_MS = 30_000;
+const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
+
+/** What a guest with the agent has in memory of it. */
+export interface AgentMemory {
+  /** Anonymous pages of its processes. */
+  readonly anonymousBytes: number;
+  /** Pages of files that are mapped there. */
+  readonly mappedBytes: number;
+  /** Pages of its folder in the page cache, mapped or not. */
+  readonly cachedBytes: number;
+}
+
+/** What the agent adds to an idle guest. */
+export interface Footprint {
+  /** The guest's snapshot as QEMU writes it, zero pages skipped: with the agent, and without. */
+  readonly withBytes: number;
+  readonly withoutBytes: number;
+  /** After the first Health of a guest whose page cache had nothing of the folder. */
+  readonly afterStart: AgentMemory;
+  /** After a rest and PRE_SNAPSHOT: as it goes into the snapshot. */
+  readonly atSnapshot: AgentMemory;
+}
+
+async function agentMemory(machine: Machine): Promise<AgentMemory> {
+  const [line = ""] = await ask(machine.oraclePort, ["memory"]);
+  const [anonymousBytes = 0, mappedBytes = 0, cachedBytes = 0] = line.split(" ").map(Number);
+  return { anonymousBytes, mappedBytes, cachedBytes };
+}
+
+async function rest(machine: Machine): Promise<void> {
+  const { uptimeMs } = await readClocks(machine.oraclePort);
+  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + REST_MS) await pause(1_000);
+}
+
+async function snapshotBytes(guest: Guest, machine: Machine): Promise<number> {
+  return statSync(await guest.snapshot(machine)).size;
+}
+
+async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutBytes">> {
+  using guest = await Guest.prepare({ agent, hooks: HOOKS });
+  await using machine = await guest.boot();
+  const afterStart = await agentMemory(machine);
+  await rest(machine);
+  using client = guest.client(machine);
+  const { exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  if (exitCode !== 0) throw new Error(`PRE_SNAPSHOT ended with ${exitCode}`);
+  const atSnapshot = await agentMemory(machine);
+  return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };
+}
+
+/** The same guest, volumes included, whose entrypoint is the workload itself. */
+async function withoutAgent(agent: AgentBuild): Promise<number> {
+  using guest = await Guest.prepare({ agent: { ...agent, command: ["/bin/workload"] } });
+  await using machine = await guest.start();
+  await rest(machine);
+  return await snapshotBytes(guest, machine);
+}
+
+/** Measures two guests that differ in the agent alone, one after the other. The agent's folder is by default dist's. */
+export async function measureFootprint(agentFolder?: string): Promise<Footprint> {
+  const agent = shippedAgent(agentFolder);
+  return { ...(await withAgent(agent)), withoutBytes: await withoutAgent(agent) };
+}
