@@ -16,7 +16,10 @@ export type DropFileCache = (fd: number) => void;
 // O_NONBLOCK: opening a FIFO must not block a thread for ever.
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
-/** Reads a credential file whole, or says why it cannot be read. Waits for it: for the start, when nothing else can go on. */
+/**
+ * Reads a credential file, or one that holds a spec, whole, or says why it cannot be read. Waits for it: for the start,
+ * when nothing else can go on.
+ */
 export function readCredentialFile(path: string): CredentialFile {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable };

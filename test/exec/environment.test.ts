@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { exec, type StartInit } from "../fixtures/exec-stream.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const BOOTSTRAP_NAMES = [
@@ -17,7 +19,9 @@ const BOOTSTRAP_NAMES = [
   "SVC_GUEST_SOCKET",
   "SVC_WORKLOAD_SOCKET",
   "SVC_PROCESS_SPEC",
+  "SVC_PROCESS_SPEC_FILE",
   "SVC_HOOKS_SPEC",
+  "SVC_HOOKS_SPEC_FILE",
   "SVC_LOG_LEVEL",
 ];
 
@@ -94,6 +98,29 @@ describe("contract: environment of an exec'd command", () => {
   it("lets nothing of the agent's credentials reach a command or the workload by any variable", async () => {
     const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${folder}/workload`] });
     assert.equal(String(stdout).includes(AGENT_TOKEN), false);
+  });
+});
+
+describe("specs in files", () => {
+  it("give workload, commands and hooks what specs in variables would, and no command their variables", async () => {
+    const [processFile, hooksFile] = [join(folder, "process.json"), join(folder, "hooks.json")];
+    await writeFile(
+      processFile,
+      JSON.stringify({ args: ["sh", "-c", "echo $SECRET; exec sleep 1000"], env: { SECRET: "s3" } }),
+    );
+    await writeFile(hooksFile, JSON.stringify({ pre_snapshot: { args: ["sh", "-c", "echo hook $SECRET; env"] } }));
+    await using told = await startAgent({
+      env: { SVC_PROCESS_SPEC_FILE: processFile, SVC_HOOKS_SPEC_FILE: hooksFile },
+    });
+    await told.logged("workload_started");
+    const { stdout } = await exec(told, { args: ["env", "-0"] });
+    const environment = parse(stdout);
+    assert.equal(environment.get("SECRET"), "s3");
+    using client = clientOf(told);
+    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.ok(ran);
+    assert.match(stdoutTail, /^hook s3$/m);
+    assert.doesNotMatch(`${stdoutTail}${[...environment.keys()].join("\n")}`, /^SVC_/m);
   });
 });
 
