@@ -52,9 +52,15 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
   });
 
-  test("does not let a repeated or older call put the clock back", async () => {
+  test("has been active since it was started, not since 1970", async () => {
     using client = stage.client();
-    for (const hostMs of [appliedMs, appliedMs - HOUR_MS]) {
+    const { guestTime, lastUserActivity } = await client.health();
+    assert.ok(Number(guestTime?.seconds) - Number(lastUserActivity?.seconds) < HOUR_MS / 1_000);
+  });
+
+  test("does not let a repeated or delayed call put the clock back", async () => {
+    using client = stage.client();
+    for (const hostMs of [appliedMs, appliedMs - 1_000]) {
       const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: timestampFromMs(hostMs) });
       assert.deepEqual([duties.clockStepped, duties.degraded], [false, "clock_stale"]);
       assert.equal(duties.entropyBytesMixed, 32);
