@@ -73,12 +73,14 @@ export class Listeners {
       log,
       clock,
       authenticate: (metadata) => {
+        rotation.lookAgain();
         const decision = admitToken(metadata);
         return decision instanceof Promise
           ? decision.then((refused) => refused ?? this.#refusal)
           : (decision ?? this.#refusal);
       },
       verifyPeer: refuseExpired,
+      onConnection: () => rotation.lookAgain(),
     });
     this.#management = management;
     if (guestPort !== undefined && credentials.tls !== undefined) {

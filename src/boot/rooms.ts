@@ -50,7 +50,10 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
   const rotation = new CredentialRotation({
     reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+    readVersion: () => configuration.credentials.readVersion,
+    presentVersion: () => configuration.credentials.presentVersion(),
     apply: () => listeners.applyCredentials(),
+    timers,
     clock,
     log,
   });

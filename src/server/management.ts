@@ -18,6 +18,8 @@ export interface ManagementServerOptions {
   readonly authenticate: Interceptor;
   /** Further check of a client certificate that the authority vouches for. */
   readonly verifyPeer?: VerifyPeer;
+  /** Told of every connection that is accepted. */
+  readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
   readonly limits?: Partial<ServerLimits>;
@@ -98,7 +100,7 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { router, authenticate, verifyPeer, log, clock } = this.#options;
+    const { router, authenticate, verifyPeer, onConnection, log, clock } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
@@ -112,6 +114,7 @@ export class ManagementServer {
       limits: this.#limits,
       nextSessionId: () => ++this.#sessions,
     });
+    if (onConnection !== undefined) listener.acceptor.on("connection", onConnection);
     this.#listeners.push(listener);
     return listener;
   }

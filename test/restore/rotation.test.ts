@@ -88,6 +88,32 @@ describe("the TLS files", () => {
     assert.equal(await answers(before), false);
   });
 
+  it("are noticed when they have been replaced and somebody connects, without any signal", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    using after = clientOf(agent, { ...pems(renewed) });
+    // The first attempts are what makes the agent look; the client is none that waits long between them.
+    while (!(await answers(after))) await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
+  });
+
+  it("that do not fit together stay out, told of once, until they do", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    using before = clientOf(agent);
+    await put(join(agent.credentialsDir, "server.key"), renewed.server.key);
+    while (!agent.log.some(({ event }) => event === "credentials_refused")) assert.equal(await answers(before), true);
+    const line = await agent.logged("credentials_refused");
+    assert.deepEqual(
+      [line["cause"], line["problem"]],
+      ["files", "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE"],
+    );
+    await put(join(agent.credentialsDir, "server.pem"), renewed.server.cert);
+    while (!agent.log.some(({ event }) => event === "credentials_renewed")) assert.equal(await answers(before), true);
+    assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
+  });
+
   it("can be replaced at the duties, whose caller still has its answer", NEEDS_ROOT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();

@@ -32,7 +32,12 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
   const kernel = new RecordingKernel();
   const health = new Health({ readiness: () => ({ ready: true, exitCode: 0 }), activity, idle, clock });
   const restore = new Restore<Session>({
-    kernel: Object.assign(kernel, { stepClock: (ns: bigint) => void clock.set(ns) }),
+    kernel: Object.assign(kernel, {
+      stepClock: (ns: bigint) => {
+        clock.set(ns);
+        return undefined;
+      },
+    }),
     randomness: new RecordingRandomness(),
     clock,
     stamps,
