@@ -94,6 +94,22 @@ export class Listener {
     return dropped;
   }
 
+  /**
+   * Ends the sessions of such peers: they take no new requests, and what runs after `graceMs` is cut off. Returns how many
+   * there are.
+   */
+  endOf(isUnwanted: (peer: Session["peer"]) => boolean, graceMs: number): number {
+    const unwanted = [...this.#served.values()].filter(({ session }) => isUnwanted(session.peer));
+    for (const { http2 } of unwanted) http2.drain();
+    if (unwanted.length > 0) {
+      const overdue = setTimeout(() => {
+        for (const { http2 } of unwanted) http2.cut();
+      }, graceMs);
+      overdue.unref();
+    }
+    return unwanted.length;
+  }
+
   /** Accepts no more connections. */
   stopAccepting(): void {
     this.acceptor.close();

@@ -5,11 +5,14 @@ import type { Interceptor, Router, Session } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
 import { Listener, type VerifyPeer } from "./listener.ts";
 import { listenTcp } from "./tcp-port.ts";
-import { secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
+import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
 import { listenUnix } from "./unix-socket.ts";
 
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;
+
+/** How long calls of a replaced authority may go on. */
+const REPLACED_GRACE_MS = 4_000;
 
 /** What the management server is made of. */
 export interface ManagementServerOptions {
@@ -31,6 +34,8 @@ export class ManagementServer {
   readonly #limits: ServerLimits;
   readonly #listeners: Listener[] = [];
   #secure: TlsServer | undefined;
+  /** The credentials that have taken the place of the first ones. */
+  #renewed: TlsMaterial | undefined;
   #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -53,9 +58,20 @@ export class ManagementServer {
     await listenUnix(listener.acceptor, path, mode);
   }
 
-  /** Connections from now on use these credentials; those that are open stay. */
+  /**
+   * Connections from now on use these credentials. Those that are open stay, but for those of an authority that is no
+   * longer one: they take no new calls, and are gone within five seconds.
+   */
   setCredentials(tls: TlsMaterial): void {
     this.#secure?.setSecureContext(secureContextOptions(tls));
+    this.#renewed = tls;
+    for (const listener of this.#listeners) {
+      const ended = listener.endOf(
+        ({ certificate }) => certificate !== undefined && !isVouchedFor(certificate.chain, tls),
+        REPLACED_GRACE_MS,
+      );
+      if (ended > 0) this.#options.log.info("sessions_of_replaced_authority", { sessions: ended });
+    }
   }
 
   /** The open sessions of all listeners. */
@@ -108,7 +124,11 @@ export class ManagementServer {
       secure,
       router,
       interceptor,
-      verifyPeer,
+      // A handshake may have begun under credentials that were replaced before it was over.
+      verifyPeer: (certificate, nowMs) =>
+        this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)
+          ? verifyPeer?.(certificate, nowMs)
+          : "the authority of its certificate has been replaced",
       log,
       clock,
       limits: this.#limits,

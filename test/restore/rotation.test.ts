@@ -98,6 +98,34 @@ describe("the TLS files", () => {
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
+  it("end the sessions of an authority that they replace, with what these run, and no others", async () => {
+    await using agent = await startAgent();
+    // OpenSSL takes the first authority of a name, whoever signed.
+    const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
+    using old = clientOf(agent);
+    const running = old.exec({ args: ["sleep", "1000"] });
+    await running.started;
+    // First one authority more, then one less.
+    await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
+    agent.kill("SIGHUP");
+    await renewals(agent, 1);
+    using other = clientOf(agent, { ...pems(renewed), caPem: agent.certificates.ca });
+    const stays = other.exec({ args: ["cat"], stdin: true });
+    await stays.started;
+    assert.equal(await answers(old), true);
+    assert.deepEqual(endedSessions(agent), []);
+    await put(join(agent.credentialsDir, "ca.pem"), renewed.ca);
+    while (endedSessions(agent).length === 0) assert.equal(await answers(other), true);
+    assert.deepEqual(endedSessions(agent), [1]);
+    await assert.rejects(
+      running.wait(),
+      (error: unknown) => error instanceof GuestError && error.status === "UNAVAILABLE",
+    );
+    assert.equal(await answers(old), false);
+    stays.stdin.end();
+    assert.equal((await stays.wait()).code, 0);
+  });
+
   it("that do not fit together stay out, told of once, until they do", async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
@@ -136,6 +164,13 @@ describe("the TLS files", () => {
     assert.equal(await answers(client), true);
   });
 });
+
+/** How many sessions each new set of files has ended, if any. */
+function endedSessions(agent: RunningAgent): number[] {
+  return agent.log
+    .filter(({ event }) => event === "sessions_of_replaced_authority")
+    .map((line) => Number(line["sessions"]));
+}
 
 function pems({ ca, client }: Certificates) {
   return { caPem: ca, certPem: client.cert, keyPem: client.key };

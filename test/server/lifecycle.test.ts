@@ -118,14 +118,20 @@ describe("the management server", { timeout: 120_000 }, () => {
     connectNode.close();
   });
 
-  test("uses new credentials for new connections and leaves open ones alone", async () => {
+  test("uses new credentials for new connections, and leaves open ones alone while their authority is one", async () => {
     await using server = await startManagement((router) => router.unary(health, () => create(HealthResponseSchema)));
     const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
     const before = connect(server);
     await one(before.call(health, [EMPTY], { token }));
+    // Of one name: what counts is who signed.
     const certificates = await issueCertificates();
-    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    const open = server.server.sessions();
+    const clientCa = `${certificates.ca}\n${server.certificates.ca}`;
+    server.server.setCredentials({ ...certificates.server, clientCa });
     await one(before.call(health, [EMPTY], { token }));
+    assert.deepEqual(server.server.sessions(), open);
+    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    await server.logged("session_closed", (fields) => fields["session"] === open[0]?.id);
     const after = connect({ port: server.port, certificates });
     await one(after.call(health, [EMPTY], { token }));
     const old = connect(server);
