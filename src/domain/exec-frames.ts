@@ -4,7 +4,7 @@ import { AgentError, invalidField } from "./errors.ts";
 export interface TerminalRequest {
   readonly cols: number;
   readonly rows: number;
-  /** Value of TERM unless the environment sets it. */
+  /** Value of TERM unless Process.env or the request names it. */
   readonly term: string;
 }
 

@@ -139,6 +139,60 @@ describe("the rest of a command's environment", () => {
     assert.equal(environment.get("SHELL"), "");
   });
 
+  describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
+    const INHERITED = { HOME: "/root/own", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
+    let rich: RunningAgent;
+    before(async () => {
+      rich = await startAgent({
+        process: {
+          args: ["sh", "-c", "env; echo end; exec sleep 1000"],
+          user: "nobody",
+          env: { USER: "spec" },
+        },
+        env: INHERITED,
+      });
+    });
+    after(() => rich[Symbol.asyncDispose]());
+
+    async function personal(start: Partial<StartInit>): Promise<(string | undefined)[]> {
+      const { stdout } = await exec(rich, { args: ["env", "-0"], ...start } as StartInit);
+      const environment = parse(stdout);
+      return ["HOME", "USER", "LOGNAME", "SHELL"].map((name) => environment.get(name));
+    }
+
+    it("gives another user his own, but for what Process.env or the request names", async () => {
+      assert.deepEqual(await personal({ user: "daemon", env: { SHELL: "/bin/asked" } }), [
+        "/usr/sbin",
+        "spec",
+        "daemon",
+        "/bin/asked",
+      ]);
+    });
+
+    it("gives a user id without an entry the home /, and takes the rest away", async () => {
+      assert.deepEqual(await personal({ user: "54321" }), ["/", "spec", undefined, undefined]);
+    });
+
+    it("leaves the agent's own user what was inherited", async () => {
+      assert.deepEqual(await personal({ user: "root" }), ["/root/own", "spec", "own", "/bin/own"]);
+    });
+
+    it("gives the workload its own user's", async () => {
+      while (!rich.output.stdout.includes("end\n")) await new Promise((resolve) => setTimeout(resolve, 10));
+      const environment = parse(Buffer.from(rich.output.stdout.replaceAll("\n", "\0")));
+      assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
+    });
+
+    it("gives a terminal the TERM that was asked for, not the inherited one", async () => {
+      const termOf = async (start: Partial<StartInit>): Promise<string> =>
+        String((await exec(rich, { args: ["sh", "-c", "echo $TERM"], ...start } as StartInit)).stdout).trim();
+      assert.equal(await termOf({ terminal: { term: "screen" } }), "screen");
+      assert.equal(await termOf({ terminal: {} }), "xterm-256color");
+      assert.equal(await termOf({ terminal: { term: "screen" }, env: { TERM: "asked" } }), "asked");
+      assert.equal(await termOf({}), "inherited", "without a terminal it is a variable as any other");
+    });
+  });
+
   it("holds nothing that nobody set", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
     assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());

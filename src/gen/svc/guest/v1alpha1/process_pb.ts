@@ -43,6 +43,7 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
 
   /**
    * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: the agent's own identity. Also the default of exec.
+   * HOME, USER, LOGNAME and SHELL follow as they do for ExecStart.user.
    *
    * @generated from field: string user = 4;
    */
