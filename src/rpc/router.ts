@@ -34,6 +34,7 @@ export class Router {
   readonly #log: Log;
   readonly #messageLimitBytes: number;
   readonly #onCall: (() => void) | undefined;
+  readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
@@ -43,10 +44,11 @@ export class Router {
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
     this.#onCall = options.onCall;
+    this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#responseFields = {
       ":status": "200",
       "content-type": "application/grpc+proto",
-      "svc-agent-version": options.agentVersion,
+      ...this.#versionField,
     };
   }
 
@@ -116,7 +118,7 @@ export class Router {
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
     const refusal = httpRefusal(fields);
     if (refusal !== undefined) {
-      stream.respond(refusal, true);
+      stream.respond({ ...refusal, ...this.#versionField }, true);
       return;
     }
     const call = new Call(stream, {

@@ -213,14 +213,14 @@ export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
  */
 export type TerminalSize = Message<"svc.guest.v1alpha1.TerminalSize"> & {
   /**
-   * Width in characters, 1 to 65535.
+   * Width in characters, at most 65535. 0: the whole size is ignored (RFC 4254, 6.7).
    *
    * @generated from field: uint32 cols = 1;
    */
   cols: number;
 
   /**
-   * Height in characters, 1 to 65535.
+   * Height in characters, at most 65535. 0: the whole size is ignored.
    *
    * @generated from field: uint32 rows = 2;
    */
