@@ -23,6 +23,9 @@ export interface ClockResult {
   readonly degraded: readonly DegradedToken[];
 }
 
+/** 2020: no clock that has ever been set is before it, whatever the caller's certificate says (or where there is none). */
+const SURELY_SET_NS = 1_577_836_800_000_000_000n;
+
 /** What the clock's duty needs. */
 export interface ClockDutyParts {
   readonly kernel: Kernel;
@@ -57,17 +60,20 @@ export class ClockDuty {
     if (validity !== undefined && !isWithin(hostTimeNs, validity)) return "clock_outside_cert";
     if (this.#appliedNs !== undefined && isStale(hostTimeNs, this.#appliedNs)) return "clock_stale";
     const { kernel, clock, stamps } = this.#parts;
-    const errno = stamps.whileStepping(
-      () => {
-        const elapsedNs = BigInt(Math.round((clock.monotonicMs() - arrival.monotonicMs) * NS_PER_MS));
-        return kernel.stepClock(hostTimeNs + elapsedNs);
-      },
-      validity && BigInt(validity.notBeforeMs) * BigInt(NS_PER_MS),
-    );
+    const errno = stamps.whileStepping(() => {
+      const elapsedNs = BigInt(Math.round((clock.monotonicMs() - arrival.monotonicMs) * NS_PER_MS));
+      return kernel.stepClock(hostTimeNs + elapsedNs);
+    }, setSince(validity));
     if (errno !== undefined) return `clock_set:${errno}`;
     this.#appliedNs = hostTimeNs;
     return undefined;
   }
+}
+
+/** A clock before this had never been set. */
+function setSince(validity: ValidityWindow | undefined): bigint {
+  const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
+  return notBeforeNs > SURELY_SET_NS ? notBeforeNs : SURELY_SET_NS;
 }
 
 function isStale(timeNs: bigint, appliedNs: bigint): boolean {

@@ -148,13 +148,19 @@ describe("what Health tells of the past after restore duties", () => {
   });
 
   it("is seconds ago, not years, in a guest whose clock had never been set", async (t) => {
-    const { clock, activity, idle, duties, ago } = await guest(t, 60_000);
-    idle.declare();
-    clock.pass(2_000);
-    activity.touch();
-    clock.pass(3_000);
-    await duties(Date.now());
-    assert.deepEqual(await ago(), { active: 3_000, idle: 5_000 });
+    for (const [wallMs, notBeforeMs] of [
+      [60_000, Date.now() - DAY_MS],
+      [60_000, 0],
+      [Date.now() - 2 * DAY_MS, Date.now() - DAY_MS],
+    ] as const) {
+      const { clock, activity, idle, duties, ago } = await guest(t, wallMs, notBeforeMs);
+      idle.declare();
+      clock.pass(2_000);
+      activity.touch();
+      clock.pass(3_000);
+      await duties(Date.now());
+      assert.deepEqual(await ago(), { active: 3_000, idle: 5_000 });
+    }
   });
 });
 
