@@ -35,7 +35,8 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
   };
 }
 
-const PEM_CERTIFICATE = /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
+const PEM_CERTIFICATE =
+  /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
 
 /** Whether one of these authorities is in the chain of a certificate (DER), or issued a link of it. */
 export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
