@@ -131,9 +131,10 @@ export class Router {
     this.#serve(call, interceptor);
   }
 
-  /** Tells every handler that its call is over, and answers each call with the error. */
-  abortCalls(error: AgentError): void {
+  /** Tells every handler, or those of some sessions, that its call is over, and answers each call with the error. */
+  abortCalls(error: AgentError, sessions?: ReadonlySet<Session>): void {
     for (const call of this.#calls) {
+      if (sessions !== undefined && !sessions.has(call.session)) continue;
       call.abort(error);
       call.finish(error);
     }

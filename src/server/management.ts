@@ -11,9 +11,6 @@ import { listenUnix } from "./unix-socket.ts";
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;
 
-/** How long calls of a replaced authority may go on. */
-const REPLACED_GRACE_MS = 4_000;
-
 /** What the management server is made of. */
 export interface ManagementServerOptions {
   readonly router: Router;
@@ -68,7 +65,7 @@ export class ManagementServer {
     for (const listener of this.#listeners) {
       const ended = listener.endOf(
         ({ certificate }) => certificate !== undefined && !isVouchedFor(certificate.chain, tls),
-        REPLACED_GRACE_MS,
+        (sessions) => this.#options.router.abortCalls(authorityReplaced(), sessions),
       );
       if (ended > 0) this.#options.log.info("sessions_of_replaced_authority", { sessions: ended });
     }
@@ -138,6 +135,11 @@ export class ManagementServer {
     this.#listeners.push(listener);
     return listener;
   }
+}
+
+function authorityReplaced(): AgentError {
+  const message = "the authority of the client certificate has been replaced; dial with one of the new authority";
+  return new AgentError("UNAVAILABLE", "AUTHORITY_REPLACED", message);
 }
 
 function shuttingDown(): AgentError {

@@ -119,7 +119,7 @@ describe("the TLS files", () => {
     assert.deepEqual(endedSessions(agent), [1]);
     await assert.rejects(
       running.wait(),
-      (error: unknown) => error instanceof GuestError && error.status === "UNAVAILABLE",
+      (error: unknown) => error instanceof GuestError && error.reason === "AUTHORITY_REPLACED",
     );
     assert.equal(await answers(old), false);
     stays.stdin.end();
