@@ -1,6 +1,6 @@
 /**
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
- * into a sandbox, and an archive of it; dist/guestctl and dist/client for the node side. Arguments: the architectures;
+ * into a sandbox, and archives of it; dist/guestctl and dist/client for the node side. Arguments: the architectures;
  * without any, this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that
  * were built from the same sources are left as they are.
  */
@@ -45,9 +45,9 @@ async function bundleAgent(): Promise<AgentScript> {
 }
 
 async function buildFor(arch: Architecture, script: AgentScript): Promise<void> {
-  const { folder, archive } = await makeDistribution(ROOT, arch, script);
+  const { folder, archives } = await makeDistribution(ROOT, arch, script);
   say(folder, `the agent for ${arch}`);
-  say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
+  for (const archive of archives) say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
 }
 
 function say(path: string, what: string): void {

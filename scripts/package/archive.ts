@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { createReadStream, createWriteStream, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { constants, createZstdCompress } from "node:zlib";
+import { constants, createGzip, createZstdCompress } from "node:zlib";
 
 import { filesBelow } from "./inspect.ts";
 import { runTool } from "./toolchain.ts";
@@ -20,17 +20,27 @@ export function writeChecksums(folder: string): void {
 }
 
 /**
- * Packs a folder as `name` into a .tar.zst: a sixth smaller than .tar.gz, and unpacked several times as fast. Holds
- * nothing of the time, the user or the order of the build, so that the same files give the same bytes.
+ * Packs a folder as `name` into two archives beside it: a .tar.zst, a sixth smaller than the other and unpacked several
+ * times as fast, and the .tar.gz that a substrate makes volumes from. They hold nothing of the time, the user or the order
+ * of the build, so that the same files give the same bytes. Returns their paths.
  */
-export async function pack(folder: string, name: string, output: string): Promise<void> {
-  const tar = `${output}.tar`;
+export async function pack(folder: string, name: string): Promise<readonly string[]> {
+  const tar = join(dirname(folder), `${name}.tar`);
+  const compressors = {
+    zst: createZstdCompress({ params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
+    gz: createGzip(),
+  };
   const neutral = ["--sort=name", "--format=ustar", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
   const rename = `--transform=s,^${basename(folder)},${name},`;
   try {
     runTool("tar", [...neutral, "--mode=go-w", rename, "-cf", tar, "-C", dirname(folder), basename(folder)]);
-    const compress = createZstdCompress({ params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } });
-    await pipeline(createReadStream(tar), compress, createWriteStream(output));
+    return await Promise.all(
+      Object.entries(compressors).map(async ([suffix, compress]) => {
+        const output = `${tar}.${suffix}`;
+        await pipeline(createReadStream(tar), compress, createWriteStream(output));
+        return output;
+      }),
+    );
   } finally {
     rmSync(tar, { force: true });
   }

@@ -24,11 +24,12 @@ export interface AgentScript {
 /** A finished distribution. */
 export interface Distribution {
   readonly folder: string;
-  readonly archive: string;
+  /** The folder as one file, compressed in two ways. */
+  readonly archives: readonly string[];
 }
 
 /**
- * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archive. The folder appears when it is complete
+ * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archives. The folder appears when it is complete
  * and has passed its inspection; what was there before is replaced.
  */
 export async function makeDistribution(root: string, arch: Architecture, script: AgentScript): Promise<Distribution> {
@@ -55,10 +56,7 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   refuseFaults(arch, unfinished, root);
   rmSync(folder, { recursive: true, force: true });
   renameSync(unfinished, folder);
-  const name = `guest-agent-${materials.project.version}-linux-${arch}`;
-  const archive = join(root, "dist", `${name}.tar.zst`);
-  await pack(folder, name, archive);
-  return { folder, archive };
+  return { folder, archives: await pack(folder, `guest-agent-${materials.project.version}-linux-${arch}`) };
 }
 
 /** Whatever the builder's umask: everybody may read and run, nobody but the owner may write. */

@@ -1,4 +1,4 @@
-import { type Configuration } from "../config/index.ts";
+import type { Configuration, TlsMaterial } from "../config/index.ts";
 import type { AgentError, Clock, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Session } from "../rpc/index.ts";
@@ -73,12 +73,14 @@ export class Listeners {
       log,
       clock,
       authenticate: (metadata) => {
+        rotation.lookAgain();
         const decision = admitToken(metadata);
         return decision instanceof Promise
           ? decision.then((refused) => refused ?? this.#refusal)
           : (decision ?? this.#refusal);
       },
       verifyPeer: refuseExpired,
+      onConnection: () => rotation.lookAgain(),
     });
     this.#management = management;
     if (guestPort !== undefined && credentials.tls !== undefined) {
@@ -86,6 +88,7 @@ export class Listeners {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);
+      this.#warnOfExpiry(credentials.tls);
       log.info("management_listening", { port });
     }
     if (guestSocketPath !== undefined) {
@@ -97,7 +100,19 @@ export class Listeners {
   /** New connections use the credentials that are in force now. */
   applyCredentials(): void {
     const { tls } = this.#parts.configuration.credentials;
-    if (tls !== undefined) this.#management?.setCredentials(tls);
+    if (tls === undefined) return;
+    this.#management?.setCredentials(tls);
+    this.#warnOfExpiry(tls);
+  }
+
+  /** The agent goes on: only its clients can say whether they mind, and its own clock may be what is wrong. */
+  #warnOfExpiry({ cert }: TlsMaterial): void {
+    const { clock, log } = this.#parts;
+    const { X509Certificate } = process.getBuiltinModule("node:crypto");
+    const notAfter = new X509Certificate(cert).validToDate;
+    if (BigInt(notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
+    const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
+    log.warn("server_certificate_expired", { notAfter: notAfter.toISOString(), consequence });
   }
 
   /** Ends every management connection but one; returns how many. */

@@ -7,6 +7,7 @@ import {
   type Log,
   type ReadyCommandSpec,
   SessionEnvironment,
+  Stamps,
   type StdioPlan,
   type Timers,
 } from "../domain/index.ts";
@@ -42,13 +43,17 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   const { process: spec } = configuration;
   const { clock, timers, accounts } = platform;
   const starter = commandStarter(platform, configuration);
-  const activity = new ActivityClock(clock);
-  const idle = new IdleDeclarations(clock);
+  const stamps = new Stamps(clock);
+  const activity = new ActivityClock(stamps);
+  const idle = new IdleDeclarations(stamps);
   const workload = new Workload({ starter, spec, log });
   const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
   const rotation = new CredentialRotation({
     reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+    readVersion: () => configuration.credentials.readVersion,
+    presentVersion: () => configuration.credentials.presentVersion(),
     apply: () => listeners.applyCredentials(),
+    timers,
     clock,
     log,
   });
@@ -65,6 +70,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     kernel: platform.kernel,
     randomness: platform.randomness,
     clock,
+    stamps,
+    activity,
     log,
     renew: {
       sweepHooks: () => hooks.sweep(),

@@ -4,7 +4,7 @@ import { type BootstrapValues, readVariables } from "./environ.ts";
 import { BootstrapError, type BootstrapFault } from "./faults.ts";
 import type { Read } from "./read.ts";
 import { readLogLevel, readPort, readSocketPath } from "./scalars.ts";
-import { readHooksSpec, readProcessSpec } from "./specs.ts";
+import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import type { AcceptsTlsMaterial } from "./tls-material.ts";
 import { BOOTSTRAP_VARIABLES, type BootstrapVariable } from "./variables.ts";
 
@@ -42,12 +42,25 @@ export async function readBootstrap(
   // A variable whose value is unusable is not missing as well.
   const given: ReadonlySet<BootstrapVariable> = new Set([...values.keys(), ...faults.map((fault) => fault.variable)]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
+  // In the variable, or in the file that it names: the environment of an instance is echoed by its host's API, and a
+  // spec may hold declared secrets. Read once: a workload that runs has its environment.
+  const takeSpec = <Value>(
+    variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
+    read: (text: string | undefined) => Read<Value>,
+  ): Value => {
+    const fileVariable: BootstrapVariable = `${variable}_FILE`;
+    if (given.has(variable) && given.has(fileVariable)) {
+      faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
+    }
+    const inline = take(variable, read);
+    return values.has(fileVariable) ? take(fileVariable, (path = "") => readSpecFile(path, read)) : inline;
+  };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
   const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
   const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
-  const process = take("SVC_PROCESS_SPEC", readProcessSpec);
-  const hooks = take("SVC_HOOKS_SPEC", readHooksSpec);
+  const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
+  const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
   const loaded = await Credentials.load(credentialSources(values), accepts);
   faults.push(...loaded.faults);

@@ -1,11 +1,14 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
+import { type FileHandle, open, stat } from "node:fs/promises";
 
 /** Far above any certificate bundle or token. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
 
 /** A credential file's bytes, or why they cannot be had (without the path, which is a bootstrap value). */
-export type CredentialFile = { readonly bytes: Buffer } | { readonly problem: string };
+export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
+  /** What `credentialFileVersion` says for as long as the file is the one that was read. */
+  readonly version: string;
+};
 
 /** One of the two ways to read a credential file. */
 export type ReadCredentialFile = (path: string) => CredentialFile | Promise<CredentialFile>;
@@ -16,14 +19,19 @@ export type DropFileCache = (fd: number) => void;
 // O_NONBLOCK: opening a FIFO must not block a thread for ever.
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
-/** Reads a credential file whole, or says why it cannot be read. Waits for it: for the start, when nothing else can go on. */
+/**
+ * Reads a credential file, or one that holds a spec, whole, or says why it cannot be read. Waits for it: for the start,
+ * when nothing else can go on.
+ */
 export function readCredentialFile(path: string): CredentialFile {
   const unusable = pathProblem(path);
-  if (unusable !== undefined) return { problem: unusable };
+  if (unusable !== undefined) return { problem: unusable, version: "" };
   let fd: number | undefined;
   try {
     fd = openSync(path, OPEN_FLAGS);
-    return fileProblem(fstatSync(fd)) ?? content(readFileSync(fd));
+    const opened = fd;
+    const attributes = fstatSync(fd);
+    return fileProblem(attributes) ?? content(readFileSync(opened), attributes);
   } catch (error) {
     return unreadable(error);
   } finally {
@@ -37,17 +45,32 @@ export function readCredentialFile(path: string): CredentialFile {
  */
 export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
   const unusable = pathProblem(path);
-  if (unusable !== undefined) return { problem: unusable };
+  if (unusable !== undefined) return { problem: unusable, version: "" };
   let file: FileHandle | undefined;
   try {
     if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
     file = await open(path, OPEN_FLAGS);
-    return fileProblem(await file.stat()) ?? content(await file.readFile());
+    const attributes = await file.stat();
+    return fileProblem(attributes) ?? content(await file.readFile(), attributes);
   } catch (error) {
     return unreadable(error);
   } finally {
     await file?.close();
   }
+}
+
+/** Which file the path names now, and as of when: another one after every change. Never rejects. */
+export async function credentialFileVersion(path: string): Promise<string> {
+  if (pathProblem(path) !== undefined) return "";
+  try {
+    return versionOf(await stat(path));
+  } catch (error) {
+    return errnoOf(error);
+  }
+}
+
+function versionOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): string {
+  return [dev, ino, size, mtimeMs, ctimeMs].join(" ");
 }
 
 function pathProblem(path: string): string | undefined {
@@ -56,16 +79,18 @@ function pathProblem(path: string): string | undefined {
 }
 
 function fileProblem(attributes: Stats): CredentialFile | undefined {
-  if (!attributes.isFile()) return { problem: "does not name a regular file" };
-  return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB" } : undefined;
+  const version = versionOf(attributes);
+  if (!attributes.isFile()) return { problem: "does not name a regular file", version };
+  return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB", version } : undefined;
 }
 
-function content(bytes: Buffer): CredentialFile {
-  return bytes.length === 0 ? { problem: "names an empty file" } : { bytes };
+function content(bytes: Buffer, attributes: Stats): CredentialFile {
+  const version = versionOf(attributes);
+  return bytes.length === 0 ? { problem: "names an empty file", version } : { bytes, version };
 }
 
 function unreadable(error: unknown): CredentialFile {
-  return { problem: `names a file that cannot be read (${errnoOf(error)})` };
+  return { problem: `names a file that cannot be read (${errnoOf(error)})`, version: errnoOf(error) };
 }
 
 /** Closed again before the file is read: only a fresh open is sure to see what is there now. */

@@ -1,4 +1,5 @@
 import {
+  credentialFileVersion,
   type DropFileCache,
   readCredentialFile,
   type ReadCredentialFile,
@@ -32,19 +33,23 @@ export class Credentials {
   readonly tokenRotates: boolean;
   #material: Material;
   readonly #read: MaterialReader;
+  /** Of every file that is read, what was read of it last, whether it came into force or not. */
+  readonly #versions: Map<string, string>;
 
-  private constructor(material: Material, read: MaterialReader, tokenRotates: boolean) {
+  private constructor(material: Material, read: MaterialReader, tokenRotates: boolean, versions: Map<string, string>) {
     this.#material = material;
     this.#read = read;
     this.tokenRotates = tokenRotates;
+    this.#versions = versions;
   }
 
   /** Reads and checks all sources. `accepts` may spare the slower check of the TLS files. */
   static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
-    const { material, faults } = await read(readCredentialFile);
+    const versions = new Map<string, string>();
+    const { material, faults } = await read(remembering(versions, readCredentialFile));
     const tokenRotates = sources.token !== undefined && "file" in sources.token;
-    return { credentials: material && new Credentials(material, read, tokenRotates), faults };
+    return { credentials: material && new Credentials(material, read, tokenRotates, versions), faults };
   }
 
   /** Undefined where no TCP listener is configured. */
@@ -62,15 +67,35 @@ export class Credentials {
     return this.#material.token.matches(candidate);
   }
 
+  /** Which files were read last; equal to `presentVersion()` for as long as none of them has changed. */
+  get readVersion(): string {
+    return [...this.#versions.values()].join(";");
+  }
+
+  /** Which files are there now. Empty where there is no file to read. Never rejects. */
+  async presentVersion(): Promise<string> {
+    return (await Promise.all(Array.from(this.#versions.keys(), credentialFileVersion))).join(";");
+  }
+
   /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const { material, faults } = await this.#read((path) => rereadCredentialFile(path, dropFileCache));
+    const reread: ReadCredentialFile = (path) => rereadCredentialFile(path, dropFileCache);
+    const { material, faults } = await this.#read(remembering(this.#versions, reread));
     if (material !== undefined) {
       this.#material = material;
       this.digestToken();
     }
     return faults;
   }
+}
+
+/** Keeps the version of every file that is read. */
+function remembering(versions: Map<string, string>, readFile: ReadCredentialFile): ReadCredentialFile {
+  return async (path) => {
+    const file = await readFile(path);
+    versions.set(path, file.version);
+    return file;
+  };
 }
 
 interface ReadMaterial {

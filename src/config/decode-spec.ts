@@ -8,7 +8,10 @@ export type DecodedSpec<Desc extends DescMessage> =
 
 /** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. */
 export function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
-  return value.trimStart().startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
+  const text = value.trim();
+  // What is left of a variable or a file that somebody meant to fill; the message without any field is `{}`.
+  if (text === "") return { problems: ["is blank; give it a spec or leave it out"] };
+  return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
 
 function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {

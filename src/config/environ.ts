@@ -4,9 +4,6 @@ import { BOOTSTRAP_VARIABLES, type BootstrapVariable } from "./variables.ts";
 /** Values of the bootstrap variables that are set. */
 export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 
-/** An empty spec is a spec: the binary form of a message without any field has no bytes. */
-const MAY_BE_EMPTY: ReadonlySet<BootstrapVariable> = new Set(["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]);
-
 /** Picks the bootstrap channel out of raw `NAME=value` entries. A variable with a fault is left out of the values. */
 export function readVariables(environ: readonly Uint8Array[]): { values: BootstrapValues; faults: BootstrapFault[] } {
   const values = new Map<BootstrapVariable, string>();
@@ -20,7 +17,7 @@ export function readVariables(environ: readonly Uint8Array[]): { values: Bootstr
         ? "is set more than once; set it once"
         : value === undefined
           ? "is not valid UTF-8"
-          : value === "" && !MAY_BE_EMPTY.has(variable)
+          : value === ""
             ? "is empty; give it a value or leave it out"
             : undefined;
     if (problem !== undefined) faults.push({ variable, problem });

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import {
   DEFAULT_READY_INTERVAL_MS,
   DEFAULT_READY_TIMEOUT_MS,
@@ -14,11 +15,12 @@ import {
   ProcessSchema,
   type ReadyCommand,
 } from "../gen/svc/guest/v1alpha1/process_pb.ts";
+import { readCredentialFile } from "./credential-file.ts";
 import { decodeSpec } from "./decode-spec.ts";
 import type { Read } from "./read.ts";
 
 /** Reads SVC_PROCESS_SPEC. Absent: no workload. */
-export function readProcessSpec(value = ""): Read<ProcessSpec> {
+export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
   const decoded = decodeSpec(ProcessSchema, value);
   return "problems" in decoded
     ? { value: EMPTY_PROCESS, problems: decoded.problems }
@@ -26,7 +28,7 @@ export function readProcessSpec(value = ""): Read<ProcessSpec> {
 }
 
 /** Reads SVC_HOOKS_SPEC. Absent: no hooks. */
-export function readHooksSpec(value = ""): Read<HooksSpec> {
+export function readHooksSpec(value = "{}"): Read<HooksSpec> {
   const decoded = decodeSpec(HooksSchema, value);
   if ("problems" in decoded) return { value: NO_HOOKS, problems: decoded.problems };
   const { preSnapshot, postRestore } = decoded.message;
@@ -34,6 +36,14 @@ export function readHooksSpec(value = ""): Read<HooksSpec> {
     value: { preSnapshot: preSnapshot && hookSpec(preSnapshot), postRestore: postRestore && hookSpec(postRestore) },
     problems: [...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
   };
+}
+
+/** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names, at most 1 MiB of UTF-8. */
+export function readSpecFile<Value>(path: string, read: (text: string | undefined) => Read<Value>): Read<Value> {
+  const file = readCredentialFile(path);
+  const problem = "problem" in file ? file.problem : isUtf8(file.bytes) ? undefined : "names a file that is not UTF-8";
+  const { value, problems } = read("bytes" in file && problem === undefined ? file.bytes.toString() : undefined);
+  return { value, problems: problem === undefined ? problems.map((found) => `in the file: ${found}`) : [problem] };
 }
 
 const EMPTY_PROCESS: ProcessSpec = {

@@ -1,5 +1,5 @@
 import { commandCandidates } from "./command-lookup.ts";
-import { type Environment, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { type Environment, type Replacements, type SessionEnvironment, withDefaults } from "./environment.ts";
 import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
@@ -12,7 +12,7 @@ export interface Command {
   readonly cwd: string;
   /** Empty: the workload's. */
   readonly user: string;
-  /** TERM, where the environment does not set it; undefined without a terminal. */
+  /** TERM, where Process.env and `env` do not set it; undefined without a terminal. */
   readonly term: string | undefined;
 }
 
@@ -54,20 +54,32 @@ export class CommandStarter {
 
   /** Starts a command with the environment of an exec'd one. Throws AgentError when it cannot be started. */
   startCommand(command: Command, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {
-    return this.#start(command, this.#parts.environment.forCommand(command.env), stdio, abort);
+    const environmentOf = (replaced: Replacements): Environment =>
+      this.#parts.environment.forCommand(command.env, replaced);
+    return this.#start(command, environmentOf, stdio, abort);
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
   startWorkload(args: readonly string[]): Promise<ChildProcess> {
     const command: Command = { args, env: new Map(), cwd: "", user: "", term: undefined };
-    return this.#start(command, this.#parts.environment.forWorkload(), { kind: "inherit" });
+    const environmentOf = (replaced: Replacements): Environment => this.#parts.environment.forWorkload(replaced);
+    return this.#start(command, environmentOf, { kind: "inherit" });
   }
 
-  async #start(command: Command, base: Environment, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {
-    const { processes, defaults } = this.#parts;
+  async #start(
+    command: Command,
+    environmentOf: (replaced: Replacements) => Environment,
+    stdio: StdioPlan,
+    abort?: AbortSignal,
+  ): Promise<ChildProcess> {
+    const { processes, defaults, ownUid } = this.#parts;
     const userName = command.user === "" ? defaults.user : command.user;
     const user = await this.#resolve(userName);
-    const env = withDefaults(base, defaultVariables(user, command, stdio));
+    const isOther = user.identity.uid !== ownUid;
+    const replaced = new Map<string, string | undefined>(isOther ? personalVariables(user) : []);
+    if (stdio.kind === "terminal" && command.term !== undefined) replaced.set("TERM", command.term);
+    // Another user does not get what the agent inherited for its own; the agent's own gets what is missing.
+    const env = isOther ? environmentOf(replaced) : withDefaults(environmentOf(replaced), known(user));
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
     const spawnIn = (cwd: string): Promise<ChildProcess> =>
@@ -120,11 +132,16 @@ export class CommandStarter {
   }
 }
 
-/** What the passwd entry and the terminal add where nothing else sets it; nothing else is invented. */
-function defaultVariables(user: ResolvedUser, command: Command, stdio: StdioPlan): ReadonlyMap<string, string> {
-  const variables = new Map([["HOME", user.home]]);
-  if (user.name !== undefined) variables.set("USER", user.name).set("LOGNAME", user.name);
-  if (user.shell !== undefined && user.shell !== "") variables.set("SHELL", user.shell);
-  if (stdio.kind === "terminal" && command.term !== undefined) variables.set("TERM", command.term);
-  return variables;
+/** What a user's passwd entry says about the environment; undefined: nothing. Nothing else is invented. */
+function personalVariables({ home, name, shell }: ResolvedUser): [name: string, value: string | undefined][] {
+  return [
+    ["HOME", home],
+    ["USER", name],
+    ["LOGNAME", name],
+    ["SHELL", shell],
+  ];
+}
+
+function known(user: ResolvedUser): ReadonlyMap<string, string> {
+  return new Map(personalVariables(user).filter((variable): variable is [string, string] => variable[1] !== undefined));
 }

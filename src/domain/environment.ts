@@ -59,33 +59,47 @@ export interface EnvironmentSources {
   readonly workloadSocket: string | undefined;
 }
 
-/** The environments of the sandbox's processes, by the contract's three layers. Computed once, at the start. */
+/** What takes the place of an inherited variable; undefined: nothing does. */
+export type Replacements = ReadonlyMap<string, string | undefined>;
+
+const NO_REPLACEMENTS: Replacements = new Map();
+
+/** The environments of the sandbox's processes, by the contract's three layers. */
 export class SessionEnvironment {
+  readonly #inherited: Environment;
+  readonly #processEnv: ReadonlyMap<string, string>;
+  readonly #workloadSocket: ReadonlyMap<string, string>;
+  /** Without replacements: what most commands get. */
   readonly #session: Environment;
-  readonly #workload: Environment;
 
   constructor(sources: EnvironmentSources) {
-    const scrubbed = without(sources.inherited, sources.bootstrapNames);
+    this.#inherited = without(sources.inherited, sources.bootstrapNames);
     // The socket's variable is not part of Process.env, so a spec that names it must not hand it to exec'd commands.
     const processEnv = new Map(sources.processEnv);
     processEnv.delete(WORKLOAD_SOCKET_VARIABLE);
-    this.#session = overlay(scrubbed, processEnv);
-    this.#workload =
-      sources.workloadSocket === undefined
-        ? this.#session
-        : overlay(this.#session, new Map([[WORKLOAD_SOCKET_VARIABLE, sources.workloadSocket]]));
+    this.#processEnv = processEnv;
+    const { workloadSocket } = sources;
+    this.#workloadSocket = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
+    this.#session = overlay(this.#inherited, processEnv);
   }
 
-  /** Inherited - bootstrap + Process.env + SVC_WORKLOAD_SOCKET. */
-  forWorkload(): Environment {
-    return this.#workload;
+  /** Inherited - bootstrap, with `replaced`, + Process.env + SVC_WORKLOAD_SOCKET. */
+  forWorkload(replaced: Replacements = NO_REPLACEMENTS): Environment {
+    return overlay(this.#sessionWith(replaced), this.#workloadSocket);
   }
 
   /**
-   * Inherited - bootstrap + Process.env + `requested`. The last layer is delivered unchanged, even for the name of a
-   * bootstrap variable: the scrub removes inherited defaults, it does not override an explicit grant.
+   * Inherited - bootstrap, with `replaced`, + Process.env + `requested`. The last layer is delivered unchanged, even for
+   * the name of a bootstrap variable: the scrub removes inherited defaults, it does not override an explicit grant.
    */
-  forCommand(requested: ReadonlyMap<string, string>): Environment {
-    return overlay(this.#session, requested);
+  forCommand(requested: ReadonlyMap<string, string>, replaced: Replacements = NO_REPLACEMENTS): Environment {
+    return overlay(this.#sessionWith(replaced), requested);
+  }
+
+  #sessionWith(replaced: Replacements): Environment {
+    if (replaced.size === 0) return this.#session;
+    const result = without(this.#inherited, replaced.keys());
+    for (const [name, value] of replaced) if (value !== undefined) result.push(entry(name, value));
+    return overlay(result, this.#processEnv);
   }
 }

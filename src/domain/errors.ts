@@ -18,6 +18,7 @@ export type StatusName =
 /** Stable constants that name the cause of an error (ErrorInfo.reason, AIP-193). Clients switch on them: never rename. */
 export type Reason =
   | "ALREADY_EXISTS"
+  | "AUTHORITY_REPLACED"
   | "CANCELLED"
   | "CHECKSUM_MISMATCH"
   | "DEADLINE_EXCEEDED"

@@ -4,7 +4,7 @@ import { AgentError, invalidField } from "./errors.ts";
 export interface TerminalRequest {
   readonly cols: number;
   readonly rows: number;
-  /** Value of TERM unless the environment sets it. */
+  /** Value of TERM unless Process.env or the request names it. */
   readonly term: string;
 }
 
@@ -51,7 +51,7 @@ export function checkExecRequest(request: ExecRequest): void {
   if (request.cwd !== "" && !request.cwd.startsWith("/")) throw invalidField("start.cwd", "is not an absolute path");
   if (request.cwd.includes(NUL)) throw invalidField("start.cwd", "holds a NUL byte");
   if (request.terminal !== undefined) {
-    checkTerminalSize("start.terminal", request.terminal.cols, request.terminal.rows, 0);
+    checkTerminalSize("start.terminal", request.terminal.cols, request.terminal.rows);
     if (request.terminal.term.includes(NUL)) throw invalidField("start.terminal.term", "holds a NUL byte");
   }
 }
@@ -66,9 +66,9 @@ function checkVariable(name: string, value: string): void {
   if (value.includes(NUL)) throw invalidField(field, "holds a NUL byte");
 }
 
-function checkTerminalSize(field: string, cols: number, rows: number, least: number): void {
-  if (cols < least || rows < least || cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX) {
-    throw invalidField(field, `is ${cols}x${rows}: cols and rows must be ${least} to ${TERMINAL_SIZE_MAX}`);
+function checkTerminalSize(field: string, cols: number, rows: number): void {
+  if (cols < 0 || rows < 0 || cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX) {
+    throw invalidField(field, `is ${cols}x${rows}: cols and rows must be 0 to ${TERMINAL_SIZE_MAX}`);
   }
 }
 
@@ -96,7 +96,7 @@ export class ExecInputOrder {
         return;
       case "resize":
         if (this.#request.terminal === undefined) throw frameOrder("resize frame, but start.terminal was absent");
-        checkTerminalSize("resize", frame.cols, frame.rows, 1);
+        checkTerminalSize("resize", frame.cols, frame.rows);
         return;
       case "signal":
         if (frame.number < 1 || frame.number > SIGNAL_MAX) {

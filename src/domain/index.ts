@@ -1,4 +1,4 @@
-export { ActivityClock, IdleDeclarations } from "./activity.ts";
+export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
 export { commandCandidates } from "./command-lookup.ts";
 export { type Command, type CommandDefaults, CommandStarter, type CommandStarterParts } from "./command-start.ts";
 export {

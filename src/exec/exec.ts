@@ -87,16 +87,22 @@ export class Exec {
     const command = { ...request, term: request.terminal?.term };
     const child = await starter.startCommand(command, stdioOf(request), signal);
     // With a terminal, only what is typed counts: a forgotten shell must not keep the sandbox awake.
-    const detach = request.terminal === undefined ? activity.attach() : undefined;
-    const session = new ExecSession({ request, child, input, output, activity, clock, signal });
+    const attachment = request.terminal === undefined ? activity.attach() : undefined;
+    let endedByAgent = false;
+    const onEnding = (): void => {
+      endedByAgent = true;
+      attachment?.cut();
+    };
+    const session = new ExecSession({ request, child, input, output, activity, clock, onEnding, signal });
     this.#sessions.add(session);
     if (this.#closed !== undefined) session.terminate();
     try {
       await session.run();
     } finally {
       this.#sessions.delete(session);
-      detach?.();
-      activity.touch();
+      attachment?.end();
+      // An end that the agent causes is nobody's activity: after a restore it ends commands whose client is long gone.
+      if (!endedByAgent) activity.touch();
     }
   }
 }

@@ -32,7 +32,8 @@ export async function pumpInput(
         child.stdin?.end();
         break;
       case "resize":
-        child.resize(frame.cols, frame.rows);
+        // A dimension of zero says nothing (RFC 4254, 6.7): a client without a window of its own sends it.
+        if (frame.cols > 0 && frame.rows > 0) child.resize(frame.cols, frame.rows);
         break;
       case "signal":
         child.signalGroup(frame.number);

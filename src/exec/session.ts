@@ -24,6 +24,8 @@ export interface SessionParts {
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
   readonly clock: Clock;
+  /** Told once when the agent begins to end the command. */
+  readonly onEnding: () => void;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
 }
@@ -111,8 +113,9 @@ export class ExecSession {
 
   #endBy(way: (child: ChildProcess) => Promise<void>): void {
     // What a command that ended by itself left in the background lives on.
-    if (this.#ended) return;
-    this.#ending ??= way(this.#parts.child);
+    if (this.#ended || this.#ending !== undefined) return;
+    this.#parts.onEnding();
+    this.#ending = way(this.#parts.child);
   }
 
   async #drain(): Promise<boolean> {

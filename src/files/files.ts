@@ -63,7 +63,7 @@ export class Files {
       } finally {
         leave();
         await file.close();
-        activity.touch();
+        if (!signal.aborted) activity.touch();
       }
     });
   }
@@ -85,7 +85,7 @@ export class Files {
       return await writing;
     } finally {
       this.#writing.delete(writing);
-      onProgress();
+      if (!signal.aborted) onProgress();
     }
   }
 

@@ -1,4 +1,14 @@
-import { type Accounts, type FileOwner, resolveUser } from "../domain/index.ts";
+import {
+  type Accounts,
+  type FileOwner,
+  type FilePath,
+  type FileSystem,
+  FileSystemError,
+  resolveUser,
+} from "../domain/index.ts";
+
+/** Mode of a folder whose new entries get its group (inode(7)). */
+export const SETGID = 0o2000;
 
 /**
  * Who files belong to that the session creates: the workload's user, looked up afresh every time; with no user the
@@ -11,4 +21,16 @@ export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): 
     const { uid, gid } = resolveUser(user, passwd, group).identity;
     return { uid, gid };
   };
+}
+
+/** The group that the folder gives to its new entries, where it says so; undefined also for one that cannot be looked at. */
+export async function groupOfEntries(fileSystem: FileSystem, folder: FilePath): Promise<number | undefined> {
+  try {
+    const { mode, gid } = await fileSystem.stat(folder, false);
+    return (mode & SETGID) === 0 ? undefined : gid;
+  } catch (error) {
+    // Whoever goes on to make the entry finds out, and says what it is about.
+    if (error instanceof FileSystemError) return undefined;
+    throw error;
+  }
 }

@@ -1,4 +1,5 @@
 import { type FileOwner, type FilePath, type FileSystem, FileSystemError } from "../domain/index.ts";
+import { groupOfEntries, SETGID } from "./owner.ts";
 import { folderOf } from "./paths.ts";
 
 const MODE = 0o755;
@@ -12,13 +13,15 @@ export class Parents {
     this.#fileSystem = fileSystem;
   }
 
-  /** Makes a folder and what is missing above it. */
-  async make(folder: FilePath, owner: FileOwner): Promise<void> {
+  /** Makes a folder and what is missing above it. With `inherit` below a folder that gives its group to what is in it too. */
+  async make(folder: FilePath, owner: FileOwner, inherit: boolean): Promise<void> {
     const missing: FilePath[] = [];
     for (let path = folder; !(await this.#exists(path)); path = folderOf(path)) missing.push(path);
     for (const path of missing.toReversed()) {
       try {
-        await this.#fileSystem.makeDirectory(path, owner, MODE);
+        const gid = inherit ? await groupOfEntries(this.#fileSystem, folderOf(path)) : undefined;
+        if (gid === undefined) await this.#fileSystem.makeDirectory(path, owner, MODE);
+        else await this.#fileSystem.makeDirectory(path, { ...owner, gid }, MODE | SETGID);
         this.#made.push(path);
       } catch (error) {
         // Somebody else made it meanwhile, or the path says it twice ("a//b", "a/.").

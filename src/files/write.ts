@@ -1,6 +1,7 @@
 import type { FileAttributes, FileOwner, FileSystem, NewFile, WriteRequest } from "../domain/index.ts";
 import { FileSystemError } from "../domain/index.ts";
 import { Content, type WriteResult } from "./content.ts";
+import { groupOfEntries } from "./owner.ts";
 import { Parents } from "./parents.ts";
 import { folderOf } from "./paths.ts";
 import { alreadyExists, findTarget, type Target } from "./target.ts";
@@ -26,10 +27,13 @@ export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   const { fileSystem, request } = parts;
   const target = await findTarget(fileSystem, request);
   const owner = await ownerOf(parts, target.existing);
+  const inherits = request.gid === undefined && target.existing === undefined;
   const parents = new Parents(fileSystem);
   try {
-    if (request.createParents) await parents.make(folderOf(target.path), owner);
-    return await writeTo(parts, target, owner);
+    const folder = folderOf(target.path);
+    if (request.createParents) await parents.make(folder, owner, inherits);
+    const gid = inherits ? await groupOfEntries(fileSystem, folder) : undefined;
+    return await writeTo(parts, target, gid === undefined ? owner : { ...owner, gid });
   } catch (error) {
     await parents.takeBack();
     throw error;

@@ -37,12 +37,15 @@ export class Health {
   report(): HealthReport {
     const { readiness, activity, idle, clock } = this.#parts;
     const { ready, exitCode } = readiness();
+    const lastUserActivityNs = activity.lastNs();
+    const idleDeclaredNs = idle.lastNs();
     return {
       ready,
       readyCommandExit: exitCode,
-      lastUserActivityNs: activity.lastNs(),
+      lastUserActivityNs,
+      // Last: no stamp is later than it.
       guestTimeNs: clock.wallNs(),
-      idleDeclaredNs: idle.lastNs(),
+      idleDeclaredNs,
     };
   }
 }

@@ -1,5 +1,5 @@
 import {
-  type AgentError,
+  AgentError,
   type Clock,
   DEFAULT_HOOK_TIMEOUT_MS,
   HOOK_TIMEOUT_LIMIT_MS,
@@ -105,6 +105,12 @@ export class Hooks {
       log.info("hook_ended", { kind, exitCode, timedOut, cancelled: signal.aborted, durationMs });
       signal.throwIfAborted();
       return result;
+    } catch (error) {
+      if (error instanceof AgentError && error.reason.startsWith("EXEC_")) {
+        const { reason, metadata } = error;
+        log.warn("hook_not_started", { kind, reason, step: metadata["step"], errno: metadata["errno"] });
+      }
+      throw error;
     } finally {
       signal.removeEventListener("abort", onAbort);
       this.#running = undefined;

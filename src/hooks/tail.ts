@@ -33,8 +33,8 @@ export class Tail {
   }
 
   /**
-   * What was kept, as text of no more bytes than that: valid UTF-8, without a character that was cut at either end. Bytes
-   * that are no UTF-8 become U+FFFD each.
+   * What was kept, as text of no more bytes than that: valid UTF-8, without a character that was cut at its beginning.
+   * Bytes that are no UTF-8 become U+FFFD each, and so does a character in whose middle the output ends.
    */
   text(): string {
     const size = this.#ring.length;
@@ -43,8 +43,7 @@ export class Tail {
       this.#total <= size
         ? this.#ring.subarray(0, this.#total)
         : fromCharacter(Buffer.concat([this.#ring.subarray(at), this.#ring.subarray(0, at)]), 0);
-    // As a stream, so that a character that the output ends in the middle of is held back.
-    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes, { stream: true });
+    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
     const encoded = Buffer.from(text);
     return encoded.length <= size ? text : Buffer.from(fromCharacter(encoded, encoded.length - size)).toString();
   }

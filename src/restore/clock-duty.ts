@@ -1,6 +1,8 @@
-import type { Clock, DegradedToken, Kernel } from "../domain/index.ts";
+import type { Clock, DegradedToken, Kernel, Stamps } from "../domain/index.ts";
 
 const NS_PER_MS = 1_000_000;
+/** A call with a time that is older than the last one applied by no more than this was delayed, or is repeated. */
+const STALE_NS = 60_000_000_000n;
 
 /** Both clocks at the moment when the call arrived. */
 export interface Arrival {
@@ -21,22 +23,31 @@ export interface ClockResult {
   readonly degraded: readonly DegradedToken[];
 }
 
+/** 2020: no clock that has ever been set is before it, whatever the caller's certificate says (or where there is none). */
+const SURELY_SET_NS = 1_577_836_800_000_000_000n;
+
+/** What the clock's duty needs. */
+export interface ClockDutyParts {
+  readonly kernel: Kernel;
+  readonly clock: Clock;
+  readonly stamps: Stamps;
+}
+
 /** Steps the guest clock to the host's time. */
 export class ClockDuty {
-  readonly #kernel: Kernel;
-  readonly #clock: Clock;
+  readonly #parts: ClockDutyParts;
   /** The last host time that was applied. */
   #appliedNs: bigint | undefined;
 
-  constructor(kernel: Kernel, clock: Clock) {
-    this.#kernel = kernel;
-    this.#clock = clock;
+  constructor(parts: ClockDutyParts) {
+    this.#parts = parts;
   }
 
   /**
    * Steps whatever the drift, plus the time that has passed since the call arrived. Leaves the clock alone, and says so,
-   * when the host time is not newer than the last one applied (a repeated call must not put time back), or lies outside
-   * the caller's own certificate (a caller must not be able to prolong it).
+   * when the host time is up to a minute older than the last one applied (a call that was delayed or repeated must not put
+   * time back; an older one corrects a wrong one), or lies outside the caller's own certificate (a caller must not be able
+   * to prolong it).
    */
   run(hostTimeNs: bigint | undefined, arrival: Arrival, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };
@@ -47,13 +58,26 @@ export class ClockDuty {
 
   #step(hostTimeNs: bigint, arrival: Arrival, validity: ValidityWindow | undefined): DegradedToken | undefined {
     if (validity !== undefined && !isWithin(hostTimeNs, validity)) return "clock_outside_cert";
-    if (this.#appliedNs !== undefined && hostTimeNs <= this.#appliedNs) return "clock_stale";
-    const elapsedNs = BigInt(Math.round((this.#clock.monotonicMs() - arrival.monotonicMs) * NS_PER_MS));
-    const errno = this.#kernel.stepClock(hostTimeNs + elapsedNs);
+    if (this.#appliedNs !== undefined && isStale(hostTimeNs, this.#appliedNs)) return "clock_stale";
+    const { kernel, clock, stamps } = this.#parts;
+    const errno = stamps.whileStepping(() => {
+      const elapsedNs = BigInt(Math.round((clock.monotonicMs() - arrival.monotonicMs) * NS_PER_MS));
+      return kernel.stepClock(hostTimeNs + elapsedNs);
+    }, setSince(validity));
     if (errno !== undefined) return `clock_set:${errno}`;
     this.#appliedNs = hostTimeNs;
     return undefined;
   }
+}
+
+/** A clock before this had never been set. */
+function setSince(validity: ValidityWindow | undefined): bigint {
+  const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
+  return notBeforeNs > SURELY_SET_NS ? notBeforeNs : SURELY_SET_NS;
+}
+
+function isStale(timeNs: bigint, appliedNs: bigint): boolean {
+  return timeNs <= appliedNs && appliedNs - timeNs <= STALE_NS;
 }
 
 function isWithin(timeNs: bigint, { notBeforeMs, notAfterMs }: ValidityWindow): boolean {

@@ -1,4 +1,5 @@
 import {
+  type ActivityClock,
   type Clock,
   type DegradedToken,
   ENTROPY_LIMIT_BYTES,
@@ -9,6 +10,7 @@ import {
   type ProcessRandomness,
   type RestoreReport,
   type RestoreRequest,
+  type Stamps,
 } from "../domain/index.ts";
 import { type Arrival, ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import { renewRandomness } from "./entropy-duty.ts";
@@ -41,6 +43,8 @@ export interface RestoreParts<Session> {
   readonly kernel: Kernel;
   readonly randomness: ProcessRandomness;
   readonly clock: Clock;
+  readonly stamps: Stamps;
+  readonly activity: ActivityClock;
   readonly log: Log;
   readonly renew: RenewedParts<Session>;
 }
@@ -54,7 +58,7 @@ export class Restore<Session> {
 
   constructor(parts: RestoreParts<Session>) {
     this.#parts = parts;
-    this.#clockDuty = new ClockDuty(parts.kernel, parts.clock);
+    this.#clockDuty = new ClockDuty(parts);
   }
 
   /** Counts duties as in progress from now until the returned function is called: their call has arrived. */
@@ -84,9 +88,10 @@ export class Restore<Session> {
   }
 
   async #perform(request: RestoreRequest, call: RestoreCall<Session>): Promise<RestoreReport> {
-    const { kernel, randomness, renew, log } = this.#parts;
+    const { kernel, randomness, activity, renew, log } = this.#parts;
     const entropy = renewRandomness(request.entropy, kernel, randomness);
     request.entropy.fill(0);
+    activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
     await renew.sweepHooks();
     const renewed = await renew.renewCredentials();

@@ -20,6 +20,8 @@ export interface PeerCertificate {
   readonly notBeforeMs: number;
   /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
   readonly notAfterMs: number;
+  /** The certificate and its issuers as far as they are known, DER. */
+  readonly chain: readonly Buffer[];
 }
 
 /** Who is at the other end of a connection. */

@@ -37,6 +37,7 @@ export class Router {
   readonly #log: Log;
   readonly #messageLimitBytes: number;
   readonly #onCall: (() => void) | undefined;
+  readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
@@ -46,10 +47,11 @@ export class Router {
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
     this.#onCall = options.onCall;
+    this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#responseFields = {
       ":status": "200",
       "content-type": "application/grpc+proto",
-      "svc-agent-version": options.agentVersion,
+      ...this.#versionField,
     };
   }
 
@@ -119,8 +121,7 @@ export class Router {
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
     const refusal = httpRefusal(fields);
     if (refusal !== undefined) {
-      const { "svc-agent-version": version = "" } = this.#responseFields;
-      refuse(stream, { ...refusal, fields: { ...refusal.fields, "svc-agent-version": version } });
+      refuse(stream, { ...refusal, fields: { ...refusal.fields, ...this.#versionField } });
       return;
     }
     const call = new Call(stream, {
@@ -133,9 +134,10 @@ export class Router {
     this.#serve(call, interceptor);
   }
 
-  /** Tells every handler that its call is over, and answers each call with the error. */
-  abortCalls(error: AgentError): void {
+  /** Tells every handler, or those of some sessions, that its call is over, and answers each call with the error. */
+  abortCalls(error: AgentError, sessions?: ReadonlySet<Session>): void {
     for (const call of this.#calls) {
+      if (sessions !== undefined && !sessions.has(call.session)) continue;
       call.abort(error);
       call.finish(error);
     }

@@ -31,10 +31,16 @@ export interface ListenerOptions {
   readonly nextSessionId: () => number;
 }
 
+/** How long requests on a connection that is to end may go on, and how long the connection may be there at all. */
+const UNWANTED_GRACE_MS = 3_000;
+const UNWANTED_LIMIT_MS = 4_500;
+
 /** A connection that is served. */
 interface Served {
   readonly session: Session;
   readonly http2: Http2Connection;
+  /** As accepted. */
+  readonly socket: Socket;
 }
 
 /**
@@ -92,6 +98,28 @@ export class Listener {
       dropped++;
     }
     return dropped;
+  }
+
+  /**
+   * Ends the sessions of such peers, within five seconds whatever they do: new requests are discouraged at once, after
+   * three seconds `abort` is told whose requests to answer with an error, and in the end the sockets are closed. Returns
+   * how many sessions there are.
+   */
+  endOf(isUnwanted: (peer: Session["peer"]) => boolean, abort: (sessions: ReadonlySet<Session>) => void): number {
+    const unwanted = [...this.#served.values()].filter(({ session }) => isUnwanted(session.peer));
+    if (unwanted.length === 0) return 0;
+    for (const { http2 } of unwanted) http2.drain();
+    const end = setTimeout(() => {
+      abort(new Set(unwanted.map(({ session }) => session)));
+      for (const { http2 } of unwanted) http2.close();
+    }, UNWANTED_GRACE_MS);
+    const cut = setTimeout(() => {
+      for (const { socket } of unwanted) socket.destroy();
+    }, UNWANTED_LIMIT_MS);
+    // The agent's own end does not wait for them.
+    end.unref();
+    cut.unref();
+    return unwanted.length;
   }
 
   /** Accepts no more connections. */
@@ -179,7 +207,7 @@ export class Listener {
       http2.refuse(`the client certificate is refused: ${certificate}`);
       return;
     }
-    this.#served.set(session, { session, http2 });
+    this.#served.set(session, { session, http2, socket: raw });
     log.debug("session_opened", fields);
     http2.serve();
   }

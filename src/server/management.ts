@@ -5,7 +5,7 @@ import type { Interceptor, Router, Session } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
 import { Listener, type VerifyPeer } from "./listener.ts";
 import { listenTcp } from "./tcp-port.ts";
-import { secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
+import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
 import { listenUnix } from "./unix-socket.ts";
 
 /** Size of the keys that Node's setTicketKeys takes. */
@@ -18,6 +18,8 @@ export interface ManagementServerOptions {
   readonly authenticate: Interceptor;
   /** Further check of a client certificate that the authority vouches for. */
   readonly verifyPeer?: VerifyPeer;
+  /** Told of every connection that is accepted. */
+  readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
   readonly limits?: Partial<ServerLimits>;
@@ -29,6 +31,8 @@ export class ManagementServer {
   readonly #limits: ServerLimits;
   readonly #listeners: Listener[] = [];
   #secure: TlsServer | undefined;
+  /** The credentials that have taken the place of the first ones. */
+  #renewed: TlsMaterial | undefined;
   #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -51,9 +55,20 @@ export class ManagementServer {
     await listenUnix(listener.acceptor, path, mode);
   }
 
-  /** Connections from now on use these credentials; those that are open stay. */
+  /**
+   * Connections from now on use these credentials. Those that are open stay, but for those of an authority that is no
+   * longer one: they take no new calls, and are gone within five seconds.
+   */
   setCredentials(tls: TlsMaterial): void {
     this.#secure?.setSecureContext(secureContextOptions(tls));
+    this.#renewed = tls;
+    for (const listener of this.#listeners) {
+      const ended = listener.endOf(
+        ({ certificate }) => certificate !== undefined && !isVouchedFor(certificate.chain, tls),
+        (sessions) => this.#options.router.abortCalls(authorityReplaced(), sessions),
+      );
+      if (ended > 0) this.#options.log.info("sessions_of_replaced_authority", { sessions: ended });
+    }
   }
 
   /** The open sessions of all listeners. */
@@ -98,7 +113,7 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { router, authenticate, verifyPeer, log, clock } = this.#options;
+    const { router, authenticate, verifyPeer, onConnection, log, clock } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
@@ -106,15 +121,25 @@ export class ManagementServer {
       secure,
       router,
       interceptor,
-      verifyPeer,
+      // A handshake may have begun under credentials that were replaced before it was over.
+      verifyPeer: (certificate, nowMs) =>
+        this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)
+          ? verifyPeer?.(certificate, nowMs)
+          : "the authority of its certificate has been replaced",
       log,
       clock,
       limits: this.#limits,
       nextSessionId: () => ++this.#sessions,
     });
+    if (onConnection !== undefined) listener.acceptor.on("connection", onConnection);
     this.#listeners.push(listener);
     return listener;
   }
+}
+
+function authorityReplaced(): AgentError {
+  const message = "the authority of the client certificate has been replaced; dial with one of the new authority";
+  return new AgentError("UNAVAILABLE", "AUTHORITY_REPLACED", message);
 }
 
 function shuttingDown(): AgentError {

@@ -10,18 +10,20 @@ export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
   // Before the verdict: Node calls a resumed session without a certificate authorized.
   if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
   if (!socket.authorized) return String(socket.authorizationError);
+  const chain = chainOf(socket.getPeerCertificate(true));
   return {
     subject: certificate.subject.replaceAll("\n", ", "),
     fingerprint256: certificate.fingerprint256,
     notBeforeMs: certificate.validFromDate.getTime(),
-    notAfterMs: endOfValidityMs(socket.getPeerCertificate(true)),
+    // A chain is as good as its first link to expire.
+    notAfterMs: Math.min(...chain.map(({ valid_to: end }) => Date.parse(end))),
+    chain: chain.map(({ raw }) => raw),
   };
 }
 
-/** A chain is as good as its first link to expire. Its last link is its own issuer, or one that is not known. */
-function endOfValidityMs(certificate: DetailedPeerCertificate): number {
-  const ownMs = Date.parse(certificate.valid_to);
+/** The last link is its own issuer, or one whose issuer is not known. */
+function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCertificate[] {
   // Not typed so, but an unknown issuer is left out.
   const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
-  return issuer === undefined || issuer === certificate ? ownMs : Math.min(ownMs, endOfValidityMs(issuer));
+  return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }

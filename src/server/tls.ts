@@ -1,4 +1,4 @@
-import { constants } from "node:crypto";
+import { constants, X509Certificate } from "node:crypto";
 import type { SecureContextOptions, TlsOptions } from "node:tls";
 
 /** What the management listener needs for mutual TLS, as PEM. */
@@ -33,4 +33,18 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
     minVersion: "TLSv1.3",
     secureOptions: constants.SSL_OP_NO_TICKET,
   };
+}
+
+const PEM_CERTIFICATE =
+  /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
+
+/** Whether one of these authorities is in the chain of a certificate (DER), or issued a link of it. */
+export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
+  const authorities = Array.from(String(clientCa).matchAll(PEM_CERTIFICATE), ([pem]) => new X509Certificate(pem));
+  return chain.some((der) => {
+    const link = new X509Certificate(der);
+    return authorities.some(
+      (authority) => authority.raw.equals(der) || (link.checkIssued(authority) && link.verify(authority.publicKey)),
+    );
+  });
 }

@@ -1,4 +1,4 @@
-import { chmod, lstat, mkdir, unlink } from "node:fs/promises";
+import { chmod, lstat, mkdir, stat, unlink } from "node:fs/promises";
 import { connect, type Server } from "node:net";
 import { dirname } from "node:path";
 import { AgentError } from "../domain/index.ts";
@@ -24,13 +24,26 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
     );
   }
   try {
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolder(dirname(path));
     await removeStale(path);
     await listening(server, { path });
     await chmod(path, mode);
   } catch (error) {
     if (error instanceof AgentError) throw error;
     throw socketError(path, error);
+  }
+}
+
+/** As `mkdir -p`. Node's own says ENOENT for whatever keeps it from making one, a read-only file system for example. */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === "EEXIST" && (await stat(path)).isDirectory()) return;
+    if (errno !== "ENOENT") throw error;
+    await makeFolder(dirname(path));
+    await makeFolder(path);
   }
 }
 
@@ -72,6 +85,16 @@ function socketError(path: string, cause: unknown): AgentError {
       "PERMISSION_DENIED",
       "PATH_PERMISSION_DENIED",
       `the socket ${path} cannot be created: ${errno}`,
+      metadata,
+      cause,
+    );
+  }
+  // mkdir(2) and bind(2): a part of the folder's path is a file, or nothing (a link that dangles).
+  if (errno === "EEXIST" || errno === "ENOTDIR" || errno === "ENOENT") {
+    return new AgentError(
+      "FAILED_PRECONDITION",
+      "FILE_ERROR",
+      `the socket ${path} cannot be created: a part of its folder's path is no folder (${errno}); name another`,
       metadata,
       cause,
     );

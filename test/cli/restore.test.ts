@@ -1,5 +1,9 @@
 import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, test } from "node:test";
+import { startGuestWithClock } from "../fixtures/guest-with-clock.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** An agent that may not step this machine's clock. */
@@ -113,6 +117,31 @@ describe("guestctl restore-sequence", NEEDS_ROOT, () => {
     assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
     const events = agent.log.map((line) => line.event);
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
+  });
+
+  test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {
+    const credentials = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
+    t.after(() => rm(credentials, { recursive: true }));
+    await writeFile(join(credentials, "token"), "any");
+    const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
+      await using agent = await startGuestWithClock(errorsMs);
+      const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials, ...options];
+      return await runGuestctl(args, {});
+    };
+    const put = await restored([-5_000, 0]);
+    assert.deepEqual([put.exitCode, put.stderr], [0, ""]);
+    assert.match(put.stdout, /once more: +the clock was still \d+\.\d ms behind\nentropy: +64 bytes mixed in/);
+    assert.match(put.stdout, /clock now: +guest minus host: -?\d{1,2}\.\d ms\n$/);
+
+    const off = await restored([-5_000], "--json");
+    assert.equal(off.exitCode, 1);
+    assert.match(off.stderr, /^guestctl: warning: the guest's clock is \d+\.\d ms behind against this host's/);
+    const { repeated, clock_error_ms: errorMs } = JSON.parse(off.stdout) as Record<string, Record<string, unknown>>;
+    assert.ok(Number(repeated?.["clock_error_ms"]) < -100 && Number(errorMs) < -100);
+    assert.ok(repeated?.["duties"] !== undefined);
+
+    const right = await restored([0], "--json");
+    assert.equal((JSON.parse(right.stdout) as Record<string, unknown>)["repeated"], null);
   });
 
   test("leaves with 1 when not all went as intended, and tells programs what", async () => {

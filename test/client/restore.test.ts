@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { GuestError, restoreDuties, restoreSequence } from "../../src/client/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { startGuestWithClock } from "../fixtures/guest-with-clock.ts";
 import { failureOf } from "../fixtures/guest-errors.ts";
 import { type StandIn, startStandIn } from "../fixtures/stand-in-agent.ts";
 
@@ -35,7 +36,31 @@ describe("restoreSequence", { timeout: 60_000 }, () => {
     assert.deepEqual([hook.ran, hook.exitCode, health.ready], [true, 3, true]);
     assert.ok(Math.abs(clockErrorMs - 3_600_000) < 60_000, `${clockErrorMs} ms`);
     const attempt = ["Health", "RunRestoreDuties"];
-    assert.deepEqual(agent.calls, [...attempt, ...attempt, "Health", "RunHook", "Health"]);
+    const look = ["Health", "Health", "Health"];
+    assert.deepEqual(agent.calls, [...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
+  });
+
+  test("has the duties done once more, before the hook, where they left the clock more than 50 ms off", async () => {
+    await using agent = await startGuestWithClock([-5_000, 0]);
+    const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
+    assert.equal(duties.clockStepped, true);
+    assert.equal(repeated?.duties.entropyBytesMixed, 64);
+    assert.ok(Math.abs((repeated?.clockErrorMs ?? 0) + 5_000) < 2_500, `${repeated?.clockErrorMs} ms`);
+    assert.ok(Math.abs(clockErrorMs) < 2_500, `${clockErrorMs} ms`);
+    const steps = agent.calls.filter((name) => name !== "Health");
+    assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
+  });
+
+  test("has them done no third time, and not again where they could not step the clock", async () => {
+    for (const [clockStepped, times] of [
+      [true, 2],
+      [false, 1],
+    ] as const) {
+      await using agent = await startGuestWithClock([-5_000], clockStepped);
+      const { clockErrorMs } = await restoreSequence(() => agent.redial());
+      assert.ok(Math.abs(clockErrorMs + 5_000) < 2_500, `${clockErrorMs} ms`);
+      assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, times);
+    }
   });
 
   test("dials with what is right at the moment: credentials may be new after the duties", async () => {

@@ -4,8 +4,10 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { issueCertificates } from "../../src/cli/credentials/index.ts";
 import { BOOTSTRAP_VARIABLES, BootstrapError, readBootstrap } from "../../src/config/index.ts";
+import { HooksSchema } from "../../src/gen/svc/guest/v1alpha1/process_pb.ts";
 import { channel, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
 
 describe("readBootstrap", () => {
@@ -70,7 +72,9 @@ describe("readBootstrap", () => {
       SVC_GUEST_SOCKET: `relative-${MARKER}`,
       SVC_WORKLOAD_SOCKET: `/${MARKER.repeat(20)}`,
       SVC_PROCESS_SPEC: `{"args": ["${MARKER}" "x"]}`,
+      SVC_PROCESS_SPEC_FILE: await folder.write("process.json", `{"args": ["${MARKER}" "x"]}`),
       SVC_HOOKS_SPEC: `!${MARKER}`,
+      SVC_HOOKS_SPEC_FILE: `relative/${MARKER}`,
       SVC_LOG_LEVEL: MARKER,
     });
     const error = await readBootstrap(environ).then(
@@ -103,14 +107,58 @@ describe("readBootstrap", () => {
     assert.deepEqual(await faultLines([...channel(folder), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
-  test("refuses empty values, but an empty spec is the empty message", async (t) => {
+  test("refuses the empty value of every variable, an empty spec among them", async (t) => {
     const folder = await credentialFolder(t);
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(folder, empty));
-    const specs = new Set<string>(["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]);
     for (const name of BOOTSTRAP_VARIABLES) {
-      const line = `${name}: is empty; give it a value or leave it out`;
-      assert.equal(faults.includes(line), !specs.has(name), name);
+      assert.ok(faults.includes(`${name}: is empty; give it a value or leave it out`), name);
+    }
+    assert.deepEqual(await faultLines(channel(folder, { SVC_PROCESS_SPEC: " \n" })), [
+      "SVC_PROCESS_SPEC: is blank; give it a spec or leave it out",
+    ]);
+  });
+
+  test("reads a spec from the file that a variable names, in the same encodings", async (t) => {
+    const folder = await credentialFolder(t);
+    const hooks = create(HooksSchema, { preSnapshot: { args: ["sync"] } });
+    const { process, hooks: read } = await readBootstrap(
+      channel(folder, {
+        SVC_PROCESS_SPEC_FILE: await folder.write("process", '{"args": ["serve"], "env": {"SECRET": "ü"}}\n'),
+        SVC_HOOKS_SPEC_FILE: await folder.write(
+          "hooks",
+          `${Buffer.from(toBinary(HooksSchema, hooks)).toString("base64")}\n`,
+        ),
+      }),
+    );
+    assert.deepEqual([process.args, process.env], [["serve"], new Map([["SECRET", "ü"]])]);
+    assert.deepEqual(read.preSnapshot?.args, ["sync"]);
+  });
+
+  test("refuses a spec that is given twice or whose file holds none, by the variable that was set", async (t) => {
+    const folder = await credentialFolder(t);
+    const good = await folder.write("good", "{}");
+    for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
+      assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
+        `${name}_FILE: is set beside ${name}; set one of them`,
+      ]);
+      for (const [path, problem] of [
+        [join(folder.path, "absent"), "names a file that cannot be read (ENOENT)"],
+        ["relative", "must be an absolute path"],
+        [folder.path, "does not name a regular file"],
+        [await folder.write("empty", ""), "names an empty file"],
+        [await folder.write("blank", "\n"), "in the file: is blank; give it a spec or leave it out"],
+        [await folder.write("latin1", Buffer.from([0x7b, 0xfc, 0x7d])), "names a file that is not UTF-8"],
+        [await folder.write("unknown", `{"${MARKER.toLowerCase()}x": 1}`), /^in the file: \w+: unknown field of /],
+        [await folder.write("large", `{}${" ".repeat(1024 * 1024)}`), "names a file of more than 1 MiB"],
+      ] as const) {
+        const [line = "", ...more] = await faultLines(channel(folder, { [`${name}_FILE`]: path }));
+        assert.deepEqual(more, []);
+        assert.ok(line.startsWith(`${name}_FILE: `), line);
+        const found = line.slice(`${name}_FILE: `.length);
+        if (typeof problem === "string") assert.equal(found, problem);
+        else assert.match(found, problem);
+      }
     }
   });
 

@@ -82,6 +82,33 @@ describe("the environment of a command", () => {
   });
 });
 
+describe("replacements", () => {
+  it("take the place of what is only inherited, and not of what Process.env or the request names", () => {
+    const environment = session(["HOME=/root", "A=1", "SHELL=/bin/bash", "USER=root"], { USER: "spec" });
+    const replaced = new Map([
+      ["HOME", "/home/app"],
+      ["SHELL", undefined],
+      ["USER", "app"],
+      ["NEW", "x"],
+    ]);
+    const text = (entries: readonly Uint8Array[]): string[] => entries.map((entry) => Buffer.from(entry).toString());
+    assert.deepEqual(text(environment.forCommand(new Map([["NEW", "request"]]), replaced)), [
+      "A=1",
+      "HOME=/home/app",
+      "USER=spec",
+      "NEW=request",
+    ]);
+    assert.deepEqual(text(environment.forWorkload(replaced)), [
+      "A=1",
+      "HOME=/home/app",
+      "NEW=x",
+      "USER=spec",
+      "SVC_WORKLOAD_SOCKET=/run/workload.sock",
+    ]);
+    assert.deepEqual(text(environment.forCommand(new Map())), ["HOME=/root", "A=1", "SHELL=/bin/bash", "USER=spec"]);
+  });
+});
+
 describe("the environment of the workload", () => {
   it("holds SVC_WORKLOAD_SOCKET after its own variables", () => {
     assert.deepEqual(forWorkload(session(["A=1", "SVC_WORKLOAD_SOCKET=/old"], { B: "2" })), [

@@ -103,17 +103,11 @@ describe("the order of frames", () => {
     assert.throws(() => order.check({ kind: "resize", cols: 80, rows: 24 }), refused("FRAME_ORDER"));
   });
 
-  it("refuses a size of nothing or beyond what a terminal can have", () => {
+  it("refuses a size beyond what a terminal can have, and lets one of nothing pass", () => {
     const order = new ExecInputOrder(request({ terminal: TERMINAL }));
-    for (const [cols, rows] of [
-      [0, 0],
-      [0, 24],
-      [80, 0],
-      [65_536, 24],
-    ] as const) {
-      assert.throws(() => order.check({ kind: "resize", cols, rows }), refused("INVALID_FIELD"));
-    }
+    assert.throws(() => order.check({ kind: "resize", cols: 65_536, rows: 24 }), refused("INVALID_FIELD"));
     order.check({ kind: "resize", cols: 1, rows: 65_535 });
+    order.check({ kind: "resize", cols: 0, rows: 0 });
   });
 
   it("takes signals 1 to 64, also after stdin_close, and refuses 0 and 65", () => {

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { exec, type StartInit } from "../fixtures/exec-stream.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const BOOTSTRAP_NAMES = [
@@ -17,7 +19,9 @@ const BOOTSTRAP_NAMES = [
   "SVC_GUEST_SOCKET",
   "SVC_WORKLOAD_SOCKET",
   "SVC_PROCESS_SPEC",
+  "SVC_PROCESS_SPEC_FILE",
   "SVC_HOOKS_SPEC",
+  "SVC_HOOKS_SPEC_FILE",
   "SVC_LOG_LEVEL",
 ];
 
@@ -97,6 +101,29 @@ describe("contract: environment of an exec'd command", () => {
   });
 });
 
+describe("specs in files", () => {
+  it("give workload, commands and hooks what specs in variables would, and no command their variables", async () => {
+    const [processFile, hooksFile] = [join(folder, "process.json"), join(folder, "hooks.json")];
+    await writeFile(
+      processFile,
+      JSON.stringify({ args: ["sh", "-c", "echo $SECRET; exec sleep 1000"], env: { SECRET: "s3" } }),
+    );
+    await writeFile(hooksFile, JSON.stringify({ pre_snapshot: { args: ["sh", "-c", "echo hook $SECRET; env"] } }));
+    await using told = await startAgent({
+      env: { SVC_PROCESS_SPEC_FILE: processFile, SVC_HOOKS_SPEC_FILE: hooksFile },
+    });
+    await told.logged("workload_started");
+    const { stdout } = await exec(told, { args: ["env", "-0"] });
+    const environment = parse(stdout);
+    assert.equal(environment.get("SECRET"), "s3");
+    using client = clientOf(told);
+    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.ok(ran);
+    assert.match(stdoutTail, /^hook s3$/m);
+    assert.doesNotMatch(`${stdoutTail}${[...environment.keys()].join("\n")}`, /^SVC_/m);
+  });
+});
+
 describe("the rest of a command's environment", () => {
   it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
     const environment = await environmentOf({ user: "nobody" });
@@ -110,6 +137,60 @@ describe("the rest of a command's environment", () => {
     const environment = await environmentOf({ user: "nobody", env: { HOME: "/h", SHELL: "" } });
     assert.equal(environment.get("HOME"), "/h");
     assert.equal(environment.get("SHELL"), "");
+  });
+
+  describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
+    const INHERITED = { HOME: "/root/own", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
+    let rich: RunningAgent;
+    before(async () => {
+      rich = await startAgent({
+        process: {
+          args: ["sh", "-c", "env; echo end; exec sleep 1000"],
+          user: "nobody",
+          env: { USER: "spec" },
+        },
+        env: INHERITED,
+      });
+    });
+    after(() => rich[Symbol.asyncDispose]());
+
+    async function personal(start: Partial<StartInit>): Promise<(string | undefined)[]> {
+      const { stdout } = await exec(rich, { args: ["env", "-0"], ...start } as StartInit);
+      const environment = parse(stdout);
+      return ["HOME", "USER", "LOGNAME", "SHELL"].map((name) => environment.get(name));
+    }
+
+    it("gives another user his own, but for what Process.env or the request names", async () => {
+      assert.deepEqual(await personal({ user: "daemon", env: { SHELL: "/bin/asked" } }), [
+        "/usr/sbin",
+        "spec",
+        "daemon",
+        "/bin/asked",
+      ]);
+    });
+
+    it("gives a user id without an entry the home /, and takes the rest away", async () => {
+      assert.deepEqual(await personal({ user: "54321" }), ["/", "spec", undefined, undefined]);
+    });
+
+    it("leaves the agent's own user what was inherited", async () => {
+      assert.deepEqual(await personal({ user: "root" }), ["/root/own", "spec", "own", "/bin/own"]);
+    });
+
+    it("gives the workload its own user's", async () => {
+      while (!rich.output.stdout.includes("end\n")) await new Promise((resolve) => setTimeout(resolve, 10));
+      const environment = parse(Buffer.from(rich.output.stdout.replaceAll("\n", "\0")));
+      assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
+    });
+
+    it("gives a terminal the TERM that was asked for, not the inherited one", async () => {
+      const termOf = async (start: Partial<StartInit>): Promise<string> =>
+        String((await exec(rich, { args: ["sh", "-c", "echo $TERM"], ...start } as StartInit)).stdout).trim();
+      assert.equal(await termOf({ terminal: { term: "screen" } }), "screen");
+      assert.equal(await termOf({ terminal: {} }), "xterm-256color");
+      assert.equal(await termOf({ terminal: { term: "screen" }, env: { TERM: "asked" } }), "asked");
+      assert.equal(await termOf({}), "inherited", "without a terminal it is a variable as any other");
+    });
   });
 
   it("holds nothing that nobody set", async () => {

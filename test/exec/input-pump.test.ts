@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import { ActivityClock, type ExecInput } from "../../src/domain/index.ts";
+import { ActivityClock, type ExecInput, Stamps } from "../../src/domain/index.ts";
 import { pumpInput } from "../../src/exec/input-pump.ts";
 import { Collector, processes, request } from "../fixtures/spawning.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
@@ -31,7 +31,7 @@ describe("input that a command does not read", { timeout: 120_000 }, () => {
     }
     try {
       const waiting = once(stalled, "stalled");
-      const pumped = pumpInput(child, keys(), new ActivityClock(systemClock));
+      const pumped = pumpInput(child, keys(), new ActivityClock(new Stamps(systemClock)));
       await waiting;
       assert.ok(taken >= 500 && taken <= PIPE_BYTES + 2_000, `${taken} frames were taken`);
       child.signalGroup(18);

@@ -44,6 +44,21 @@ describe("exec in a terminal", () => {
     assert.match(String(stdout), /50 100/);
   });
 
+  it("ignores a resize with a dimension of zero", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo ready; read line; stty size"], terminal: { cols: 90, rows: 33 } });
+    await stream.until("ready");
+    for (const [cols, rows] of [
+      [0, 0],
+      [0, 24],
+      [80, 0],
+    ] as const) {
+      stream.send({ case: "resize", value: { cols, rows } });
+    }
+    stream.stdin("\r");
+    assert.match(String((await stream.outcome()).stdout), /33 90/);
+  });
+
   it("sets TERM as asked, but not over the environment's own", async () => {
     const command = { args: ["sh", "-c", "echo $TERM"], terminal: { term: "screen" } };
     assert.equal(String((await exec(agent, command)).stdout), "screen\r\n");

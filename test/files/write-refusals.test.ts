@@ -61,7 +61,7 @@ describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
     assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
   });
 
-  it("where the file system takes no new files, and does not say that the folder is missing", async () => {
+  it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
     const failure = await failureOf(files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]));
     assertRefused(failure, status.NOT_FOUND, "PATH_NOT_FOUND");
     assert.match(failure.message, /or its file system takes no new files, as \/proc/);

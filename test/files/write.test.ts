@@ -43,6 +43,28 @@ describe("WriteFile", { timeout: 180_000 }, () => {
     assert.equal((await stat(folder.at("none"))).size + (await stat(folder.at("empty"))).size, 0);
   });
 
+  it(
+    "gives new files and folders in a setgid folder its group, unless another one is asked for",
+    NEEDS_ROOT,
+    async () => {
+      const shared = folder.at("shared");
+      await mkdir(shared);
+      await chown(shared, 0, 4321);
+      await chmod(shared, 0o2775);
+      await files.write({ path: `${shared}/new` }, "x");
+      await files.write({ path: `${shared}/a/b/deep`, createParents: true }, "x");
+      await files.write({ path: `${shared}/given`, gid: 5 }, "x");
+      const owners = await Promise.all(
+        ["new", "a", "a/b", "a/b/deep", "given"].map((name) => ownerOf(`${shared}/${name}`)),
+      );
+      assert.deepEqual(owners, [...Array.from({ length: 4 }, () => [0, 4321]), [0, 5]]);
+      assert.deepEqual(
+        await Promise.all(["a", "a/b", "new"].map((name) => modeOf(`${shared}/${name}`))),
+        [0o2755, 0o2755, 0o644],
+      );
+    },
+  );
+
   it("keeps the order of pieces of every size", async () => {
     const pieces = [0, 1, 10, 70_000, 3, 0, 16_383, 16_384, 5, 65_535, 1_000_000, 1, 2].map((size) =>
       randomBytes(size),

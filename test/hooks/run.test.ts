@@ -86,13 +86,15 @@ describe("RunHook", () => {
     assert.equal((await hook("true", PRE_SNAPSHOT, 600_000)).ran, true);
   });
 
-  it("answers with a status when the hook could not be started", async () => {
+  it("answers with a status when the hook could not be started, and logs it", async () => {
     await using other = await startAgent({
       hooks: { preSnapshot: { args: ["no-such-command"] }, postRestore: { args: ["true"], user: "no-such-user" } },
     });
     using its = clientOf(other);
     await assert.rejects(its.runHook({ kind: PRE_SNAPSHOT }), refused("NOT_FOUND", "EXEC_NOT_FOUND"));
     await assert.rejects(its.runHook({ kind: POST_RESTORE }), refused("NOT_FOUND", "EXEC_BAD_USER"));
+    const { kind, reason, step, errno } = await other.logged("hook_not_started");
+    assert.deepEqual([kind, reason, step, errno], ["pre_snapshot", "EXEC_NOT_FOUND", "execve", "ENOENT"]);
     assert.equal((await its.health()).alive, true);
   });
 

@@ -31,8 +31,9 @@ describe("the tail of an output", () => {
     assert.equal(tailOf(3, "😀x😀"), "");
   });
 
-  it("ends at a character when the output ends in the middle of one", () => {
-    assert.equal(tailOf(8, "ab", Buffer.from("😀").subarray(0, 3)), "ab");
+  it("ends with U+FFFD when the output ends in the middle of a character, within its size", () => {
+    assert.equal(tailOf(8, "ab", Buffer.from("😀").subarray(0, 3)), "ab\ufffd");
+    assert.equal(tailOf(5, "abcde", Buffer.from("ü").subarray(0, 1)), "de\ufffd");
   });
 
   it("replaces what is no UTF-8, and stays within its size all the same", () => {

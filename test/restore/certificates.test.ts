@@ -110,3 +110,16 @@ describe("a client certificate", () => {
     assert.equal(await ask(agent.port, agent.token, right.client), "answered");
   });
 });
+
+describe("the agent's own certificate", () => {
+  it("that has expired gets a warning at the start, and one that has not gets none", async () => {
+    const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
+    await using agent = await startAgent({ certificates });
+    const { level, notAfter } = await agent.logged("server_certificate_expired");
+    assert.equal(level, "warn");
+    assert.ok(Date.parse(String(notAfter)) < Date.now());
+    assert.equal(await ask(agent.port, agent.token, certificates.client), "answered", "it serves all the same");
+    await using right = await startAgent();
+    assert.ok(!right.log.some(({ event }) => event === "server_certificate_expired"));
+  });
+});

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { Clock } from "../../src/domain/index.ts";
+import { type Clock, Stamps } from "../../src/domain/index.ts";
 import { ClockDuty } from "../../src/restore/clock-duty.ts";
 import { type KernelAnswers, RecordingKernel } from "../fixtures/recording-kernel.ts";
 
 const MS = 1_000_000n;
 const HOST_NS = 1_800_000_000_000_000_000n;
-const HOUR_NS = 3_600_000n * MS;
+const MINUTE_NS = 60_000n * MS;
+const HOUR_NS = 60n * MINUTE_NS;
 /** The call arrives at 1000 ms of the monotonic clock; it is 1250.5 ms when the clock is set. */
-const CLOCK: Clock = { wallNs: () => assert.fail("it is asked at the arrival"), monotonicMs: () => 1_250.5 };
+const CLOCK: Clock = { wallNs: () => HOST_NS, monotonicMs: () => 1_250.5 };
 
 function arrival(driftNs: bigint) {
   return { wallNs: HOST_NS + driftNs, monotonicMs: 1_000 };
@@ -16,7 +17,7 @@ function arrival(driftNs: bigint) {
 
 function duty(answers: KernelAnswers = {}): { kernel: RecordingKernel; clock: ClockDuty } {
   const kernel = new RecordingKernel(answers);
-  return { kernel, clock: new ClockDuty(kernel, CLOCK) };
+  return { kernel, clock: new ClockDuty({ kernel, clock: CLOCK, stamps: new Stamps(CLOCK) }) };
 }
 
 describe("the clock's duty", () => {
@@ -48,16 +49,26 @@ describe("the clock's duty", () => {
     }
   });
 
-  it("does not put time back for a call that is repeated or was overtaken", () => {
+  it("does not put time back for a call that is repeated or was delayed by up to a minute", () => {
     const { kernel, clock } = duty();
     assert.equal(clock.run(HOST_NS, arrival(0n), undefined).clockStepped, true);
-    for (const late of [HOST_NS, HOST_NS - 1n]) {
+    for (const late of [HOST_NS, HOST_NS - 1n, HOST_NS - MINUTE_NS]) {
       const result = clock.run(late, arrival(-HOUR_NS), undefined);
       assert.deepEqual([result.clockStepped, result.degraded], [false, ["clock_stale"]]);
       assert.notEqual(result.clockDriftMs, 0n, "the drift is told all the same");
     }
     assert.equal(clock.run(HOST_NS + 1n, arrival(0n), undefined).clockStepped, true);
     assert.equal(kernel.steppedTo.length, 2);
+  });
+
+  it("is put right again, forwards or backwards, by the first call after one that was wrong", () => {
+    for (const wrongNs of [24n * HOUR_NS, HOUR_NS, MINUTE_NS + 1n, -24n * HOUR_NS]) {
+      const { kernel, clock } = duty();
+      assert.equal(clock.run(HOST_NS + wrongNs, arrival(0n), undefined).clockStepped, true);
+      assert.deepEqual(clock.run(HOST_NS, arrival(wrongNs), undefined).degraded, []);
+      assert.equal(kernel.steppedTo.at(-1), HOST_NS + 250_500_000n);
+      assert.deepEqual(clock.run(HOST_NS, arrival(0n), undefined).degraded, ["clock_stale"], "that one counts now");
+    }
   });
 
   it("says why the kernel refused, and lets the same call be repeated then", () => {

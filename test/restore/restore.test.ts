@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AgentError, ENTROPY_LIMIT_BYTES } from "../../src/domain/index.ts";
+import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../src/domain/index.ts";
 import { type RenewedParts, Restore, type RestoreCall } from "../../src/restore/index.ts";
 import { RecordingKernel, RecordingRandomness } from "../fixtures/recording-kernel.ts";
 import { recordingLog } from "../fixtures/recording-log.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
 
 const HOST_NS = 1_800_000_000_000_000_000n;
-const MINUTE_NS = 60_000_000_000n;
+const SECOND_NS = 1_000_000_000n;
 
 interface Setup {
   readonly restore: Restore<string>;
@@ -21,10 +21,13 @@ function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
   const kernel = new RecordingKernel();
   const randomness = new RecordingRandomness();
   const events: string[] = [];
+  const stamps = new Stamps(systemClock);
   const restore = new Restore<string>({
     kernel,
     randomness,
     clock: systemClock,
+    stamps,
+    activity: new ActivityClock(stamps),
     log: recordingLog(),
     renew: {
       sweepHooks: async () => void events.push("hooks"),
@@ -103,7 +106,7 @@ describe("the restore duties", () => {
         inside--;
       },
     });
-    const times = [1n, 5n, 3n, 8n, 8n, 2n, 7n, 9n].map((minutes) => HOST_NS + minutes * MINUTE_NS);
+    const times = [1n, 5n, 3n, 8n, 8n, 2n, 7n, 9n].map((seconds) => HOST_NS + seconds * SECOND_NS);
     const reports = times.map((time) => restore.run(request(time), call()));
     gate.resolve();
     const stepped = (await Promise.all(reports)).map((report) => report.clockStepped);

@@ -88,6 +88,60 @@ describe("the TLS files", () => {
     assert.equal(await answers(before), false);
   });
 
+  it("are noticed when they have been replaced and somebody connects, without any signal", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    using after = clientOf(agent, { ...pems(renewed) });
+    // The first attempts are what makes the agent look; the client is none that waits long between them.
+    while (!(await answers(after))) await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
+  });
+
+  it("end the sessions of an authority that they replace, with what these run, and no others", async () => {
+    await using agent = await startAgent();
+    // OpenSSL takes the first authority of a name, whoever signed.
+    const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
+    using old = clientOf(agent);
+    const running = old.exec({ args: ["sleep", "1000"] });
+    await running.started;
+    // First one authority more, then one less.
+    await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
+    agent.kill("SIGHUP");
+    await renewals(agent, 1);
+    using other = clientOf(agent, { ...pems(renewed), caPem: agent.certificates.ca });
+    const stays = other.exec({ args: ["cat"], stdin: true });
+    await stays.started;
+    assert.equal(await answers(old), true);
+    assert.deepEqual(endedSessions(agent), []);
+    await put(join(agent.credentialsDir, "ca.pem"), renewed.ca);
+    while (endedSessions(agent).length === 0) assert.equal(await answers(other), true);
+    assert.deepEqual(endedSessions(agent), [1]);
+    await assert.rejects(
+      running.wait(),
+      (error: unknown) => error instanceof GuestError && error.reason === "AUTHORITY_REPLACED",
+    );
+    assert.equal(await answers(old), false);
+    stays.stdin.end();
+    assert.equal((await stays.wait()).code, 0);
+  });
+
+  it("that do not fit together stay out, told of once, until they do", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    using before = clientOf(agent);
+    await put(join(agent.credentialsDir, "server.key"), renewed.server.key);
+    while (!agent.log.some(({ event }) => event === "credentials_refused")) assert.equal(await answers(before), true);
+    const line = await agent.logged("credentials_refused");
+    assert.deepEqual(
+      [line["cause"], line["problem"]],
+      ["files", "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE"],
+    );
+    await put(join(agent.credentialsDir, "server.pem"), renewed.server.cert);
+    while (!agent.log.some(({ event }) => event === "credentials_renewed")) assert.equal(await answers(before), true);
+    assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
+  });
+
   it("can be replaced at the duties, whose caller still has its answer", NEEDS_ROOT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
@@ -110,6 +164,13 @@ describe("the TLS files", () => {
     assert.equal(await answers(client), true);
   });
 });
+
+/** How many sessions each new set of files has ended, if any. */
+function endedSessions(agent: RunningAgent): number[] {
+  return agent.log
+    .filter(({ event }) => event === "sessions_of_replaced_authority")
+    .map((line) => Number(line["sessions"]));
+}
 
 function pems({ ca, client }: Certificates) {
   return { caPem: ca, certPem: client.cert, keyPem: client.key };

@@ -132,13 +132,14 @@ describe("the wire", { timeout: 120_000 }, () => {
     assertError(await rig.ask(HEALTH, framed(Buffer.alloc(0))), 5, "PATH_NOT_FOUND");
   });
 
-  test("answers 405 to a method other than POST and 415 to a content type other than gRPC", async () => {
+  test("answers 405 to a method other than POST and 415 to a content type other than gRPC, with its version", async () => {
     await using rig = await start(withHealth);
     const get = await rig.ask(HEALTH, Buffer.alloc(0), { ":method": "PUT" });
-    assert.equal(get.headers[":status"], 405);
+    assert.deepEqual([get.headers[":status"], get.headers["svc-agent-version"]], [405, TEST_VERSION]);
     for (const type of ["application/json", "application/grpc+json", "application/grpc-web", undefined]) {
       const answer = await rig.ask(HEALTH, Buffer.alloc(0), { "content-type": type });
-      assert.equal(answer.headers[":status"], 415, String(type));
+      const { ":status": code, "svc-agent-version": version } = answer.headers;
+      assert.deepEqual([code, version], [415, TEST_VERSION], String(type));
     }
     const proto = await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "content-type": "application/grpc+proto" });
     assert.equal(proto.trailers["grpc-status"], "0");

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import http2 from "node:http2";
 import net from "node:net";
+import tls from "node:tls";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -118,19 +119,60 @@ describe("the management server", { timeout: 120_000 }, () => {
     connectNode.close();
   });
 
-  test("uses new credentials for new connections and leaves open ones alone", async () => {
+  test("uses new credentials for new connections, and leaves open ones alone while their authority is one", async () => {
     await using server = await startManagement((router) => router.unary(health, () => create(HealthResponseSchema)));
     const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
     const before = connect(server);
     await one(before.call(health, [EMPTY], { token }));
+    // Of one name: what counts is who signed.
     const certificates = await issueCertificates();
-    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    const open = server.server.sessions();
+    const clientCa = `${certificates.ca}\n${server.certificates.ca}`;
+    server.server.setCredentials({ ...certificates.server, clientCa });
     await one(before.call(health, [EMPTY], { token }));
+    assert.deepEqual(server.server.sessions(), open);
+    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    await server.logged("session_closed", (fields) => fields["session"] === open[0]?.id);
     const after = connect({ port: server.port, certificates });
     await one(after.call(health, [EMPTY], { token }));
     const old = connect(server);
     await assert.rejects(one(old.call(health, [EMPTY], { token })));
     for (const client of [before, after, old]) client.close();
+  });
+
+  test("ends a session of a replaced authority also when its peer reads nothing and hears nothing", async () => {
+    await using server = await startManagement((router) =>
+      router.bidiStream(exec, async (call) => {
+        const full = Buffer.alloc(64 * 1024);
+        while (!call.signal.aborted) {
+          call.send(bytesFieldFrame(STDOUT, full));
+          await call.drained();
+        }
+      }),
+    );
+    const { ca, client } = server.certificates;
+    const raw = net.connect(server.port, "127.0.0.1");
+    const secure = tls.connect({ socket: raw, ca, ...client, servername: "localhost", ALPNProtocols: ["h2"] });
+    secure.on("error", () => {});
+    const session = http2.connect("https://localhost", { createConnection: () => secure });
+    session.on("error", () => {});
+    const call = session.request({
+      ":method": "POST",
+      ":path": `/${GuestAgent.typeName}/Exec`,
+      "content-type": "application/grpc",
+      te: "trailers",
+      "svc-instance-token": token,
+    });
+    call.on("error", () => {});
+    await once(call, "response");
+    raw.pause();
+    const [open] = server.server.sessions();
+    const other = await issueCertificates();
+    server.server.setCredentials({ ...other.server, clientCa: other.ca });
+    await server.logged("session_closed", (fields) => fields["session"] === open?.id);
+    assert.equal(server.server.sockets, 0);
+    session.destroy();
+    raw.destroy();
   });
 
   test("says that a port is in use", async () => {

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import { Stage } from "./cases/stage.ts";
 import { clockTolerance, readClocks } from "./harness/oracle.ts";
 
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 const YEAR_MS = 365 * 24 * HOUR_MS;
 
 describe("a guest that booted in 1970", () => {
@@ -52,14 +53,64 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
   });
 
-  test("does not let a repeated or older call put the clock back", async () => {
+  test("has been active since it was started, not since 1970", async () => {
     using client = stage.client();
-    for (const hostMs of [appliedMs, appliedMs - HOUR_MS]) {
+    const { guestTime, lastUserActivity } = await client.health();
+    assert.ok(Number(guestTime?.seconds) - Number(lastUserActivity?.seconds) < HOUR_MS / 1_000);
+  });
+
+  test("does not let a repeated or delayed call put the clock back", async () => {
+    using client = stage.client();
+    for (const hostMs of [appliedMs, appliedMs - 1_000]) {
       const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: timestampFromMs(hostMs) });
       assert.deepEqual([duties.clockStepped, duties.degraded], [false, "clock_stale"]);
       assert.equal(duties.entropyBytesMixed, 32);
     }
     const { driftMs } = await readClocks(stage.machine.oraclePort);
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
+  });
+});
+
+describe("a guest whose clock is a day ahead", () => {
+  const stage = new Stage({ bootTime: new Date(Date.now() + DAY_MS).toISOString().slice(0, 19) });
+  after(() => stage.end());
+  /** When the last user activity ended, on the host's steady clock. */
+  let activeAtMs = 0;
+
+  /** How long ago Health says that it was, less how long ago it really was. */
+  async function errorOfActivity(): Promise<number> {
+    using client = stage.client();
+    const { guestTime, lastUserActivity } = await client.health();
+    assert.ok(guestTime !== undefined && lastUserActivity !== undefined);
+    return timestampMs(guestTime) - timestampMs(lastUserActivity) - (performance.now() - activeAtMs);
+  }
+
+  /** The duties, with this time of the host. */
+  async function duties(hostMs: number): Promise<readonly [stepped: boolean, degraded: string]> {
+    using client = stage.client();
+    await client.health();
+    const report = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: timestampFromMs(hostMs) });
+    return [report.clockStepped, report.degraded];
+  }
+
+  test("was active as long ago as it was, before and after its clock is put right", async () => {
+    await stage.boot();
+    using client = stage.client();
+    assert.equal((await client.run({ args: ["/bin/busybox", "true"] })).code, 0);
+    activeAtMs = performance.now();
+    assert.ok(Math.abs(await errorOfActivity()) < 10_000);
+    assert.deepEqual(await duties(Date.now()), [true, ""]);
+    for (let look = 0; look < 2; look++) {
+      const errorMs = await errorOfActivity();
+      assert.ok(Math.abs(errorMs) < 10_000, `${errorMs} ms off`);
+    }
+  });
+
+  test("is put right by the next call after one with a wrong time", async () => {
+    assert.deepEqual(await duties(Date.now() + DAY_MS), [true, ""]);
+    assert.ok((await readClocks(stage.machine.oraclePort)).driftMs > DAY_MS / 2);
+    assert.deepEqual(await duties(Date.now()), [true, ""]);
+    assert.ok(Math.abs((await readClocks(stage.machine.oraclePort)).driftMs) < HOUR_MS);
+    assert.ok(Math.abs((await errorOfActivity()) - DAY_MS) < 10_000, "a pause that was told stays told");
   });
 });

@@ -6,6 +6,7 @@ import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { startAgent } from "../fixtures/agent.ts";
 import { exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const STAYS = ["sleep", "1000"];
 
@@ -188,6 +189,28 @@ describe("an agent that cannot have its listener", () => {
     assert.deepEqual(await second.exited, { code: 71, signal: null });
     assert.match(String(second.log.find(({ event }) => event === "start_failed")?.["problem"]), /in use/i);
     assert.ok(second.log.some(({ event }) => event === "workload_ended"));
+  });
+});
+
+describe("an agent whose socket cannot be made", () => {
+  async function startFailure(socket: string, through: readonly string[] = []): Promise<unknown> {
+    await using agent = await startAgent({ env: { SVC_WORKLOAD_SOCKET: socket }, through, awaitListening: false });
+    assert.deepEqual(await agent.exited, { code: 71, signal: null });
+    const { reason, problem } = await agent.logged("start_failed");
+    assert.match(String(problem), new RegExp(socket));
+    return reason;
+  }
+
+  it("says that a part of the path is a file (EEXIST), which is no fault of its own", async () => {
+    assert.equal(await startFailure("/etc/passwd/run/workload.sock"), "FILE_ERROR");
+    assert.equal(await startFailure("/etc/passwd/workload.sock"), "FILE_ERROR");
+  });
+
+  it("says that the file system is read-only (EROFS), which is no fault of its own", NEEDS_ROOT, async () => {
+    const readOnly = 'mount -t tmpfs none /mnt && mount -o remount,ro /mnt && exec "$@"';
+    const through = ["unshare", "--mount", "sh", "-c", readOnly, "sh"];
+    assert.equal(await startFailure("/mnt/workload.sock", through), "PATH_PERMISSION_DENIED");
+    assert.equal(await startFailure("/mnt/run/workload.sock", through), "PATH_PERMISSION_DENIED");
   });
 });
 

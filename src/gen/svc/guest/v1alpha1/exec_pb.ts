@@ -134,7 +134,9 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   cwd: string;
 
   /**
-   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user.
+   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. For another user than the agent's own,
+   * HOME, USER, LOGNAME and SHELL that are only inherited are replaced by those of his passwd entry; without an entry HOME
+   * is "/" and the others are removed. The agent's own user gets those that are missing.
    *
    * @generated from field: string user = 4;
    */
@@ -190,7 +192,7 @@ export type Terminal = Message<"svc.guest.v1alpha1.Terminal"> & {
   rows: number;
 
   /**
-   * Value of TERM unless the environment sets it. Empty: "xterm-256color".
+   * Value of TERM unless Process.env or ExecStart.env names it; an inherited one never counts. Empty: "xterm-256color".
    *
    * @generated from field: string term = 3;
    */
@@ -211,14 +213,14 @@ export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
  */
 export type TerminalSize = Message<"svc.guest.v1alpha1.TerminalSize"> & {
   /**
-   * Width in characters, 1 to 65535.
+   * Width in characters, at most 65535. 0: the whole size is ignored (RFC 4254, 6.7).
    *
    * @generated from field: uint32 cols = 1;
    */
   cols: number;
 
   /**
-   * Height in characters, 1 to 65535.
+   * Height in characters, at most 65535. 0: the whole size is ignored.
    *
    * @generated from field: uint32 rows = 2;
    */

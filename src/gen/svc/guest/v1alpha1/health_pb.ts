@@ -59,7 +59,9 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
 
   /**
    * Guest time of the last user activity: exec start, exit, stdin, resize and signal, file reads and writes. While an
-   * exec without a terminal is attached it is the time of the call. Starts as the agent's own start.
+   * exec without a terminal is attached it is the time of the call. Starts as the agent's own start. Ends that the agent
+   * causes do not count. A step back of the guest clock moves it, and idle_declared, back as far; a step forward by
+   * RunRestoreDuties leaves both.
    *
    * @generated from field: google.protobuf.Timestamp last_user_activity = 4;
    */

@@ -68,14 +68,14 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   exitCode: number;
 
   /**
-   * Last 16 KiB of standard output, valid UTF-8, cut at a character.
+   * Last 16 KiB of standard output, valid UTF-8, cut at a character; what is no UTF-8 is U+FFFD.
    *
    * @generated from field: string stdout_tail = 4;
    */
   stdoutTail: string;
 
   /**
-   * Last 16 KiB of standard error, valid UTF-8, cut at a character.
+   * Last 16 KiB of standard error, valid UTF-8, cut at a character; what is no UTF-8 is U+FFFD.
    *
    * @generated from field: string stderr_tail = 5;
    */

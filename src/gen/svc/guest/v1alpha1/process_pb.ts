@@ -13,7 +13,8 @@ export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
   fileDesc("CiBzdmMvZ3Vlc3QvdjFhbHBoYTEvcHJvY2Vzcy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIt0BCgdQcm9jZXNzEgwKBGFyZ3MYASADKAkSMQoDZW52GAIgAygLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlByb2Nlc3MuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSMwoJcmVhZHlfY21kGAUgASgLMiAuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWR5Q29tbWFuZBIVCg1zdG9wX2dyYWNlX21zGAYgASgNGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiRQoMUmVhZHlDb21tYW5kEgwKBGFyZ3MYASADKAkSEwoLaW50ZXJ2YWxfbXMYAiABKA0SEgoKdGltZW91dF9tcxgDIAEoDSJnCgVIb29rcxIuCgxwcmVfc25hcHNob3QYASABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vaxIuCgxwb3N0X3Jlc3RvcmUYAiABKAsyGC5zdmMuZ3Vlc3QudjFhbHBoYTEuSG9vayKLAQoESG9vaxIMCgRhcmdzGAEgAygJEi4KA2VudhgCIAMoCzIhLnN2Yy5ndWVzdC52MWFscGhhMS5Ib29rLkVudkVudHJ5EgsKA2N3ZBgDIAEoCRIMCgR1c2VyGAQgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFiBnByb3RvMw");
 
 /**
- * The workload, as given to the agent in SVC_PROCESS_SPEC (proto3 JSON, or base64 of the binary form).
+ * The workload, as given to the agent in SVC_PROCESS_SPEC or in the file that SVC_PROCESS_SPEC_FILE names (proto3 JSON,
+ * or base64 of the binary form).
  *
  * @generated from message svc.guest.v1alpha1.Process
  */
@@ -42,6 +43,7 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
 
   /**
    * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: the agent's own identity. Also the default of exec.
+   * HOME, USER, LOGNAME and SHELL follow as they do for ExecStart.user.
    *
    * @generated from field: string user = 4;
    */
@@ -105,7 +107,8 @@ export const ReadyCommandSchema: GenMessage<ReadyCommand> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_process, 1);
 
 /**
- * The snapshot and restore hooks, as given to the agent in SVC_HOOKS_SPEC (same encodings as Process).
+ * The snapshot and restore hooks, as given to the agent in SVC_HOOKS_SPEC or in the file that SVC_HOOKS_SPEC_FILE names
+ * (same encodings as Process).
  *
  * @generated from message svc.guest.v1alpha1.Hooks
  */

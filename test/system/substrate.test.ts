@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmodSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
+import { standaloneFolder } from "../fixtures/standalone.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const document = readFileSync(join(ROOT, "docs/substrate.md"), "utf8").replaceAll(
+  "-linux-x64",
+  `-linux-${process.arch}`,
+);
+
+/** The blocks of a language in the document, in order. */
+function blocks(language: string): string[] {
+  return Array.from(
+    document.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm")),
+    ([, text = ""]) => text,
+  );
+}
+
+interface CreateBody {
+  readonly entrypoint: readonly string[];
+  readonly cmd: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly volumes: readonly { volume_id: string; mount_path: string; readonly: boolean; overlay?: boolean }[];
+}
+
+const body = JSON.parse(blocks("json")[0] ?? "") as CreateBody;
+/** Where the substrate mounts nothing. */
+const REFUSED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
+
+const quoted = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(" ");
+
+/**
+ * Does in namespaces of its own what the substrate does with the body: extracts the archives, mounts them where it says,
+ * and has a shell start the entrypoint. The document's commands come before that (the first block) and after it.
+ */
+function script(archive: string): string {
+  const [credentials = "", ...rest] = blocks("sh");
+  const [agentVolume, credentialVolume] = body.volumes;
+  const environment = quoted(Object.entries(body.env).map(([name, value]) => `${name}=${value}`));
+  return `
+set -eux
+ip link set lo up
+mount -t tmpfs tmpfs /srv
+mount -t tmpfs tmpfs /run
+${credentials}
+mkdir -p volume/agent volume/lower volume/upper volume/work ${quoted(body.volumes.map((volume) => volume.mount_path))}
+tar -xzf '${archive}' -C volume/agent --no-same-owner
+tar -xzf credentials.tar.gz -C volume/lower --no-same-owner
+mount --bind volume/agent '${agentVolume?.mount_path}'
+mount -o remount,bind,ro '${agentVolume?.mount_path}'
+mount -t overlay -o lowerdir=volume/lower,upperdir=volume/upper,workdir=volume/work overlay '${credentialVolume?.mount_path}'
+env -i PATH="$PATH" HOME=/root ${environment} \
+  /bin/sh -c "cd '/' && exec ${quoted([...body.entrypoint, ...body.cmd])}" </dev/null >console 2>&1 &
+agent=$!
+trap 'cat console >&2; kill -KILL $agent' EXIT
+until grep -q management_listening console; do kill -0 $agent; sleep 0.05; done
+ADDRESS=127.0.0.1
+until guestctl health --address "$ADDRESS:7071" --credentials ./creds; do kill -0 $agent; done
+${rest.join("\n")}
+kill -TERM $agent
+status=0
+wait $agent || status=$?
+trap - EXIT
+test $status = 143
+`;
+}
+
+describe("docs/substrate.md", { timeout: 300_000 }, () => {
+  let folder: string;
+  before(() => {
+    folder = mkdtempSync(join(tmpdir(), "guest-agent-substrate-"));
+  });
+  after(() => rmSync(folder, { recursive: true }));
+
+  test("mounts only where the substrate does, and nothing of the agent's is elsewhere", () => {
+    const places = body.volumes.map((volume) => volume.mount_path);
+    for (const place of places) {
+      assert.ok(!REFUSED.some((refused) => place === refused || place.startsWith(`${refused}/`)), place);
+    }
+    const files = Object.entries(body.env).flatMap(([name, value]) => (name.endsWith("_FILE") ? [value] : []));
+    for (const file of [...body.entrypoint, ...files]) {
+      assert.ok(
+        places.some((place) => file.startsWith(`${place}/`)),
+        file,
+      );
+    }
+  });
+
+  test("puts no secret into the instance's environment", () => {
+    for (const name of ["SVC_INSTANCE_TOKEN", "SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
+      assert.ok(!(name in body.env) && `${name}_FILE` in body.env, name);
+    }
+  });
+
+  test("is right: its archives, its create body and its commands work together", NEEDS_ROOT, async () => {
+    const built = standaloneFolder();
+    const [archive = ""] = globSync(join(dirname(built), `guest-agent-*-linux-${process.arch}.tar.gz`));
+    const members = execFileSync("tar", ["-tzvf", archive], { encoding: "utf8" }).trim().split("\n");
+    assert.ok(
+      members.every((line) => /^[-d]/.test(line) && !/ \/|\.\.\//.test(line)),
+      "no link, relative paths",
+    );
+
+    const bin = join(folder, "bin");
+    mkdirSync(bin);
+    writeFileSync(
+      join(bin, "guestctl"),
+      `#!/bin/sh\nexec '${process.execPath}' '${join(ROOT, "src/cli/main.ts")}' "$@"\n`,
+    );
+    chmodSync(join(bin, "guestctl"), 0o755);
+    const namespaces = ["--mount", "--net", "--propagation", "private"];
+    const { exitCode, stdout, stderr } = await execa("unshare", [...namespaces, "bash", "-c", script(archive)], {
+      cwd: folder,
+      env: { PATH: `${bin}:${process.env["PATH"] ?? ""}` },
+      extendEnv: false,
+      reject: false,
+    });
+    assert.equal(exitCode, 0, `${stdout}\n${stderr}`);
+    assert.match(stdout, /^POST_RESTORE: +exit 0$/m);
+  });
+});
