@@ -58,9 +58,9 @@ export class CommandStarter {
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
-  startWorkload(args: readonly string[]): Promise<ChildProcess> {
+  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
     const command: Command = { args, env: new Map(), cwd: "", user: "", term: undefined };
-    return this.#start(command, this.#parts.environment.forWorkload(), { kind: "inherit" });
+    return this.#start(command, this.#parts.environment.forWorkload(), { kind: "inherit" }, abort);
   }
 
   async #start(command: Command, base: Environment, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
-import type { ByteReceiver, ChildProcess, SpawnRequest, StdioPlan } from "../../../src/domain/index.ts";
+import {
+  type ByteReceiver,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type SpawnRequest,
+  type StdioPlan,
+} from "../../../src/domain/index.ts";
 import { addon, discard, launch, processes, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
@@ -138,6 +144,6 @@ test("a close during a drain answers it", async () => {
   const drain = child.stdout?.drain();
   child.stdout?.close();
   assert.equal(typeof (await drain), "boolean");
-  await child.killTree();
+  await child.tree.killWithin(KILL_WAIT_MS);
   child.release();
 });
