@@ -97,6 +97,26 @@ for (const [way, through] of Object.entries(WAYS)) {
     });
   });
 
+  describe(`a hook at its timeout, ${way}:`, () => {
+    it("names who certainly is the hook's and outlived it, and leaves everybody else alone", async (t) => {
+      const [told, untold] = [mark(625), mark(750)];
+      const daemons = `(setsid sh -c '(sleep ${told} &)' &); (setsid sh -c '(sleep ${untold} >/dev/null 2>&1 &)' &)`;
+      const hook = { args: ["sh", "-c", `${daemons}; exec sleep 1000`] };
+      await using agent = await started(t, through(), { hooks: { preSnapshot: hook } });
+      const hasCgroups = !agent.log.some(({ event }) => event === "no_cgroups");
+      using client = clientOf(agent);
+      assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS })).timedOut, true);
+      const left = [...(await processesWith(`sleep\0${told}`)), ...(await processesWith(`sleep\0${untold}`))];
+      for (const pid of left) process.kill(pid, "SIGKILL");
+      const lines = agent.log.filter(({ event }) => event === "hook_left_running");
+      assert.equal(left.length, hasCgroups ? 0 : 2);
+      assert.deepEqual(
+        lines.map(({ pids }) => pids),
+        left.slice(0, 1).map(String),
+      );
+    });
+  });
+
   describe(`the end of an exec whose client is gone, ${way}:`, () => {
     for (const [kind, terminal] of [
       ["on pipes", undefined],

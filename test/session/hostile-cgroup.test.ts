@@ -41,7 +41,9 @@ function cgroupFolder(): { readonly enter: string[] } & Disposable {
   const path = join(mounts.map((line) => line.split(" ")).find((of) => of[2] === "cgroup2")?.[1] ?? "/nowhere", MARK);
   return {
     enter: ["sh", "-c", 'mkdir "$0" && echo $$ > "$0/cgroup.procs"; exec "$@"', path],
-    [Symbol.dispose]: () => void (existsSync(path) && rmdirSync(path)),
+    [Symbol.dispose]: () => {
+      if (existsSync(path)) rmdirSync(path);
+    },
   };
 }
 
