@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
 
   int status = supervise(agent, channel);
   struct last_words words = read_last_words(channel);
-  end_remains(words.cgroups, agent, words.farewell ? 0 : REMAINS_GRACE_MS);
+  end_remains(words.cgroups, agent, words.farewell ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
   if (!words.farewell)
     report_crash(status);
   leave_like(status);

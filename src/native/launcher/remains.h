@@ -3,11 +3,12 @@
 
 #include <sys/types.h>
 
-/* Time for the remains of an agent that crashed. One that left on purpose has given its own time to them. */
+/* Time for the remains of an agent that crashed, and for what one left that ended its workload and commands itself. */
 #define REMAINS_GRACE_MS 10000
+#define LEFT_GRACE_MS 2000
 
 /*
- * Ends the processes that an agent left to the launcher: SIGTERM, up to `grace_ms` to comply (0: no SIGTERM), then SIGKILL
+ * Ends the processes that an agent left to the launcher: SIGTERM, up to `grace_ms` to comply, then SIGKILL
  * until none is left. As PID 1 that is every process there is; else it is the launcher's children, and theirs as they
  * become its own, and whatever is in the agent's cgroups, which are then removed. `cgroups`: their folder, or -1.
  */

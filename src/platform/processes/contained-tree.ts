@@ -1,6 +1,7 @@
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import type { Cgroup } from "./cgroup.ts";
+import type { ProcessTable } from "./process-table.ts";
 import { eventually, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /**
@@ -12,9 +13,9 @@ export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
   readonly #walked: WalkedProcesses;
 
-  constructor(addon: Addon, cgroup: Cgroup, leader: number) {
+  constructor(addon: Addon, cgroup: Cgroup, leader: number, table: ProcessTable) {
     this.#cgroup = cgroup;
-    this.#walked = walkedTree(addon, leader, { more: () => this.#others() });
+    this.#walked = walkedTree(addon, leader, { more: () => this.#others(), table });
   }
 
   signal(signal: number): void {

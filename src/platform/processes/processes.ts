@@ -12,6 +12,7 @@ import { giveStreamsTo, isOwnIdentity } from "./identity.ts";
 import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { start, startAborted } from "./start.ts";
 import { StartsInFlight } from "./starts-in-flight.ts";
+import { ProcessTable } from "./process-table.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** How children differ from the agent beyond what is asked for them. */
@@ -64,12 +65,14 @@ export class NativeProcesses implements Processes {
   readonly #ends: ChildEnds;
   readonly #starts: StartsInFlight = new StartsInFlight();
   readonly #keptPipes: KeptPipes;
+  readonly #table: ProcessTable;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
     this.#pool = pool;
     this.#surroundings = surroundings;
     this.#ends = new ChildEnds(addon);
+    this.#table = new ProcessTable(addon);
     this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
   }
 
@@ -111,11 +114,12 @@ export class NativeProcesses implements Processes {
 
   #childOf(pid: number, cgroup: Cgroup | undefined, request: SpawnRequest, stdio: Stdio): Child {
     const { adopter } = this.#surroundings;
+    const table = this.#table;
     const tree =
       cgroup === undefined
-        ? walkedTree(this.#addon, pid, request.stdio.kind === "inherit" ? { adopter } : {})
-        : new ContainedTree(this.#addon, cgroup, pid);
-    const processes = { pid, ended: this.#ends.of(pid), tree, session: walkedSession(this.#addon, pid) };
+        ? walkedTree(this.#addon, pid, { table, adopter: request.stdio.kind === "inherit" ? adopter : undefined })
+        : new ContainedTree(this.#addon, cgroup, pid, table);
+    const processes = { pid, ended: this.#ends.of(pid), tree, session: walkedSession(this.#addon, pid, table) };
     return new Child(this.#addon, processes, stdio, request.stdio.kind === "terminal", this.#keptPipes);
   }
 

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { membersOf } from "./members.ts";
-import { type ProcessRow, rowsOf } from "./process-table.ts";
+import { type ProcessRow, ProcessTable } from "./process-table.ts";
 
 const { SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
@@ -51,6 +51,7 @@ export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
   readonly #find: FindMembers;
+  readonly #table: ProcessTable;
   /** Members so far: one stays a member when all that linked it to the leader has died. */
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that may not be signalled (EPERM); waiting for their end would be in vain. */
@@ -58,15 +59,16 @@ export class WalkedProcesses implements ProcessSet {
   #onlyGroup = false;
   #released = false;
 
-  constructor(addon: Addon, leader: number, find: FindMembers) {
+  constructor(addon: Addon, leader: number, find: FindMembers, table: ProcessTable = new ProcessTable(addon)) {
     this.#addon = addon;
+    this.#table = table;
     this.#leader = leader;
     this.#find = find;
   }
 
   signal(signal: number): void {
     if (this.#released) return;
-    const look = this.#look();
+    const look = this.#look(true);
     if (look.kind !== "seen") {
       this.#addon.killGroup(this.#leader, signal);
       return;
@@ -87,7 +89,7 @@ export class WalkedProcesses implements ProcessSet {
   /** No member is alive; undefined where that cannot be told. */
   empty(): boolean | undefined {
     if (this.#released) return true;
-    const look = this.#look();
+    const look = this.#look(true);
     return look.kind === "seen" ? look.members.length === 0 : undefined;
   }
 
@@ -133,11 +135,10 @@ export class WalkedProcesses implements ProcessSet {
     return look;
   }
 
-  #look(): Look {
+  #look(mayBeShared: boolean = false): Look {
     if (this.#onlyGroup) return { kind: "only_group" };
-    const table = this.#addon.processTable();
-    if (typeof table === "number") return { kind: FOR_NOW.has(-table) ? "not_now" : "only_group" };
-    const rows = rowsOf(table);
+    const rows = mayBeShared ? this.#table.recentLook(this.#leader) : this.#table.look();
+    if (typeof rows === "number") return { kind: FOR_NOW.has(-rows) ? "not_now" : "only_group" };
     const found = this.#find(rows, this.#known);
     if (found === undefined) return { kind: "only_group" };
     for (const member of found) this.#known.set(member.pid, member);
@@ -164,11 +165,12 @@ export interface TreeSources {
   readonly more?: () => ReadonlySet<number>;
   /** The process that orphans of the tree become children of; undefined where it has other children as well. */
   readonly adopter?: number | undefined;
+  readonly table?: ProcessTable;
 }
 
 /** The leader and all its descendants, as far as anything links them to it. */
-export function walkedTree(addon: Addon, leader: number, { more, adopter }: TreeSources = {}): WalkedProcesses {
-  return new WalkedProcesses(addon, leader, (rows, known) => {
+export function walkedTree(addon: Addon, leader: number, { more, adopter, table }: TreeSources = {}): WalkedProcesses {
+  const find: FindMembers = (rows, known) => {
     const isRoot = (row: ProcessRow): boolean =>
       (adopter !== undefined && row.parent === adopter) || isSame(row, known.get(row.pid));
     const members = membersOf(rows, leader, process.pid, isRoot);
@@ -176,12 +178,13 @@ export function walkedTree(addon: Addon, leader: number, { more, adopter }: Tree
     const pids = more();
     const seen = new Set(members.map((row) => row.pid));
     return members.concat(rows.filter((row) => row.alive && pids.has(row.pid) && !seen.has(row.pid)));
-  });
+  };
+  return new WalkedProcesses(addon, leader, find, table);
 }
 
 /** Who is in the session that the leader leads. */
-export function walkedSession(addon: Addon, leader: number): WalkedProcesses {
-  return new WalkedProcesses(addon, leader, (rows) =>
-    rows.some((row) => row.pid === process.pid) ? rows.filter((row) => row.alive && row.session === leader) : undefined,
-  );
+export function walkedSession(addon: Addon, leader: number, table: ProcessTable): WalkedProcesses {
+  const find: FindMembers = (rows) =>
+    rows.some((row) => row.pid === process.pid) ? rows.filter((row) => row.alive && row.session === leader) : undefined;
+  return new WalkedProcesses(addon, leader, find, table);
 }
