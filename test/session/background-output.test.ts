@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,7 +11,7 @@ import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { cpuMs } from "../fixtures/cpu.ts";
 import { connect, exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { processGone, processesWith } from "../fixtures/processes.ts";
+import { processesWith } from "../fixtures/processes.ts";
 
 /** How long processor time is looked at; an agent that spins uses about as much. */
 const LOOK_MS = 1_000;
@@ -43,10 +44,14 @@ async function goesOnTalking(name: string): Promise<void> {
 }
 
 async function endTalker(name: string): Promise<void> {
-  for (const pid of await processesWith(join(folder, name))) {
-    process.kill(pid, "SIGKILL");
-    await processGone(pid);
+  // Its children between fork and execve look like it, and are gone in a moment.
+  for (let pids = await talkers(name); pids.length > 0; pids = await talkers(name)) {
+    for (const pid of pids) spawnSync("kill", ["-KILL", String(pid)]);
   }
+}
+
+function talkers(name: string): Promise<number[]> {
+  return processesWith(join(folder, name));
 }
 
 function descriptors(): number {
