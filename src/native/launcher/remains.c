@@ -18,6 +18,8 @@
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
+/* The kernel's list of children may leave out some, but not for long. */
+#define ROUNDS_IN_VAIN 100
 /* How soon processes are found that became the launcher's by an end of which it is not told: that of another's child. */
 #define ADOPTION_LOOK_MS 50
 #define HIGHEST_PRIORITY (-20)
@@ -53,11 +55,14 @@ static ssize_t read_file(const char *path, char *bytes, size_t size) {
   return length;
 }
 
+/* Whether the last round found anybody whom the launcher may signal: a program of another user may be beyond it. */
+static bool reached;
+
 /* A stopped process ends only once it goes on. */
 static void signal_process(pid_t process, int number) {
   if (number == SIGTERM && was_asked(process)) return;
   if (number == SIGTERM) set_asked(process, true);
-  kill(process, number);
+  if (kill(process, number) == 0) reached = true;
   kill(process, SIGCONT);
 }
 
@@ -92,7 +97,7 @@ static void signal_remains(int number) {
   if (getpid() == 1) {
     if (number == SIGTERM && all_asked) return;
     all_asked = true;
-    kill(-1, number);
+    reached = kill(-1, number) == 0;
     kill(-1, SIGCONT);
   } else if (!signal_listed_children(number)) {
     signal_found_children(number);
@@ -132,10 +137,13 @@ static void end_processes(int cgroups, pid_t agent, int grace_ms) {
   /* Against a loop of forks speed counts: each round must find processes before they are gone. */
   setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
+  int rounds_in_vain = 0;
   do {
     kill_cgroups(cgroups, agent);
+    reached = false;
     signal_remains(SIGKILL);
-  } while (!reap_until(now_ms() + KILL_ROUND_MS) && now_ms() < deadline_ms);
+    rounds_in_vain = reached ? 0 : rounds_in_vain + 1;
+  } while (!reap_until(now_ms() + KILL_ROUND_MS) && rounds_in_vain < ROUNDS_IN_VAIN && now_ms() < deadline_ms);
 }
 
 void end_remains(int cgroups, pid_t agent, int grace_ms) {
