@@ -8,6 +8,8 @@ export interface Moved {
   readonly bytes: number;
   /** The exit called the output incomplete although all of it was there. */
   readonly incomplete?: boolean;
+  /** A tree whose clean-up had begun to listen was ended: whether the clean-up was done. */
+  readonly cleanedUp?: boolean;
 }
 
 /** Runs one exec and throws when anything about it is wrong. */
@@ -70,6 +72,17 @@ async function timedOut(agent: RunningAgent, client: Client): Promise<Moved> {
   return { bytes: 0 };
 }
 
+/** Below a shell that dies of SIGTERM at once, a server that takes 300 ms to clean up. */
+async function cleanedUp(agent: RunningAgent, client: Client): Promise<Moved> {
+  const server = "trap 'sleep 0.3; echo cleaned up; exit' TERM; echo up; while :; do sleep 0.05; done";
+  const args = ["sh", "-c", 'sh -c "$0"; true', server];
+  const { exit, stdout } = await run(new ExecStream(agent, client).start({ args, timeoutMs: 2_000n }).end());
+  expect("timed out", exit.timedOut, true);
+  // One that the timeout overtook, on a busy machine, has nothing to clean up.
+  const wasUp = String(stdout).startsWith("up\n");
+  return { bytes: stdout.length, ...(wasUp && { cleanedUp: String(stdout) === "up\ncleaned up\n" }) };
+}
+
 /** A client that cancels and reads no further may stop its whole connection: what is under way has to be taken. */
 async function readToCancellation(stream: ExecStream): Promise<void> {
   stream.cancel();
@@ -118,5 +131,6 @@ export const KINDS: readonly { readonly name: string; readonly run: Kind }[] = [
   { name: "pipes", run: onPipes },
   { name: "not started", run: notStarted },
   { name: "timeout", run: timedOut },
+  { name: "clean-up", run: cleanedUp },
   { name: "cancelled at once", run: cancelledAtOnce },
 ];

@@ -21,6 +21,8 @@ export interface SoakResult {
   readonly bytes: number;
   /** Exits that called their output incomplete although all of it was there. */
   readonly incomplete: number;
+  /** Trees that were ended with something to clean up, and those of them that did. */
+  readonly cleanUps: { readonly due: number; readonly done: number };
   readonly seconds: number;
   readonly before: Footprint;
   readonly after: Footprint;
@@ -46,12 +48,13 @@ async function runMix(
   agent: RunningAgent,
   execs: number,
   atOnce: number,
-): Promise<Pick<SoakResult, "failures" | "bytes" | "incomplete" | "perKind">> {
+): Promise<Pick<SoakResult, "failures" | "bytes" | "incomplete" | "cleanUps" | "perKind">> {
   const failures: string[] = [];
   const perKind = new Map<string, number>();
   let next = 0;
   let bytes = 0;
   let incomplete = 0;
+  const cleanUps = { due: 0, done: 0 };
   const worker = async (): Promise<void> => {
     const client = connect(agent);
     while (next < execs) {
@@ -63,6 +66,8 @@ async function runMix(
         const moved = await kind.run(agent, client, number);
         bytes += moved.bytes;
         if (moved.incomplete === true) incomplete++;
+        if (moved.cleanedUp !== undefined) cleanUps.due++;
+        if (moved.cleanedUp === true) cleanUps.done++;
       } catch (error) {
         failures.push(`${number} (${kind.name}): ${error instanceof Error ? error.message : String(error)}`);
       }
@@ -70,7 +75,7 @@ async function runMix(
     client.close();
   };
   await Promise.all(Array.from({ length: atOnce }, worker));
-  return { failures, bytes, incomplete, perKind };
+  return { failures, bytes, incomplete, cleanUps, perKind };
 }
 
 /** The footprint once it is the wanted one, or has not changed for a second, or the time is up. */

@@ -23,6 +23,8 @@ export class Agent {
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
   readonly #askedToLeave = Promise.withResolvers<number>();
+  /** It was asked to leave before there was a workload to pass that on to. */
+  #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
     const { clock, ignoreClientCertificateTimes, memory } = platform;
@@ -48,9 +50,11 @@ export class Agent {
       // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
       await this.#listeners.serveWorkload(() => idle.declare());
       const { ended } = await this.#startWorkload();
-      readiness?.runNow();
-      await this.#listeners.serveManagement(this.#rooms, rotation);
-      await Promise.race([ended, this.#askedToLeave.promise]);
+      if (!this.#leaving) {
+        readiness?.runNow();
+        await this.#listeners.serveManagement(this.#rooms, rotation);
+        await Promise.race([ended, this.#askedToLeave.promise]);
+      }
       await this.#leave();
       // A workload that was asked to leave while it was being started has a status of its own.
       return await ended;
@@ -81,6 +85,8 @@ export class Agent {
         workload.forward(signal);
       }
     } else if (LEAVE_SIGNALS.has(signal)) {
+      this.#leaving = true;
+      workload.abandonStart(signal);
       this.#askedToLeave.resolve(0);
     }
   }
@@ -97,8 +103,8 @@ export class Agent {
     const { workload, readiness, exec, hooks, files } = this.#rooms;
     this.#refuseCalls();
     await workload.stop();
-    readiness?.stop();
-    await within(Promise.all([exec.terminateAll(), hooks.terminate()]), TERM_GRACE_MS + LAST_FRAMES_MS);
+    const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
+    await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);
   }

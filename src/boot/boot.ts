@@ -5,7 +5,7 @@ import {
   describeFault,
   readBootstrap,
 } from "../config/index.ts";
-import type { Environment } from "../domain/index.ts";
+import { type Environment, KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 import { complain, jsonLog, stderrLines, takeInheritance } from "../platform/index.ts";
 import { Agent } from "./agent.ts";
@@ -22,9 +22,10 @@ export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
-  const platform = guestPlatform(addon, inheritance);
+  // The log's thread takes its priority from what the platform makes of this one.
+  const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
   const lines = stderrLines(addon);
-  const log = jsonLog(configuration.logLevel, platform.clock, lines.write);
+  const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
   if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   let status: number;
   try {

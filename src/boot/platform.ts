@@ -58,8 +58,11 @@ export interface Platform {
   readonly close: () => void;
 }
 
-/** The guest that the agent runs in, and the launcher above it, if there is one. */
-export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance): Platform {
+/**
+ * The guest that the agent runs in, and the launcher above it, if there is one. `onPipeGivenUp` is told when a background
+ * process of an ended command lost the reader of its output.
+ */
+export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
   if (cgroups !== undefined) channel?.entrustCgroups(cgroups.base);
@@ -69,6 +72,8 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance)
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
       standing: protectSelf(addon),
       cgroups,
+      adopter: channel === undefined ? undefined : process.ppid,
+      onPipeGivenUp,
     }),
     hasCgroups: cgroups !== undefined,
     accounts: fileAccounts(addon),

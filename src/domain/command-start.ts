@@ -60,10 +60,10 @@ export class CommandStarter {
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
-  startWorkload(args: readonly string[]): Promise<ChildProcess> {
+  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
     const command: Command = { args, env: new Map(), cwd: "", user: "", term: undefined };
     const environmentOf = (replaced: Replacements): Environment => this.#parts.environment.forWorkload(replaced);
-    return this.#start(command, environmentOf, { kind: "inherit" });
+    return this.#start(command, environmentOf, { kind: "inherit" }, abort);
   }
 
   async #start(

@@ -31,5 +31,4 @@ export * from "./ports/index.ts";
 export type { DegradedToken, RestoreReport, RestoreRequest } from "./restore-report.ts";
 export { startFailure } from "./start-failure.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
-export { endOrKill, type TreeEnd } from "./tree-end.ts";
 export { type ResolvedUser, resolveUser, userSyntaxProblem } from "./users.ts";

@@ -10,11 +10,15 @@ export const OUTPUT_CHUNK_BYTES: number = 64 * 1024;
 export const CONNECTION_LIMIT = 64;
 /** Time allowed for a TLS handshake, and again for the first request's headers. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
-/** Time from SIGTERM to SIGKILL when an exec hits its timeout or the workload has ended. */
+/** Time from SIGTERM to SIGKILL for a tree: an exec, hook or ready_cmd at its timeout, and what the workload's end leaves. */
 export const TERM_GRACE_MS = 2_000;
-/** Time from SIGHUP to SIGKILL when an exec's client is gone. */
+/** Time from SIGHUP to SIGKILL for the session of an exec whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;
-/** Time from the forwarded stop signal to SIGKILL of the workload, unless its spec says otherwise. */
+/** Longest wait for processes that got SIGKILL: one that hangs in the kernel must not hold up whoever ends it. */
+export const KILL_WAIT_MS = 10_000;
+/** Pipes of ended commands that are still read because somebody still writes to them. */
+export const KEPT_PIPES_LIMIT = 256;
+/** Time from SIGTERM to SIGKILL for the workload's tree at a stop, unless its spec says otherwise. */
 export const DEFAULT_STOP_GRACE_MS = 10_000;
 /** Pause between two runs of ready_cmd, unless its spec says otherwise. */
 export const DEFAULT_READY_INTERVAL_MS = 1_000;

@@ -9,7 +9,7 @@ import {
   exitCode,
   type ProcessEnd,
 } from "../domain/index.ts";
-import { hangUp, terminateTree } from "./end.ts";
+import { endProcesses, type Ending, HANG_UP, TERMINATE } from "../session/index.ts";
 import { pumpInput } from "./input-pump.ts";
 import type { ExecOutput, ExecResult, OutputStream } from "./output.ts";
 
@@ -37,7 +37,7 @@ export class ExecSession {
   /** Why the client no longer gets frames; undefined while it does. */
   #detached: AgentError | undefined;
   /** The first way of ending the command that was chosen; it runs to its end. */
-  #ending: Promise<void> | undefined;
+  #ending: Promise<unknown> | undefined;
   #ended = false;
 
   constructor(parts: SessionParts) {
@@ -46,7 +46,7 @@ export class ExecSession {
 
   /**
    * Resolves once the exit has been handed to the output, which has then seen every byte that the command left behind.
-   * Rejects, with nothing of the command's process group left alive, when the client is gone or broke the frame order.
+   * Rejects, with nothing of the command's session left alive, when the client is gone or broke the frame order.
    */
   async run(): Promise<void> {
     const { child, output, signal, request, clock } = this.#parts;
@@ -76,7 +76,7 @@ export class ExecSession {
 
   /** Ends the command because the agent leaves; its exit is still reported. */
   terminate(): void {
-    this.#endBy(terminateTree);
+    this.#endBy("tree", TERMINATE);
   }
 
   #receive(stream: OutputStream, source: ByteSource | undefined): void {
@@ -93,7 +93,7 @@ export class ExecSession {
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
     return setTimeout(() => {
       this.#timedOut = true;
-      this.#endBy(terminateTree);
+      this.#endBy("tree", TERMINATE);
     }, timeoutMs);
   }
 
@@ -108,14 +108,14 @@ export class ExecSession {
   #detach(reason: AgentError): void {
     if (this.#detached !== undefined) return;
     this.#detached = reason;
-    this.#endBy(hangUp);
+    this.#endBy("session", HANG_UP);
   }
 
-  #endBy(way: (child: ChildProcess) => Promise<void>): void {
+  #endBy(whom: "tree" | "session", ending: Ending): void {
     // What a command that ended by itself left in the background lives on.
     if (this.#ended || this.#ending !== undefined) return;
     this.#parts.onEnding();
-    this.#ending = way(this.#parts.child);
+    this.#ending = endProcesses(this.#parts.child[whom], ending);
   }
 
   async #drain(): Promise<boolean> {

@@ -1,12 +1,12 @@
 import {
   AgentError,
   type ChildProcess,
-  endOrKill,
   exitCode,
   type Log,
   type ReadyCommandSpec,
   type Timers,
 } from "../domain/index.ts";
+import { followToEnd, TERMINATE } from "../session/index.ts";
 import type { Readiness } from "./health.ts";
 
 /** As timeout(1) has it. */
@@ -34,6 +34,8 @@ export class ReadinessLoop {
   #cancelWait: () => void = () => {};
   /** The run that counts: one that was given up has no verdict any more. */
   #run: AbortController | undefined;
+  /** Runs that have not ended, given up ones too. */
+  readonly #ending: Set<Promise<void>> = new Set();
   #stopped = false;
 
   constructor(parts: ReadinessParts) {
@@ -49,17 +51,19 @@ export class ReadinessLoop {
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();
-    this.#run?.abort();
+    this.#run?.abort(TERMINATE);
     const run = new AbortController();
     this.#run = run;
-    void this.#once(run);
+    const ended = this.#once(run).then(() => void this.#ending.delete(ended));
+    this.#ending.add(ended);
   }
 
-  /** No more runs; one in progress is killed. */
-  stop(): void {
+  /** No more runs; one in progress is ended. Resolves when its whole tree is dead. */
+  async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelWait();
-    this.#run?.abort();
+    this.#run?.abort(TERMINATE);
+    await Promise.all(this.#ending);
   }
 
   async #once(run: AbortController): Promise<void> {
@@ -67,7 +71,7 @@ export class ReadinessLoop {
     let timedOut = false;
     const cancelTimeout = timers.after(spec.timeoutMs, () => {
       timedOut = true;
-      run.abort();
+      run.abort(TERMINATE);
     });
     const code = await this.#exitCodeOf(run.signal);
     cancelTimeout();
@@ -84,7 +88,7 @@ export class ReadinessLoop {
       for (const stream of [child.stdout, child.stderr]) {
         stream?.start({ chunk: (_bytes, release) => release(), end: () => {} });
       }
-      const { end } = await endOrKill(child, signal);
+      const { end } = await followToEnd(child, signal);
       child.release();
       return exitCode(end);
     } catch (error) {

@@ -1,11 +1,5 @@
-import {
-  type ChildProcess,
-  endOrKill,
-  exitCode,
-  HOOK_TAIL_BYTES,
-  type HookSpec,
-  type Timers,
-} from "../domain/index.ts";
+import { type ChildProcess, exitCode, HOOK_TAIL_BYTES, type HookSpec, type Timers } from "../domain/index.ts";
+import { type Ending, followToEnd, TERMINATE } from "../session/index.ts";
 import { Tail } from "./tail.ts";
 
 /** 128 + SIGKILL. */
@@ -20,6 +14,15 @@ export interface HookOutcome {
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;
+}
+
+/** An outcome, and what it does not tell the caller. */
+export interface HookEnd extends HookOutcome {
+  /**
+   * Processes that outlived the end of the hook's tree and hold its output, so they are certainly the hook's: daemons that
+   * nothing else links to it where it had no cgroup.
+   */
+  readonly leftRunning: readonly number[];
 }
 
 /** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
@@ -49,29 +52,29 @@ export class HookRun {
    *
    * @throws AgentError when it could not be started
    */
-  async run(): Promise<HookOutcome> {
+  async run(): Promise<HookEnd> {
     const { spec, start, timers, timeoutMs } = this.#parts;
     const cancelTimeout = timers.after(timeoutMs, () => {
       this.#timedOut = true;
-      this.end();
+      this.end(TERMINATE);
     });
     try {
       return await this.#follow(await start(spec, this.#stop.signal));
     } catch (error) {
       if (!this.#timedOut) throw error;
       // It was still being started: on a file system that hangs, for example.
-      return { ran: true, timedOut: true, exitCode: KILLED_EXIT, stdoutTail: "", stderrTail: "" };
+      return { ran: true, timedOut: true, exitCode: KILLED_EXIT, stdoutTail: "", stderrTail: "", leftRunning: [] };
     } finally {
       cancelTimeout();
     }
   }
 
-  /** Kills the hook with its whole tree. */
-  end(): void {
-    this.#stop.abort();
+  /** Ends the hook with its whole tree. The first way that was chosen counts. */
+  end(ending: Ending): void {
+    this.#stop.abort(ending);
   }
 
-  async #follow(child: ChildProcess): Promise<HookOutcome> {
+  async #follow(child: ChildProcess): Promise<HookEnd> {
     const tails = { stdout: new Tail(HOOK_TAIL_BYTES), stderr: new Tail(HOOK_TAIL_BYTES) };
     for (const stream of ["stdout", "stderr"] as const) {
       child[stream]?.start({
@@ -82,15 +85,17 @@ export class HookRun {
         end: () => {},
       });
     }
-    const { end, killed } = await endOrKill(child, this.#stop.signal);
+    const { end, byAgent } = await followToEnd(child, this.#stop.signal);
     await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
+    const leftRunning = byAgent ? child.outputHolders() : [];
     child.release();
     return {
       ran: true,
-      timedOut: this.#timedOut && killed,
+      timedOut: this.#timedOut && byAgent,
       exitCode: exitCode(end),
       stdoutTail: tails.stdout.text(),
       stderrTail: tails.stderr.text(),
+      leftRunning,
     };
   }
 }

@@ -10,6 +10,7 @@ import {
   Mutex,
   type Timers,
 } from "../domain/index.ts";
+import { KILL, TERMINATE } from "../session/index.ts";
 import { type HookOutcome, HookRun, type StartHook } from "./hook-run.ts";
 
 /** The two hooks of a workload. */
@@ -50,7 +51,7 @@ export class Hooks {
    * allowed counts from the hook's own start.
    *
    * @param timeoutMs time allowed; 0: 30 s; at most 10 minutes
-   * @param signal aborted when the client is gone; the hook is then killed with its whole tree
+   * @param signal aborted when the client is gone; the hook is then ended with its whole tree
    * @throws AgentError for a timeout over the limit, for a hook that could not be started, or the signal's reason
    */
   async run(kind: HookKind, timeoutMs: number, signal: AbortSignal): Promise<HookOutcome> {
@@ -68,13 +69,14 @@ export class Hooks {
   }
 
   /**
-   * Kills a PRE_SNAPSHOT hook that runs: it belongs to the time before the restore. Resolves when its whole tree is dead.
+   * Kills a PRE_SNAPSHOT hook that runs, without a grace: it belongs to the time before the restore. Resolves when its whole
+   * tree is dead.
    */
   async sweep(): Promise<void> {
     const running = this.#running;
     if (running?.kind !== "pre_snapshot") return;
     this.#parts.log.warn("hook_swept", { kind: running.kind });
-    running.run.end();
+    running.run.end(KILL);
     await running.ended;
   }
 
@@ -83,9 +85,9 @@ export class Hooks {
     this.#closed ??= reason;
   }
 
-  /** Kills the hook that runs. Resolves when its whole tree is dead. */
+  /** Ends the hook that runs. Resolves when its whole tree is dead. */
   async terminate(): Promise<void> {
-    this.#running?.run.end();
+    this.#running?.run.end(TERMINATE);
     await this.#running?.ended;
   }
 
@@ -93,14 +95,15 @@ export class Hooks {
     const { start, timers, clock, log } = this.#parts;
     const startedMs = clock.monotonicMs();
     const run = new HookRun({ spec, timeoutMs, start, timers });
-    const onAbort = (): void => run.end();
+    const onAbort = (): void => run.end(TERMINATE);
     signal.throwIfAborted();
     signal.addEventListener("abort", onAbort);
     const outcome = run.run();
     this.#running = { kind, run, ended: outcome.catch(() => {}) };
     try {
-      const result = await outcome;
+      const { leftRunning, ...result } = await outcome;
       const { exitCode, timedOut } = result;
+      if (leftRunning.length > 0) log.warn("hook_left_running", { kind, pids: leftRunning.join(" ") });
       const durationMs = Math.round(clock.monotonicMs() - startedMs);
       log.info("hook_ended", { kind, exitCode, timedOut, cancelled: signal.aborted, durationMs });
       signal.throwIfAborted();

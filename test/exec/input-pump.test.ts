@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import { ActivityClock, type ExecInput, Stamps } from "../../src/domain/index.ts";
+import { ActivityClock, type ExecInput, KILL_WAIT_MS, Stamps } from "../../src/domain/index.ts";
 import { pumpInput } from "../../src/exec/input-pump.ts";
 import { Collector, processes, request } from "../fixtures/spawning.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
@@ -40,7 +40,7 @@ describe("input that a command does not read", { timeout: 120_000 }, () => {
       assert.equal(await child.stdout?.drain(), true);
       assert.equal(output.text.trim(), String(KEYS));
     } finally {
-      await child.killTree();
+      await child.tree.killWithin(KILL_WAIT_MS);
       child.release();
     }
   });

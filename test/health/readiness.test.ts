@@ -25,12 +25,17 @@ class Run {
       resize: () => {},
       signal: () => {},
       signalGroup: () => {},
-      signalTree: () => {},
-      killTree: async () => {
-        this.#end.resolve({ kind: "signaled", signal: 9, coreDumped: false });
-        this.killed.resolve();
+      tree: {
+        signal: (signal) => {
+          this.#end.resolve({ kind: "signaled", signal, coreDumped: false });
+          this.killed.resolve();
+        },
+        emptyWithin: () => Promise.resolve(true),
+        killWithin: () => Promise.resolve(true),
       },
+      session: { signal: () => {}, emptyWithin: () => Promise.resolve(true), killWithin: () => Promise.resolve(true) },
       oomKilled: () => false,
+      outputHolders: () => [],
       release: () => void (this.released = true),
     };
   }
@@ -135,8 +140,9 @@ describe("readiness", () => {
     const { loop: readiness, runs, timers } = loop();
     readiness.runNow();
     await settle();
-    readiness.stop();
+    const stopped = readiness.stop();
     await runs[0]?.killed.promise;
+    await stopped;
     readiness.runNow();
     timers.advance(100_000);
     await settle();

@@ -172,7 +172,7 @@ describe("a hook that takes too long", () => {
       500,
     );
     assert.deepEqual(await processesWith(mark), []);
-    assert.deepEqual([ran, timedOut, exitCode, stdoutTail], [true, true, 137, "begun\n"]);
+    assert.deepEqual([ran, timedOut, exitCode, stdoutTail], [true, true, 143, "begun\n"]);
   });
 
   it("is killed when its client goes away", async () => {

@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync, symlinkSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, describe, test } from "node:test";
@@ -125,6 +136,14 @@ for (const setting of Object.keys(SETTINGS)) {
       assert.match(stderr, /^told$/m);
       assert.equal(status, 137);
     });
+
+    test("when the agent is killed, asks the children of what it left too, each once, and waits for them", () => {
+      const server =
+        'trap "echo asked >&2; sleep 0.3; echo cleaned up >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
+      const { stderr } = run(setting, "crash", `sh -c '${server}'; true`);
+      assert.match(stderr, /^asked\ncleaned up\n.*killed by signal 9/m);
+      assert.equal(stderr.split("asked").length - 1, 1);
+    });
   });
 }
 
@@ -142,6 +161,21 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
     const [, signal] = (await once(child, "close")) as [number | null, string | null];
     assert.equal(signal, "SIGKILL");
     // "close" came: nobody holds standard output any more, so none of them lives.
+  });
+
+  test("leaves with the status of an agent that was killed although its standard error is full", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "guest-agent-full-"));
+    const fifo = join(folder, "stderr");
+    assert.equal(spawnSync("mkfifo", [fifo]).status, 0);
+    const unread = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
+    assert.throws(() => {
+      for (;;) writeSync(unread, Buffer.alloc(4096));
+    }, /EAGAIN/);
+    const blocking = openSync(fifo, constants.O_WRONLY);
+    const child = spawn(bundle.launcher, [AGENT, "die", "9"], { stdio: ["ignore", "ignore", blocking] });
+    assert.deepEqual(await once(child, "exit"), [null, "SIGKILL"]);
+    for (const fd of [unread, blocking]) closeSync(fd);
+    rmSync(folder, { recursive: true });
   });
 
   test("hands the environment over byte for byte, whatever is in it", (t) => {

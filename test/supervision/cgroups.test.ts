@@ -5,11 +5,9 @@ import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { inMountNamespace, noNamespaces } from "../fixtures/namespaces.ts";
+import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS, withoutCgroups } from "../fixtures/namespaces.ts";
 import { noProcessWith, processesWith, processGone } from "../fixtures/processes.ts";
 import { program } from "../fixtures/programs/index.ts";
-
-const UNMOUNT_CGROUPS = "umount -l $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) 2>&1 >/dev/null";
 
 /** Seconds that only this run of the tests sleeps for: by them its processes are found. */
 function mark(fraction: number): string {
@@ -125,8 +123,7 @@ describe("a command in a cgroup of its own", () => {
 describe("an agent that may have no cgroups", () => {
   it("says so, and kills what a walk of /proc finds", async (t) => {
     if (skipped(t)) return;
-    const withoutAdmin = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
-    await using agent = await startAgent({ through: [...inMountNamespace(UNMOUNT_CGROUPS), ...withoutAdmin] });
+    await using agent = await startAgent({ through: withoutCgroups() });
     assert.equal(hasCgroups(agent), false);
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
     const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 300n });

@@ -38,6 +38,11 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
         ["supervision/crash.test.ts", "leaves nothing: no process of a workload and a command that run away"],
         ["native/launcher.test.ts", "asks what it left to end and exits with the agent's status"],
         ["native/launcher.test.ts", "kills what ignores SIGTERM after a crash, stopped processes and new sessions too"],
+        ["native/launcher.test.ts", "asks the children of what it left too, each once, and waits for them"],
+        [
+          "native/launcher.test.ts",
+          "leaves with the status of an agent that was killed although its standard error is full",
+        ],
       ],
     },
     {
@@ -66,15 +71,54 @@ export const PROMISES: Readonly<Record<string, readonly Requirement[]>> = {
       tests: [["vm/cases/sandbox-cases.ts", "a command over the memory limit of its cgroup ends with oom_killed"]],
     },
     {
-      says: "Timeout, cancel, hook timeout and shutdown end the tree",
+      says: "Timeout, hook timeout, stop and shutdown end the whole tree, which has the whole grace",
       tests: [
+        ["session/ends.test.ts", "an exec's at its timeout"],
+        ["session/ends.test.ts", "an exec's when the agent leaves"],
+        ["session/ends.test.ts", "a hook's at its timeout"],
+        ["session/ends.test.ts", "ready_cmd's at its timeout"],
+        ["session/ends.test.ts", "the workload's at a stop"],
+        ["session/ends.test.ts", "what the workload leaves when it ends by itself"],
         ["exec/end.test.ts", "leaves nothing of the tree alive, children in sessions of their own included"],
-        ["exec/end.test.ts", "by cancelling: gets SIGHUP and ends"],
-        ["exec/end.test.ts", "leaves a daemon alive that left the session on purpose"],
         ["hooks/run.test.ts", "is dead with its whole tree before the answer comes"],
         ["workload/workload.test.ts", "on SIGTERM gives the workload its grace, refuses new calls, and then kills it"],
+        ["workload/stop.test.ts", "takes descendants of the workload along that left its session and ignore SIGTERM"],
+        ["workload/stop.test.ts", "gives daemons that forked twice their grace too"],
+        ["workload/stop.test.ts", "leaves none of them at the end of the grace, nor what commands left"],
         ["supervision/cgroups.test.ts", "takes its execs' daemons along that are still in a running command's tree"],
       ],
+    },
+    {
+      says: "A lost client ends the command's session, and nobody beyond it",
+      tests: [
+        ["exec/end.test.ts", "by cancelling: gets SIGHUP and ends"],
+        ["exec/end.test.ts", "leaves a daemon alive that left the session on purpose"],
+        ["session/ends.test.ts", "takes background jobs in groups of their own along"],
+        ["session/ends.test.ts", "gives each process of the session its grace"],
+        ["session/ends.test.ts", "kills who ignores it and is still in the session, and nobody else"],
+      ],
+    },
+    {
+      says: "Whatever a command does to its own cgroup, it ends and the agent lives",
+      tests: [["session/hostile-cgroup.test.ts", "it gets its grace, all of it ends, and agent and workload live"]],
+    },
+    {
+      says: "Background processes live on after a normal end, and may write to the output they were given",
+      tests: [
+        ["session/background-output.test.ts", "an exec"],
+        ["session/background-output.test.ts", "a hook"],
+        ["session/background-output.test.ts", "ready_cmd"],
+        ["session/background-output.test.ts", "costs no processor time while nothing comes, and no descriptor once"],
+        ["session/background-output.test.ts", "is bounded: beyond the limit the oldest is given up"],
+      ],
+    },
+    {
+      says: "What certainly outlived its hook is told",
+      tests: [["session/ends.test.ts", "names who certainly is the hook's and outlived it"]],
+    },
+    {
+      says: "A workload whose start hangs does not keep the agent",
+      tests: [["workload/stop.test.ts", "does not keep the agent: it leaves with"]],
     },
     {
       says: "A process id is never signalled after it can have been given again",

@@ -18,6 +18,7 @@ export {
   type Identity,
   type ProcessEnd,
   type Processes,
+  type ProcessSet,
   SpawnError,
   type SpawnRequest,
   type SpawnStep,

@@ -70,6 +70,19 @@ export type ProcessEnd =
   | { readonly kind: "exited"; readonly code: number }
   | { readonly kind: "signaled"; readonly signal: number; readonly coreDumped: boolean };
 
+/**
+ * Processes that are ended together: a tree, or a session. They are looked for anew at every call, so those that appear
+ * meanwhile count. Nothing in it is reached any more once the child has been released. No call throws.
+ */
+export interface ProcessSet {
+  /** Sends a signal to every member, once. */
+  signal(signal: number): void;
+  /** Resolves with true as soon as no member is alive, with false when that has not come about within `limitMs`. */
+  emptyWithin(limitMs: number): Promise<boolean>;
+  /** SIGKILL for every member, also for those that appear meanwhile; resolves as `emptyWithin` does. */
+  killWithin(limitMs: number): Promise<boolean>;
+}
+
 /** A child that runs or has ended. */
 export interface ChildProcess {
   readonly pid: number;
@@ -81,19 +94,27 @@ export interface ChildProcess {
   readonly stderr: ByteSource | undefined;
   /** Resolves when the process has ended. The process id stays reserved (a zombie) until `release`. Never rejects. */
   readonly ended: Promise<ProcessEnd>;
+  /** The child and all its descendants, those in other sessions included. */
+  readonly tree: ProcessSet;
+  /** Who is in the session that the child leads; nobody where it leads none (`inherit`). */
+  readonly session: ProcessSet;
   /** Sets the terminal's size; nothing without a terminal or after its end. */
   resize(cols: number, rows: number): void;
   /** Sends a signal to the process alone. Nothing after `release`. */
   signal(signal: number): void;
   /** Sends a signal to the child's process group. Nothing after `release`. */
   signalGroup(signal: number): void;
-  /** Sends a signal to the child and all its descendants, those in other sessions included. Nothing after `release`. */
-  signalTree(signal: number): void;
-  /** SIGKILL for the child and all its descendants; resolves when none is left alive. Nothing after `release`. */
-  killTree(): Promise<void>;
   /** The out-of-memory killer struck in the child's own cgroup. False where it has none. */
   oomKilled(): boolean;
-  /** Reaps the ended process and closes what is still open of its streams. Call it once, after `ended`. */
+  /**
+   * Ids of the living processes that hold the writing end of one of the child's pipes, which only the child can have
+   * handed to them. Looks at every process's descriptors: some 20 us a process.
+   */
+  outputHolders(): readonly number[];
+  /**
+   * Reaps the ended process and closes what is still open of its streams. What others go on writing to its pipes is read
+   * and dropped from then on, so that they do not die of SIGPIPE. Call it once, after `ended`.
+   */
   release(): void;
 }
 

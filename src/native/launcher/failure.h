@@ -10,4 +10,7 @@ _Noreturn void fail(const char *what);
 /* The same where errno does not tell the reason. */
 _Noreturn void fail_because(const char *what, const char *reason);
 
+/* Says something on standard error where that takes it now; nobody may be reading it any more. Blocks all signals. */
+void say_without_waiting(const char *text);
+
 #endif

@@ -33,9 +33,12 @@ static void open_channel(int *launcher_end, int *agent_end) {
 }
 
 static void report_crash(int status) {
-  if (WIFSIGNALED(status))
-    dprintf(STDERR_FILENO, "guest-agent: the agent was killed by signal %d (%s); ending what it left running\n",
-            WTERMSIG(status), strsignal(WTERMSIG(status)));
+  char text[200];
+  if (!WIFSIGNALED(status))
+    return;
+  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); what it left running was ended\n",
+           WTERMSIG(status), strsignal(WTERMSIG(status)));
+  say_without_waiting(text);
 }
 
 int main(int argc, char **argv) {
@@ -60,9 +63,8 @@ int main(int argc, char **argv) {
 
   int status = supervise(agent, channel);
   struct last_words words = read_last_words(channel);
-  if (!words.farewell) {
+  end_remains(words.cgroups, agent, words.farewell ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
+  if (!words.farewell)
     report_crash(status);
-    end_remains(words.cgroups, agent);
-  }
   leave_like(status);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,29 @@
 #include "cgroups.h"
 #include "signals.h"
 
-#define TERM_GRACE_MS 10000
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
+/* The kernel's list of children may leave out some, but not for long. */
+#define ROUNDS_IN_VAIN 100
+/* How soon processes are found that became the launcher's by an end of which it is not told: that of another's child. */
+#define ADOPTION_LOOK_MS 50
 #define HIGHEST_PRIORITY (-20)
 /* PID_MAX_LIMIT of the kernel. */
 #define HIGHEST_PID 4194304
+
+/* A bit for each process id that got SIGTERM: once is enough, a second one means "at once" to many. */
+static uint8_t asked[HIGHEST_PID / 8 + 1];
+
+static bool was_asked(pid_t process) {
+  return process >= 0 && process <= HIGHEST_PID && (asked[process / 8] & 1U << process % 8) != 0;
+}
+
+static void set_asked(pid_t process, bool value) {
+  if (process < 0 || process > HIGHEST_PID) return;
+  uint8_t bit = (uint8_t)(1U << process % 8);
+  asked[process / 8] = (uint8_t)(value ? asked[process / 8] | bit : asked[process / 8] & ~bit);
+}
 
 static long now_ms(void) {
   struct timespec now;
@@ -38,9 +55,14 @@ static ssize_t read_file(const char *path, char *bytes, size_t size) {
   return length;
 }
 
+/* Whether the last round found anybody whom the launcher may signal: a program of another user may be beyond it. */
+static bool reached;
+
 /* A stopped process ends only once it goes on. */
 static void signal_process(pid_t process, int number) {
-  kill(process, number);
+  if (number == SIGTERM && was_asked(process)) return;
+  if (number == SIGTERM) set_asked(process, true);
+  if (kill(process, number) == 0) reached = true;
   kill(process, SIGCONT);
 }
 
@@ -71,20 +93,23 @@ static void signal_found_children(int number) {
 
 /* Others must not be signalled where the launcher is not the first process of all. */
 static void signal_remains(int number) {
+  static bool all_asked;
   if (getpid() == 1) {
-    kill(-1, number);
+    if (number == SIGTERM && all_asked) return;
+    all_asked = true;
+    reached = kill(-1, number) == 0;
     kill(-1, SIGCONT);
   } else if (!signal_listed_children(number)) {
     signal_found_children(number);
   }
 }
 
-/* Reaps until `deadline_ms`; true when no child is left. */
+/* Reaps until `deadline_ms`; true when no child is left. The ids of those that are reaped are free for others. */
 static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
     while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
-      ;
+      set_asked(ended, false);
     if (ended < 0)
       return true;
     long left_ms = deadline_ms - now_ms();
@@ -95,22 +120,33 @@ static bool reap_until(long deadline_ms) {
   }
 }
 
-static void end_processes(int cgroups, pid_t agent) {
-  if (reap_until(now_ms()))
-    return;
-  signal_remains(SIGTERM);
-  if (reap_until(now_ms() + TERM_GRACE_MS))
+/* Asks all that are there, and those that become the launcher's own as their parents end; true when none is left. */
+static bool end_in_time(long deadline_ms) {
+  for (long now = now_ms(); now < deadline_ms; now = now_ms()) {
+    signal_remains(SIGTERM);
+    long look_ms = now + ADOPTION_LOOK_MS;
+    if (reap_until(look_ms < deadline_ms ? look_ms : deadline_ms))
+      return true;
+  }
+  return false;
+}
+
+static void end_processes(int cgroups, pid_t agent, int grace_ms) {
+  if (reap_until(now_ms()) || end_in_time(now_ms() + grace_ms))
     return;
   /* Against a loop of forks speed counts: each round must find processes before they are gone. */
   setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
+  int rounds_in_vain = 0;
   do {
     kill_cgroups(cgroups, agent);
+    reached = false;
     signal_remains(SIGKILL);
-  } while (!reap_until(now_ms() + KILL_ROUND_MS) && now_ms() < deadline_ms);
+    rounds_in_vain = reached ? 0 : rounds_in_vain + 1;
+  } while (!reap_until(now_ms() + KILL_ROUND_MS) && rounds_in_vain < ROUNDS_IN_VAIN && now_ms() < deadline_ms);
 }
 
-void end_remains(int cgroups, pid_t agent) {
-  end_processes(cgroups, agent);
+void end_remains(int cgroups, pid_t agent, int grace_ms) {
+  end_processes(cgroups, agent, grace_ms);
   remove_cgroups(cgroups, agent);
 }

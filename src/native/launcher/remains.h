@@ -3,11 +3,15 @@
 
 #include <sys/types.h>
 
+/* Time for the remains of an agent that crashed, and for what one left that ended its workload and commands itself. */
+#define REMAINS_GRACE_MS 10000
+#define LEFT_GRACE_MS 2000
+
 /*
- * Ends the processes that a crashed agent left to the launcher: SIGTERM, up to ten seconds to comply, then SIGKILL
+ * Ends the processes that an agent left to the launcher: SIGTERM, up to `grace_ms` to comply, then SIGKILL
  * until none is left. As PID 1 that is every process there is; else it is the launcher's children, and theirs as they
  * become its own, and whatever is in the agent's cgroups, which are then removed. `cgroups`: their folder, or -1.
  */
-void end_remains(int cgroups, pid_t agent);
+void end_remains(int cgroups, pid_t agent, int grace_ms);
 
 #endif

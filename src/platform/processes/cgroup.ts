@@ -1,55 +1,62 @@
 import { closeSync, constants, readFileSync, writeSync } from "node:fs";
-import { constants as system } from "node:os";
 
 import type { CgroupCalls } from "./cgroup-base.ts";
 
-const OUT_OF_DESCRIPTORS: ReadonlySet<number> = new Set([system.errno.EMFILE, system.errno.ENFILE]);
+const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
+/** Cgroups below a command's own in which members are looked for: a command can make as many as it likes. */
+const NESTED_LIMIT = 256;
+
+type CgroupFiles = Pick<CgroupCalls, "openAt" | "namesIn">;
 
 /** Value of a key in a file of `key value` lines; undefined when it is not there. */
-function valueOf(text: string, key: string): number | undefined {
-  const value = new RegExp(`^${key} (\\d+)$`, "m").exec(text)?.[1];
+function valueOf(text: string | undefined, key: string): number | undefined {
+  const value = new RegExp(`^${key} (\\d+)$`, "m").exec(text ?? "")?.[1];
   return value === undefined ? undefined : Number(value);
 }
 
-/** A cgroup of one command (cgroups(7)): everything that it starts stays in it, wherever it hides otherwise. */
+/**
+ * A cgroup of one command (cgroups(7)): everything that it starts stays in it, wherever it hides otherwise. A root command
+ * may do anything to its own cgroup, and its files then refuse reads and writes in ways of their own (ENOTSUP of a threaded
+ * one, ENODEV of a removed one): each refusal means that it cannot be told or done here, and none is thrown.
+ */
 export class Cgroup {
-  readonly #calls: Pick<CgroupCalls, "openAt">;
+  readonly #calls: CgroupFiles;
   readonly #giveBack: () => void;
   /** Open folder, in which children can be born. */
   readonly folder: number;
 
-  constructor(calls: Pick<CgroupCalls, "openAt">, folder: number, giveBack: () => void) {
+  constructor(calls: CgroupFiles, folder: number, giveBack: () => void) {
     this.#calls = calls;
     this.folder = folder;
     this.#giveBack = giveBack;
   }
 
-  /** SIGKILL for all processes in it and below it, at once, those being forked included. False when it cannot be now. */
+  /** SIGKILL for all processes in it and below it, at once, those being forked included. False when it cannot be. */
   kill(): boolean {
-    const fd = this.#calls.openAt(this.folder, "cgroup.kill", constants.O_WRONLY);
-    if (fd < 0) return false;
-    try {
-      writeSync(fd, "1");
-      return true;
-    } finally {
-      closeSync(fd);
-    }
+    return this.#write("cgroup.kill", "1");
   }
 
-  /** Something in it or below it is alive, or that cannot be told now, for want of descriptors. */
-  populated(): boolean {
-    const events = this.#read("cgroup.events");
-    return typeof events === "number" ? OUT_OF_DESCRIPTORS.has(-events) : valueOf(events, "populated") === 1;
+  /** Lets processes run that the cgroup holds frozen: they would not see a signal before. */
+  thaw(): void {
+    this.#write("cgroup.freeze", "0");
   }
 
-  /** Ids of its processes, without those below it. */
-  members(): number[] {
-    return this.#text("cgroup.procs").split("\n").map(Number).filter(Boolean);
+  /** Something in it or below it is alive. Undefined: that cannot be told. */
+  populated(): boolean | undefined {
+    const populated = valueOf(read(this.#calls, this.folder, "cgroup.events"), "populated");
+    return populated === undefined ? undefined : populated === 1;
+  }
+
+  /** Ids of its processes and of those below it, as far as they can be told. */
+  members(): ReadonlySet<number> {
+    const found = new Set<number>();
+    addMembers(this.#calls, this.folder, found, { left: NESTED_LIMIT });
+    return found;
   }
 
   /** The out-of-memory killer struck in it or below it. False where the memory controller does not count for it. */
   oomKilled(): boolean {
-    return (valueOf(this.#text("memory.events"), "oom_kill") ?? 0) > 0;
+    return (valueOf(read(this.#calls, this.folder, "memory.events"), "oom_kill") ?? 0) > 0;
   }
 
   /** Gives it back: it goes as soon as nothing lives in it. */
@@ -58,19 +65,46 @@ export class Cgroup {
     this.#giveBack();
   }
 
-  #text(name: string): string {
-    const text = this.#read(name);
-    return typeof text === "number" ? "" : text;
-  }
-
-  /** Its content, or a negated errno. */
-  #read(name: string): string | number {
-    const fd = this.#calls.openAt(this.folder, name, constants.O_RDONLY);
-    if (fd < 0) return fd;
+  #write(name: string, text: string): boolean {
+    const fd = this.#calls.openAt(this.folder, name, constants.O_WRONLY);
+    if (fd < 0) return false;
     try {
-      return readFileSync(fd, "utf8");
+      writeSync(fd, text);
+      return true;
+    } catch {
+      return false;
     } finally {
       closeSync(fd);
     }
+  }
+}
+
+/** Undefined whatever the kernel refuses. */
+function read(calls: CgroupFiles, folder: number, name: string): string | undefined {
+  const fd = calls.openAt(folder, name, constants.O_RDONLY);
+  if (fd < 0) return undefined;
+  try {
+    return readFileSync(fd, "utf8");
+  } catch {
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function addMembers(calls: CgroupFiles, folder: number, found: Set<number>, nested: { left: number }): void {
+  // A threaded cgroup lists threads alone. The first thread of a process has its id.
+  const listed = read(calls, folder, "cgroup.procs") ?? read(calls, folder, "cgroup.threads") ?? "";
+  for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
+  if (valueOf(read(calls, folder, "cgroup.stat"), "nr_descendants") === 0) return;
+  const names = calls.namesIn(folder);
+  if (typeof names === "number") return;
+  for (const name of names.filter((of) => !of.startsWith("."))) {
+    if (nested.left === 0) return;
+    const below = calls.openAt(folder, name, FOLDER);
+    if (below < 0) continue;
+    nested.left--;
+    addMembers(calls, below, found, nested);
+    closeSync(below);
   }
 }

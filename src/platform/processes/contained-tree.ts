@@ -1,47 +1,64 @@
-import { constants } from "node:os";
-import { setTimeout as delay } from "node:timers/promises";
-
+import type { ProcessSet } from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
 import type { Cgroup } from "./cgroup.ts";
-import type { ProcessTree } from "./process-tree.ts";
-import type { WalkedTree } from "./walked-tree.ts";
-
-const { SIGKILL } = constants.signals;
-const LONGEST_WAIT_MS = 50;
+import type { ProcessTable } from "./process-table.ts";
+import { eventually, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /**
  * A tree in a cgroup of its own, which no double fork and no session leaves. A privileged process can move itself to
- * another cgroup: whom a walk finds belongs to the tree as well.
+ * another cgroup, and change or remove its own: whom a walk finds belongs to the tree as well, and what the cgroup cannot
+ * tell the walk tells.
  */
-export class ContainedTree implements ProcessTree {
+export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
-  readonly #walked: WalkedTree;
+  readonly #walked: WalkedProcesses;
 
-  constructor(cgroup: Cgroup, walked: WalkedTree) {
+  constructor(addon: Addon, cgroup: Cgroup, leader: number, table: ProcessTable) {
     this.#cgroup = cgroup;
-    this.#walked = walked;
+    this.#walked = walkedTree(addon, leader, { more: () => this.#others(), table });
   }
 
   signal(signal: number): void {
-    this.#walked.signal(signal, () => new Set(this.#cgroup.members()));
+    this.#cgroup.thaw();
+    this.#walked.signal(signal);
   }
 
-  async kill(): Promise<void> {
-    for (let waitMs = 1; !this.#killOnce(); waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) await delay(waitMs);
-    await this.#walked.kill();
+  emptyWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () => {
+      const populated = this.#cgroup.populated();
+      return populated !== true && (this.#walked.empty() ?? populated === false);
+    });
+  }
+
+  killWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () => {
+      const killed = !this.#holdsAgent() && this.#cgroup.kill();
+      const populated = this.#cgroup.populated();
+      if (killed && populated === true) return false;
+      return this.#walked.killOnce() && (populated !== true || this.#holdsAgent());
+    });
   }
 
   oomKilled(): boolean {
     return this.#cgroup.oomKilled();
   }
 
+  /** The leader has been reaped. */
   release(): void {
+    this.#walked.release();
     this.#cgroup.release();
   }
 
-  /** True when nothing is left alive in the cgroup. */
-  #killOnce(): boolean {
-    // Without a descriptor to spare: the group needs none.
-    if (!this.#cgroup.kill()) this.#walked.signal(SIGKILL);
-    return !this.#cgroup.populated();
+  /** A root command moved the agent or its launcher into the cgroup, which must not be killed as a whole then. */
+  #holdsAgent(): boolean {
+    const members = this.#cgroup.members();
+    return members.has(process.pid) || members.has(process.ppid);
+  }
+
+  #others(): ReadonlySet<number> {
+    const members = new Set(this.#cgroup.members());
+    members.delete(process.pid);
+    members.delete(process.ppid);
+    return members;
   }
 }

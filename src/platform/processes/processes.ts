@@ -1,6 +1,6 @@
-import { type ChildProcess, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
+import { type ChildProcess, KILL_WAIT_MS, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
 import type { Addon, NativeSpawnOptions } from "../../native/index.ts";
-import type { BufferPool } from "../streams/index.ts";
+import { type BufferPool, KeptPipes } from "../streams/index.ts";
 import type { Standing } from "../self-protection.ts";
 import { block } from "./block.ts";
 import type { Cgroup } from "./cgroup.ts";
@@ -12,7 +12,8 @@ import { giveStreamsTo, isOwnIdentity } from "./identity.ts";
 import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { start, startAborted } from "./start.ts";
 import { StartsInFlight } from "./starts-in-flight.ts";
-import { WalkedTree } from "./walked-tree.ts";
+import { ProcessTable } from "./process-table.ts";
+import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** How children differ from the agent beyond what is asked for them. */
 export interface Surroundings {
@@ -22,6 +23,10 @@ export interface Surroundings {
   readonly standing?: Standing;
   /** Where the commands get a cgroup each; undefined: nowhere. */
   readonly cgroups?: Cgroups | undefined;
+  /** The process that orphans become children of, where those of the agent's children are its only ones: the launcher. */
+  readonly adopter?: number | undefined;
+  /** Told when a pipe was closed on those who still write to it, as too many are kept. */
+  readonly onPipeGivenUp?: () => void;
 }
 
 function optionsFor(
@@ -59,12 +64,16 @@ export class NativeProcesses implements Processes {
   readonly #surroundings: Surroundings;
   readonly #ends: ChildEnds;
   readonly #starts: StartsInFlight = new StartsInFlight();
+  readonly #keptPipes: KeptPipes;
+  readonly #table: ProcessTable;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
     this.#pool = pool;
     this.#surroundings = surroundings;
     this.#ends = new ChildEnds(addon);
+    this.#table = new ProcessTable(addon);
+    this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
   }
 
   async spawn(request: SpawnRequest, abort?: AbortSignal): Promise<ChildProcess> {
@@ -104,14 +113,19 @@ export class NativeProcesses implements Processes {
   }
 
   #childOf(pid: number, cgroup: Cgroup | undefined, request: SpawnRequest, stdio: Stdio): Child {
-    const walked = new WalkedTree(this.#addon, pid);
-    const tree = cgroup === undefined ? walked : new ContainedTree(cgroup, walked);
-    return new Child(this.#addon, pid, this.#ends.of(pid), tree, stdio, request.stdio.kind === "terminal");
+    const { adopter } = this.#surroundings;
+    const table = this.#table;
+    const tree =
+      cgroup === undefined
+        ? walkedTree(this.#addon, pid, { table, adopter: request.stdio.kind === "inherit" ? adopter : undefined })
+        : new ContainedTree(this.#addon, cgroup, pid, table);
+    const processes = { pid, ended: this.#ends.of(pid), tree, session: walkedSession(this.#addon, pid, table) };
+    return new Child(this.#addon, processes, stdio, request.stdio.kind === "terminal", this.#keptPipes);
   }
 
   /** The abort came when the child had just started. */
   async #undo(child: Child): Promise<never> {
-    await child.killTree();
+    await child.tree.killWithin(KILL_WAIT_MS);
     await child.ended;
     child.release();
     throw startAborted();

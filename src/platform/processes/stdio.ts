@@ -9,7 +9,14 @@ import {
   LEADS_TERMINAL_SESSION,
   type NativeSpawnOptions,
 } from "../../native/index.ts";
-import { type BufferPool, FdSink, FdSource, type StartsSettled, type StreamKind } from "../streams/index.ts";
+import {
+  type BufferPool,
+  FdSink,
+  FdSource,
+  type KeptPipes,
+  type StartsSettled,
+  type StreamKind,
+} from "../streams/index.ts";
 import { Descriptors, succeeded } from "./descriptors.ts";
 import { openEmptyInput } from "./null-device.ts";
 
@@ -34,6 +41,15 @@ export function closeStreams(streams: Streams): void {
   streams.stdin?.close();
   streams.stdout?.close();
   streams.stderr?.close();
+}
+
+/** Closes the agent's ends once the child has ended; pipes that others still write to are read on, into nothing. */
+export function leaveStreams({ stdin, stdout, stderr }: Streams, kept: KeptPipes): void {
+  stdin?.close();
+  for (const source of [stdout, stderr]) {
+    const fd = source?.leave();
+    if (fd !== undefined) kept.keep(fd);
+  }
 }
 
 /** What is being opened: everything goes again if a later part fails. */

@@ -1,9 +1,10 @@
+import { fstatSync } from "node:fs";
 import { constants } from "node:os";
 
 import type { ByteReceiver, ByteSource } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
 import type { BufferPool, LentBuffer } from "./buffer-pool.ts";
-import { endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
+import { type DrainStep, endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
 
 /** What kind of stream a descriptor leads to. */
 export type StreamKind = "pipe" | "terminal";
@@ -15,12 +16,19 @@ export type StartsSettled = () => Promise<void> | undefined;
 const HELD_CHUNKS = 4;
 /** Reads in one turn of the event loop, so that one busy stream does not starve the others. */
 const READS_PER_TURN = 4;
+/**
+ * Pauses between looks whether the last writer has gone after all: a background child has what its parent had until it
+ * redirects it. 20 ms in all.
+ */
+const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
 
 interface Drain {
   readonly end: EndOfOutput;
   readonly resolve: (complete: boolean) => void;
+  /** All that is owed was delivered; only whether somebody still writes is being looked at. */
+  isLooking: boolean;
 }
 
 type State = "idle" | "reading" | "stopped" | "ended" | "closed";
@@ -72,10 +80,26 @@ export class FdSource implements ByteSource {
     if (this.#state !== "reading") return Promise.resolve(this.#state === "ended");
     return new Promise((resolve) => {
       const end = this.#kind === "pipe" ? endOfPipe(this.#addon, this.#fd) : endOfTerminal();
-      this.#drain = { end, resolve };
-      if (end.delivered(0) === "still_held") this.#stop("stopped");
+      this.#drain = { end, resolve, isLooking: false };
+      if (end.delivered(0) === "still_held") this.#lookAgain(this.#drain);
       else this.#rearm();
     });
+  }
+
+  /** The last writer may be about to leave. What it wrote before is then read to the end, as it would have been. */
+  #lookAgain(drain: Drain, looks: number = 0): void {
+    const pauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
+    if (pauseMs === undefined) {
+      this.#stop("stopped");
+      return;
+    }
+    drain.isLooking = true;
+    setTimeout(() => {
+      if (this.#drain !== drain) return;
+      drain.isLooking = !this.#addon.hungUp(this.#fd);
+      if (drain.isLooking) this.#lookAgain(drain, looks + 1);
+      else this.#rearm();
+    }, pauseMs);
   }
 
   /** Sets the size of a terminal; nothing after `close`. */
@@ -83,10 +107,27 @@ export class FdSource implements ByteSource {
     if (this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
+  /** Closes it; for a pipe to which somebody still writes returns a copy of its reading end, which is the caller's. */
+  leave(): number | undefined {
+    const isHeld = this.#kind === "pipe" && this.#isOpen() && !this.#addon.hungUp(this.#fd);
+    const copy = isHeld ? this.#addon.duplicate(this.#fd) : -1;
+    this.close();
+    return copy < 0 ? undefined : copy;
+  }
+
+  /** Names the pipe in /proc; undefined for a terminal, and once it is at its end. */
+  pipeInode(): number | undefined {
+    return this.#kind === "pipe" && this.#isOpen() ? fstatSync(this.#fd).ino : undefined;
+  }
+
   close(): void {
     if (this.#state === "closed") return;
     this.#stop("closed");
     this.#watch.close();
+  }
+
+  #isOpen(): boolean {
+    return this.#state !== "ended" && this.#state !== "closed";
   }
 
   /** Leaves "reading", or any state for "closed". A drain is answered: complete only at the end of the stream. */
@@ -98,7 +139,11 @@ export class FdSource implements ByteSource {
   }
 
   #mayRead(): boolean {
-    return this.#state === "reading" && this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS);
+    return (
+      this.#state === "reading" &&
+      this.#drain?.isLooking !== true &&
+      this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS)
+    );
   }
 
   /**
@@ -172,12 +217,16 @@ export class FdSource implements ByteSource {
       this.#heldChunks--;
       this.#rearm();
     });
-    if (this.#drain?.end.delivered(count) === "still_held") this.#stop("stopped");
+    this.#follow(this.#drain?.end.delivered(count));
+  }
+
+  #follow(step: DrainStep | undefined): void {
+    if (step === "still_held" && this.#drain?.isLooking === false) this.#lookAgain(this.#drain);
   }
 
   #foundNone(result: number): void {
     if (result === -constants.errno.EAGAIN) {
-      if (this.#drain?.end.foundNothing() === "still_held") this.#stop("stopped");
+      this.#follow(this.#drain?.end.foundNothing());
       return;
     }
     /* The end of a pipe, EIO for the end of a terminal, or a failure after which nothing can follow either. */

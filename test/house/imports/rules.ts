@@ -14,7 +14,7 @@ const FLOORS: ReadonlyMap<string, number> = new Map([
   ["rpc", 4],
   ["http2", 3],
   ...CAPABILITIES.map((room) => [room, 3] as const),
-  ...["config", "platform"].map((room) => [room, 2] as const),
+  ...["session", "config", "platform"].map((room) => [room, 2] as const),
   ["native", 1],
   ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
 ]);

@@ -3,6 +3,7 @@ import { mkdtemp, rmdir } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
 import { allProcesses, openDescriptors } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { bytes, launch, processes, request, run } from "../../fixtures/spawning.ts";
@@ -23,7 +24,7 @@ test("an abort at any moment either rejects and leaves nothing, or has no effect
     else setImmediate(() => abort.abort());
     await assert.rejects(started, ABORTED).catch(async () => {
       const child = await started;
-      await child.killTree();
+      await child.tree.killWithin(KILL_WAIT_MS);
       await child.ended;
       child.release();
     });

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
 import { membersOf } from "../../../src/platform/processes/members.ts";
-import { WalkedTree } from "../../../src/platform/processes/walked-tree.ts";
+import { walkedTree } from "../../../src/platform/processes/walked-processes.ts";
 import { rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
@@ -75,7 +76,7 @@ test("the leader gets a signal first, whatever its id: its end is that of the si
     },
   };
   const recording: Addon = Object.assign(Object.create(addon) as Addon, calls);
-  new WalkedTree(recording, 200).signal(15);
+  walkedTree(recording, 200).signal(15);
   assert.deepEqual(signalled, [200, 100]);
 });
 
@@ -84,7 +85,7 @@ test("a tree that forks faster than it is killed is killed to the last process",
   await using running = await launch(request([path]));
   await running.stdout.until(/ready/);
   assert.ok(livingNamed("fork_loop").length > 300);
-  await running.child.killTree();
+  await running.child.tree.killWithin(KILL_WAIT_MS);
   assert.deepEqual(livingNamed("fork_loop"), []);
 });
 
@@ -92,7 +93,7 @@ test("descendants that left the session and the group are killed", async () => {
   const line = "setsid sh -c 'echo $$; (sleep 1001 & echo $!); sleep 1002' & setsid sleep 1003 & echo $!; wait";
   await using running = await launch(shell(line));
   await running.stdout.until(/(\d+\n){3}/);
-  await running.child.killTree();
+  await running.child.tree.killWithin(KILL_WAIT_MS);
   const pids = running.stdout.text.trim().split("\n").map(Number);
   assert.equal(pids.length, 3);
   const left = livingNamed("sleep").filter((found) => pids.includes(found.pid));
@@ -107,7 +108,7 @@ test("a signal to the tree reaches everyone in it, a signal to the group only th
   running.child.signalGroup(10);
   await running.stdout.until(/outer/);
   assert.doesNotMatch(running.stdout.text, /inner/);
-  running.child.signalTree(10);
+  running.child.tree.signal(10);
   await running.stdout.until(/inner/);
 });
 
@@ -117,7 +118,7 @@ test("a signal to the leader alone leaves its children alone", async () => {
   running.child.signal(15);
   assert.deepEqual(await running.child.ended, { kind: "signaled", signal: 15, coreDumped: false });
   assert.equal(addon.kill(Number(pid), 0), 0);
-  await running.child.killTree();
+  await running.child.tree.killWithin(KILL_WAIT_MS);
   assert.deepEqual(
     livingNamed("sleep").filter((found) => found.pid === Number(pid)),
     [],

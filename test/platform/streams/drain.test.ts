@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { closeSync } from "node:fs";
+import { test, type TestContext } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
-import type { ByteReceiver, ChildProcess, SpawnRequest, StdioPlan } from "../../../src/domain/index.ts";
+import {
+  type ByteReceiver,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type SpawnRequest,
+  type StdioPlan,
+} from "../../../src/domain/index.ts";
+import type { Addon } from "../../../src/native/index.ts";
+import { BufferPool, FdSource } from "../../../src/platform/streams/index.ts";
 import { addon, discard, launch, processes, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
@@ -138,6 +147,27 @@ test("a close during a drain answers it", async () => {
   const drain = child.stdout?.drain();
   child.stdout?.close();
   assert.equal(typeof (await drain), "boolean");
-  await child.killTree();
+  await child.tree.killWithin(KILL_WAIT_MS);
   child.release();
+});
+
+/** The drain of a pipe without writers, of which the kernel says so only where `answers` does, look by look. */
+async function drainOf(t: TestContext, answers: readonly boolean[]): Promise<{ complete: boolean; asked: number }> {
+  let asked = 0;
+  const calls = { hungUp: (fd: number) => addon.hungUp(fd) && (answers[asked++] ?? false) };
+  const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  const [ours, theirs] = addon.pipe(true) as readonly [number, number];
+  closeSync(theirs);
+  const source = new FdSource(delayed, new BufferPool(), "pipe", ours);
+  t.after(() => source.close());
+  source.start({ chunk: (_bytes, release) => release(), end: () => {} });
+  return { complete: await source.drain(), asked };
+}
+
+test("a pipe that is still held at the exit is looked at again, and complete where its last writer goes", async (t) => {
+  assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
+});
+
+test("and incomplete after the last look", async (t) => {
+  assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });

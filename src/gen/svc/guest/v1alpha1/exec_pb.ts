@@ -157,7 +157,8 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   stdin: boolean;
 
   /**
-   * Time allowed, in milliseconds; then SIGTERM to the whole tree, and SIGKILL two seconds later. 0: no limit.
+   * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to what is
+   * left. `exit` follows when nothing of the tree is alive. 0: no limit.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
@@ -333,8 +334,8 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
   oomKilled: boolean;
 
   /**
-   * Standard output and error reached their end. False when a background process still holds one of them open; all that
-   * the command itself wrote has been sent in either case.
+   * Standard output and error reached their end. False when a background process still holds one of them open, 20 ms after
+   * the command's end too; all that the command itself wrote has been sent in either case.
    *
    * @generated from field: bool output_complete = 6;
    */

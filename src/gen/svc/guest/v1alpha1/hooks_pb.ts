@@ -26,7 +26,8 @@ export type RunHookRequest = Message<"svc.guest.v1alpha1.RunHookRequest"> & {
   kind: HookKind;
 
   /**
-   * Time allowed for the hook, in milliseconds. 0: 30000. At most 600000.
+   * Time allowed for the hook, in milliseconds; then its whole tree gets SIGTERM, and SIGKILL two seconds later, so a caller's
+   * own deadline has to be some seconds later. 0: 30000. At most 600000.
    *
    * @generated from field: uint32 timeout_ms = 2;
    */
@@ -54,7 +55,7 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   ran: boolean;
 
   /**
-   * The hook hit its timeout. Its whole process tree was killed before this answer was sent.
+   * The hook hit its timeout. Its whole process tree had ended before this answer was sent.
    *
    * @generated from field: bool timed_out = 2;
    */

@@ -57,7 +57,8 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   readyCmd?: ReadyCommand | undefined;
 
   /**
-   * Time from the forwarded stop signal to SIGKILL, in milliseconds. Absent or 0: 10000.
+   * Time from SIGTERM, which a stop sends to the workload and all its descendants, to SIGKILL for those that are left, in
+   * milliseconds. Absent or 0: 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */
@@ -92,7 +93,8 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
   intervalMs: number;
 
   /**
-   * Time allowed for one run, in milliseconds; then it is killed and counts as exit code 124. 0: 5000.
+   * Time allowed for one run, in milliseconds; then its whole tree gets SIGTERM, SIGKILL two seconds later, and the run
+   * counts as exit code 124. 0: 5000.
    *
    * @generated from field: uint32 timeout_ms = 3;
    */
