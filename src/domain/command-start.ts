@@ -1,5 +1,6 @@
 import { commandCandidates } from "./command-lookup.ts";
 import { type Environment, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { encoded, nextTurn, STRINGS_A_TURN } from "./many.ts";
 import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
@@ -67,6 +68,7 @@ export class CommandStarter {
     const { processes, defaults } = this.#parts;
     const userName = command.user === "" ? defaults.user : command.user;
     const user = await this.#resolve(userName);
+    if (base.length > STRINGS_A_TURN) await nextTurn();
     const env = withDefaults(base, defaultVariables(user, command, stdio));
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
@@ -74,7 +76,7 @@ export class CommandStarter {
       processes.spawn(
         {
           candidates: commandCandidates(name, env),
-          args: command.args.map((argument) => Buffer.from(argument)),
+          args: encoded(command.args),
           env,
           cwd: Buffer.from(cwd),
           // Without a user anywhere the child keeps the agent's identity, supplementary groups included.

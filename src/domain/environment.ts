@@ -1,3 +1,5 @@
+import { encoded } from "./many.ts";
+
 /** Environment of a process: whole entries (`NAME=value`) as bytes, in order. Entries need not be UTF-8 or well-formed. */
 export type Environment = readonly Uint8Array[];
 
@@ -21,30 +23,40 @@ function without(environment: Environment, names: Iterable<string>): Uint8Array[
   return environment.filter((present) => !dropped.has(nameOf(present)));
 }
 
-function entry(name: string, value: string): Uint8Array {
-  return Buffer.from(`${name}=${value}`);
+function entries(variables: ReadonlyMap<string, string>): Uint8Array[] {
+  return encoded(Array.from(variables, ([name, value]) => `${name}=${value}`));
 }
 
 /** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
 export function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   if (variables.size === 0) return environment;
-  const result = without(environment, variables.keys());
-  for (const [name, value] of variables) result.push(entry(name, value));
-  return result;
+  // Only a name that is UTF-8 can be replaced: what decoding makes of another is encoded differently.
+  const kept = environment.filter((present) => {
+    const name = nameOf(present);
+    const decoded = Buffer.from(name, "latin1").toString();
+    return !variables.has(decoded) || comparable(decoded) !== name;
+  });
+  return kept.concat(entries(variables));
 }
 
 /** `environment` with those of `variables` that it does not set yet. */
 export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
-  const present = new Set(environment.map(nameOf));
-  const missing = [...variables].filter(([name]) => !present.has(comparable(name)));
-  return missing.length === 0 ? environment : [...environment, ...missing.map(([name, value]) => entry(name, value))];
+  const missing = new Map([...variables].filter(([name]) => !environment.some(isNamed(name))));
+  return missing.size === 0 ? environment : environment.concat(entries(missing));
 }
 
 /** Value of the first entry of that name, as getenv(3) finds it. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
-  const wanted = comparable(name);
-  const found = environment.find((candidate) => candidate.includes(EQUALS) && nameOf(candidate) === wanted);
+  const named = isNamed(name);
+  const found = environment.find((candidate) => candidate.includes(EQUALS) && named(candidate));
   return found?.subarray(found.indexOf(EQUALS) + 1);
+}
+
+/** Compares by the first byte before it makes a string of one. */
+function isNamed(name: string): (entry: Uint8Array) => boolean {
+  const wanted = comparable(name);
+  const first = wanted.charCodeAt(0);
+  return (entry) => entry[0] === first && nameOf(entry) === wanted;
 }
 
 /** What every child's environment is made from. */

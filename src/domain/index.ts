@@ -26,6 +26,7 @@ export {
 } from "./file-requests.ts";
 export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
 export * from "./limits.ts";
+export { nextTurn, STRINGS_A_TURN } from "./many.ts";
 export { Mutex, unlessAborted } from "./mutex.ts";
 export * from "./ports/index.ts";
 export type { DegradedToken, RestoreReport, RestoreRequest } from "./restore-report.ts";

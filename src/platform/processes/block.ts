@@ -6,9 +6,11 @@ export function block(strings: readonly Uint8Array[]): Uint8Array {
   const packed = new Uint8Array(sizeBytes);
   let at = 0;
   for (const bytes of strings) {
-    if (bytes.includes(0)) throw new SpawnError("prepare", "EINVAL");
     packed.set(bytes, at);
     at += bytes.length + 1;
   }
+  let nuls = 0;
+  for (const byte of packed) if (byte === 0) nuls += 1;
+  if (nuls !== strings.length) throw new SpawnError("prepare", "EINVAL");
   return packed;
 }

@@ -1,11 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import {
-  AgentError,
-  type FileAttributes,
-  type FileType,
-  type ReadRequest,
-  type WriteRequest,
-} from "../../domain/index.ts";
+import type { FileAttributes, FileType, ReadRequest, WriteRequest } from "../../domain/index.ts";
 import type { PathReport, WriteResult } from "../../files/index.ts";
 import {
   FileChunkSchema,
@@ -19,6 +13,7 @@ import {
   WriteFileResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { frameOrder } from "./frame-order.ts";
 import { timestamp } from "./timestamp.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
@@ -34,10 +29,6 @@ const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   block_device: FileTypeNumber.BLOCK_DEVICE,
   unknown: FileTypeNumber.UNSPECIFIED,
 };
-
-function frameOrder(message: string): AgentError {
-  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
-}
 
 /** A request of ReadFile in the terms of the domain. */
 export function readRequest({ path, offset, length }: ReadFileRequest): ReadRequest {
