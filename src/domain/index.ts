@@ -21,6 +21,7 @@ export {
   checkFilePath,
   checkReadRequest,
   checkWriteRequest,
+  type FileLocation,
   type ReadRequest,
   type WriteRequest,
 } from "./file-requests.ts";

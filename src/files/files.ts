@@ -6,9 +6,11 @@ import {
   type FileAction,
   type FileAttributes,
   fileFailure,
+  type FileLocation,
   type FileOwner,
   type FileSystem,
   FileSystemError,
+  type FileTree,
   notARegularFile,
   type ReadRequest,
   type WriteRequest,
@@ -46,7 +48,7 @@ export class Files {
   /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
   async read(request: ReadRequest, output: ReadOutput, signal: AbortSignal): Promise<void> {
     checkReadRequest(request);
-    const { activity, fileSystem } = this.#parts;
+    const { activity } = this.#parts;
     activity.touch();
     const active: ReadOutput = {
       chunk: (bytes, attributes, release) => {
@@ -54,8 +56,8 @@ export class Files {
         output.chunk(bytes, attributes, release);
       },
     };
-    await translated("read", request.path, async () => {
-      const file = await fileSystem.openRegular(Buffer.from(request.path));
+    await this.#at("read", request, async (tree, path) => {
+      const file = await tree.openRegular(path);
       if ("notRegular" in file) throw notARegularFile("read", request.path, file.notRegular);
       const leave = this.#buffers.enter();
       try {
@@ -74,10 +76,10 @@ export class Files {
    */
   async write(request: WriteRequest, data: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<WriteResult> {
     checkWriteRequest(request);
-    const { activity, fileSystem, newFileOwner } = this.#parts;
+    const { activity, newFileOwner } = this.#parts;
     const onProgress = (): void => activity.touch();
     onProgress();
-    const writing = translated("write", request.path, async () =>
+    const writing = this.#at("write", request, async (fileSystem) =>
       writeAtomically({ fileSystem, request, data, newFileOwner, onProgress, signal }),
     );
     this.#writing.add(writing);
@@ -90,14 +92,25 @@ export class Files {
   }
 
   /** Describes a path; with `noFollow` a symbolic link itself. */
-  async stat(path: string, noFollow: boolean): Promise<PathReport> {
-    checkFilePath(path);
-    const { fileSystem } = this.#parts;
-    const bytes = Buffer.from(path);
-    return translated("stat", path, async () => {
-      const attributes = await fileSystem.stat(bytes, noFollow);
-      return { attributes, linkTarget: attributes.type === "symlink" ? await fileSystem.readLink(bytes) : undefined };
+  async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
+    checkFilePath(location);
+    return this.#at("stat", location, async (tree, path) => {
+      const attributes = await tree.stat(path, noFollow);
+      return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
     });
+  }
+
+  /** Runs something in the part of the file system that the location names. */
+  async #at<Value>(
+    action: FileAction,
+    { path, beneath, noSymlinks }: FileLocation,
+    run: (tree: FileTree, path: Uint8Array) => Promise<Value>,
+  ): Promise<Value> {
+    const { fileSystem } = this.#parts;
+    const inTree = (tree: FileTree): Promise<Value> => translated(action, path, () => run(tree, Buffer.from(path)));
+    if (beneath === "") return inTree(fileSystem);
+    await using view = await translated(action, beneath, () => fileSystem.beneath(Buffer.from(beneath), noSymlinks));
+    return await inTree(view);
   }
 
   /** Resolves when no write is in progress: those that were aborted have removed what they left. */
@@ -106,6 +119,7 @@ export class Files {
   }
 }
 
+/** Runs something with a path; what fails is told with the path that it failed at. */
 async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
   try {
     return await run();

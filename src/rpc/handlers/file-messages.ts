@@ -31,8 +31,8 @@ const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
 };
 
 /** A request of ReadFile in the terms of the domain. */
-export function readRequest({ path, offset, length }: ReadFileRequest): ReadRequest {
-  return { path, offsetBytes: offset, lengthBytes: length };
+export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadFileRequest): ReadRequest {
+  return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
 }
 
 /** The first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or no header. */
@@ -44,8 +44,8 @@ export function decodeHeader(message: Uint8Array | undefined): WriteRequest {
 }
 
 function writeRequest(header: WriteFileHeader): WriteRequest {
-  const { path, mode, uid, gid, size, sha256, createParents, exclusive } = header;
-  return { path, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
+  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive } = header;
+  return { path, beneath, noSymlinks, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
 }
 
 /** The bytes of a message after the first; a view. Throws INVALID_ARGUMENT for one that is no data. */

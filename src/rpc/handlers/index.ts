@@ -31,8 +31,8 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
-  router.unary(GuestAgent.method.statPath, async ({ path, noFollow }) =>
-    statResponse(await files.stat(path, noFollow)),
+  router.unary(GuestAgent.method.statPath, async (request) =>
+    statResponse(await files.stat(request, request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
   // Counted from their arrival on: a POST_RESTORE hook whose call comes a moment later must not overtake them.
