@@ -82,6 +82,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     files: new Files({
       fileSystem: platform.fileSystem,
       activity,
+      clock,
       newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
     }),
     hooks,

@@ -1,4 +1,5 @@
 export { ActivityClock, IdleDeclarations } from "./activity.ts";
+export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
 export { commandCandidates } from "./command-lookup.ts";
 export { type Command, type CommandDefaults, CommandStarter, type CommandStarterParts } from "./command-start.ts";
 export {

@@ -4,6 +4,12 @@
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
 /** Execs that may run at once. */
 export const EXEC_LIMIT = 256;
+/** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
+export const FILE_CALL_LIMIT = 256;
+/** Of them, those of one connection. */
+export const CONNECTION_FILE_CALL_LIMIT = 64;
+/** Bytes of requests that were received and not handed on: messages that are not whole, or that nobody asked for yet. */
+export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
