@@ -29,6 +29,7 @@ export class ManagementServer {
   readonly #limits: ServerLimits;
   readonly #listeners: Listener[] = [];
   #secure: TlsServer | undefined;
+  #removeSocket: (() => void) | undefined;
   #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -48,7 +49,7 @@ export class ManagementServer {
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string, mode = 0o600): Promise<void> {
     const listener = this.#addListener(undefined, "unix");
-    await listenUnix(listener.acceptor, path, mode);
+    this.#removeSocket = await listenUnix(listener.acceptor, path, mode);
   }
 
   /** Connections from now on use these credentials; those that are open stay. */
@@ -88,6 +89,7 @@ export class ManagementServer {
 
   async #end(graceMs: number): Promise<void> {
     for (const listener of this.#listeners) listener.stopAccepting();
+    this.#removeSocket?.();
     const closed = Promise.all(this.#listeners.map((listener) => listener.close()));
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());
