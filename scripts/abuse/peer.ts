@@ -83,7 +83,7 @@ export class RawPeer {
   #received: Buffer = Buffer.alloc(0);
   #nextStream = 1;
   #isClosed = false;
-  #wake: (() => void)[] = [];
+  readonly #wake: (() => void)[] = [];
 
   /** Resolves once the handshake is done. Rejects where the agent refuses the connection. */
   static async connect(agent: RunningAgent, options: PeerOptions = {}): Promise<RawPeer> {
@@ -158,12 +158,9 @@ export class RawPeer {
 
   /** Resolves when that holds, or the connection is closed, or the time is up; says whether it holds. */
   async until(holds: () => boolean, limitMs = 30_000): Promise<boolean> {
-    let isOver = false;
-    const timer = setTimeout(() => {
-      isOver = true;
-      this.#notify();
-    }, limitMs);
-    while (!holds() && !this.#isClosed && !isOver) {
+    const deadline = performance.now() + limitMs;
+    const timer = setTimeout(() => this.#notify(), limitMs + 1);
+    while (!holds() && !this.#isClosed && performance.now() < deadline) {
       await new Promise<void>((resolve) => {
         this.#wake.push(resolve);
       });

@@ -138,8 +138,8 @@ export class Files {
   }
 
   /** A place for one more call. Throws RESOURCE_EXHAUSTED where there is none. */
-  #enter({ connection, giveUp }: FileCaller): Share {
-    const place = this.#places.share(connection, giveUp);
+  #enter(caller: FileCaller): Share {
+    const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
     place.set(1);
     return place;
   }
