@@ -146,13 +146,15 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
 async function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
   const deadline = performance.now() + SETTLE_LIMIT_MS;
   let last = "";
-  for (let unchanged = 0; ; await delay(100)) {
+  let unchanged = 0;
+  for (;;) {
     const now = footprintOf(agent.pid);
     const text = JSON.stringify(now);
     unchanged = text === last ? unchanged + 1 : 0;
     last = text;
     const isThere = wanted === undefined ? unchanged >= 10 : difference(wanted, now) === "";
     if (isThere || performance.now() > deadline) return now;
+    await delay(100);
   }
 }
 

@@ -195,7 +195,7 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
 }
 
 /** A call of one message over an ordinary client, which keeps to the windows. Resolves with the number of its status. */
-function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<number> {
+function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
   const metadata = new Metadata();
   metadata.set("svc-instance-token", token);
   const path = `/svc.guest.v1alpha1.GuestAgent/${method}`;

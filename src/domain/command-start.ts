@@ -1,6 +1,6 @@
 import { commandCandidates } from "./command-lookup.ts";
 import { type Environment, type SessionEnvironment, withDefaults } from "./environment.ts";
-import { encoded, nextTurn, STRINGS_A_TURN } from "./many.ts";
+import { nextTurn, STRINGS_A_TURN } from "./many.ts";
 import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
@@ -76,7 +76,7 @@ export class CommandStarter {
       processes.spawn(
         {
           candidates: commandCandidates(name, env),
-          args: encoded(command.args),
+          args: command.args,
           env,
           cwd: Buffer.from(cwd),
           // Without a user anywhere the child keeps the agent's identity, supplementary groups included.

@@ -1,10 +1,14 @@
-import { encoded } from "./many.ts";
-
-/** Environment of a process: whole entries (`NAME=value`) as bytes, in order. Entries need not be UTF-8 or well-formed. */
-export type Environment = readonly Uint8Array[];
+/**
+ * Environment of a process: whole entries (`NAME=value`), in order. Those that were inherited are bytes, which need not be
+ * UTF-8 or well-formed. Those that were given are strings: 100,000 views of bytes would be 13 MB.
+ */
+export type Environment = readonly (Uint8Array | string)[];
 
 /** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
 export const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
+
+/** Entries as the agent itself was given them. */
+export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
@@ -18,13 +22,13 @@ function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
 
-function without(environment: Environment, names: Iterable<string>): Uint8Array[] {
+function without(environment: Environment, names: Iterable<string>): Environment {
   const dropped = new Set(Array.from(names, comparable));
-  return environment.filter((present) => !dropped.has(nameOf(present)));
+  return environment.filter((present) => !dropped.has(nameOf(Buffer.from(present as string))));
 }
 
-function entries(variables: ReadonlyMap<string, string>): Uint8Array[] {
-  return encoded(Array.from(variables, ([name, value]) => `${name}=${value}`));
+function entries(variables: ReadonlyMap<string, string>): string[] {
+  return Array.from(variables, ([name, value]) => `${name}=${value}`);
 }
 
 /** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
@@ -32,31 +36,35 @@ export function overlay(environment: Environment, variables: ReadonlyMap<string,
   if (variables.size === 0) return environment;
   // Only a name that is UTF-8 can be replaced: what decoding makes of another is encoded differently.
   const kept = environment.filter((present) => {
-    const name = nameOf(present);
+    const name = nameOf(Buffer.from(present as string));
     const decoded = Buffer.from(name, "latin1").toString();
     return !variables.has(decoded) || comparable(decoded) !== name;
   });
-  return kept.concat(entries(variables));
+  return [...kept, ...entries(variables)];
 }
 
 /** `environment` with those of `variables` that it does not set yet. */
 export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   const missing = new Map([...variables].filter(([name]) => !environment.some(isNamed(name))));
-  return missing.size === 0 ? environment : environment.concat(entries(missing));
+  return missing.size === 0 ? environment : [...environment, ...entries(missing)];
 }
 
 /** Value of the first entry of that name, as getenv(3) finds it. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
   const named = isNamed(name);
-  const found = environment.find((candidate) => candidate.includes(EQUALS) && named(candidate));
-  return found?.subarray(found.indexOf(EQUALS) + 1);
+  const found = environment.find((candidate) => named(candidate) && Buffer.from(candidate as string).includes(EQUALS));
+  if (found === undefined) return undefined;
+  const bytes = Buffer.from(found as string);
+  return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 
-/** Compares by the first byte before it makes a string of one. */
-function isNamed(name: string): (entry: Uint8Array) => boolean {
+/** Compares the beginning before it makes anything of an entry. */
+function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
   const first = wanted.charCodeAt(0);
-  return (entry) => entry[0] === first && nameOf(entry) === wanted;
+  const given = `${name}=`;
+  return (entry) =>
+    typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
 /** What every child's environment is made from. */

@@ -5,6 +5,7 @@ export { type Command, type CommandDefaults, CommandStarter, type CommandStarter
 export {
   type Environment,
   type EnvironmentSources,
+  type InheritedEnvironment,
   SessionEnvironment,
   WORKLOAD_SOCKET_VARIABLE,
 } from "./environment.ts";

@@ -16,11 +16,11 @@ function session(inherited: readonly (string | Buffer)[], processEnv: Record<str
 function forCommand(environment: SessionEnvironment, requested: Record<string, string> = {}): string[] {
   return environment
     .forCommand(new Map(Object.entries(requested)))
-    .map((entry) => Buffer.from(entry).toString("latin1"));
+    .map((entry) => Buffer.from(entry as string).toString("latin1"));
 }
 
 function forWorkload(environment: SessionEnvironment): string[] {
-  return environment.forWorkload().map((entry) => Buffer.from(entry).toString("latin1"));
+  return environment.forWorkload().map((entry) => Buffer.from(entry as string).toString("latin1"));
 }
 
 describe("the environment of a command", () => {

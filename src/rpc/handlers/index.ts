@@ -1,3 +1,4 @@
+import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
 import type { Files } from "../../files/index.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -27,8 +28,9 @@ export interface Capabilities {
 /** Puts the GuestAgent service on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, hooks, restore } = capabilities;
+  const largeStarts = new Mutex();
   router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
-  router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call));
+  router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
   router.unary(GuestAgent.method.statPath, async (request) =>
