@@ -5,7 +5,7 @@ import {
   describeFault,
   readBootstrap,
 } from "../config/index.ts";
-import { type Environment, KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
+import { type InheritedEnvironment, KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 import { complain, jsonLog, stderrLines, takeInheritance } from "../platform/index.ts";
 import { Agent } from "./agent.ts";
@@ -38,7 +38,7 @@ export async function boot(addon: Addon): Promise<number> {
   return status;
 }
 
-async function readConfiguration(addon: Addon, inherited: Environment): Promise<Configuration | undefined> {
+async function readConfiguration(addon: Addon, inherited: InheritedEnvironment): Promise<Configuration | undefined> {
   try {
     return await readBootstrap(inherited, ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa));
   } catch (error) {

@@ -1,7 +1,7 @@
 import type {
   Accounts,
   Clock,
-  Environment,
+  InheritedEnvironment,
   FileOwner,
   FileSystem,
   Kernel,
@@ -35,7 +35,7 @@ import {
 
 /** What the agent stands on. */
 export interface Platform {
-  readonly inherited: Environment;
+  readonly inherited: InheritedEnvironment;
   readonly processes: Processes;
   /** Whether every command gets a cgroup of its own. */
   readonly hasCgroups: boolean;

@@ -89,6 +89,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     files: new Files({
       fileSystem: platform.fileSystem,
       activity,
+      clock,
       newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
     }),
     hooks,

@@ -1,5 +1,6 @@
 import { commandCandidates } from "./command-lookup.ts";
 import { type Environment, type Replacements, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { nextTurn, STRINGS_A_TURN } from "./many.ts";
 import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
@@ -78,15 +79,17 @@ export class CommandStarter {
     const isOther = user.identity.uid !== ownUid;
     const replaced = new Map<string, string | undefined>(isOther ? personalVariables(user) : []);
     if (stdio.kind === "terminal" && command.term !== undefined) replaced.set("TERM", command.term);
+    const base = environmentOf(replaced);
+    if (base.length > STRINGS_A_TURN) await nextTurn();
     // Another user does not get what the agent inherited for its own; the agent's own gets what is missing.
-    const env = isOther ? environmentOf(replaced) : withDefaults(environmentOf(replaced), known(user));
+    const env = isOther ? base : withDefaults(base, known(user));
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
     const spawnIn = (cwd: string): Promise<ChildProcess> =>
       processes.spawn(
         {
           candidates: commandCandidates(name, env),
-          args: command.args.map((argument) => Buffer.from(argument)),
+          args: command.args,
           env,
           cwd: Buffer.from(cwd),
           // Without a user anywhere the child keeps the agent's identity, supplementary groups included.

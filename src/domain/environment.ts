@@ -1,8 +1,14 @@
-/** Environment of a process: whole entries (`NAME=value`) as bytes, in order. Entries need not be UTF-8 or well-formed. */
-export type Environment = readonly Uint8Array[];
+/**
+ * Environment of a process: whole entries (`NAME=value`), in order. Those that were inherited are bytes, which need not be
+ * UTF-8 or well-formed. Those that were given are strings: 100,000 views of bytes would be 13 MB.
+ */
+export type Environment = readonly (Uint8Array | string)[];
 
 /** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
 export const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
+
+/** Entries as the agent itself was given them. */
+export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
@@ -16,35 +22,49 @@ function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
 
-function without(environment: Environment, names: Iterable<string>): Uint8Array[] {
+function without(environment: Environment, names: Iterable<string>): Environment {
   const dropped = new Set(Array.from(names, comparable));
-  return environment.filter((present) => !dropped.has(nameOf(present)));
+  return environment.filter((present) => !dropped.has(nameOf(Buffer.from(present as string))));
 }
 
-function entry(name: string, value: string): Uint8Array {
-  return Buffer.from(`${name}=${value}`);
+function entries(variables: ReadonlyMap<string, string>): string[] {
+  return Array.from(variables, ([name, value]) => `${name}=${value}`);
 }
 
 /** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
 export function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   if (variables.size === 0) return environment;
-  const result = without(environment, variables.keys());
-  for (const [name, value] of variables) result.push(entry(name, value));
-  return result;
+  // Only a name that is UTF-8 can be replaced: what decoding makes of another is encoded differently.
+  const kept = environment.filter((present) => {
+    const name = nameOf(Buffer.from(present as string));
+    const decoded = Buffer.from(name, "latin1").toString();
+    return !variables.has(decoded) || comparable(decoded) !== name;
+  });
+  return [...kept, ...entries(variables)];
 }
 
 /** `environment` with those of `variables` that it does not set yet. */
 export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
-  const present = new Set(environment.map(nameOf));
-  const missing = [...variables].filter(([name]) => !present.has(comparable(name)));
-  return missing.length === 0 ? environment : [...environment, ...missing.map(([name, value]) => entry(name, value))];
+  const missing = new Map([...variables].filter(([name]) => !environment.some(isNamed(name))));
+  return missing.size === 0 ? environment : [...environment, ...entries(missing)];
 }
 
 /** Value of the first entry of that name, as getenv(3) finds it. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
+  const named = isNamed(name);
+  const found = environment.find((candidate) => named(candidate) && Buffer.from(candidate as string).includes(EQUALS));
+  if (found === undefined) return undefined;
+  const bytes = Buffer.from(found as string);
+  return bytes.subarray(bytes.indexOf(EQUALS) + 1);
+}
+
+/** Compares the beginning before it makes anything of an entry. */
+function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
-  const found = environment.find((candidate) => candidate.includes(EQUALS) && nameOf(candidate) === wanted);
-  return found?.subarray(found.indexOf(EQUALS) + 1);
+  const first = wanted.charCodeAt(0);
+  const given = `${name}=`;
+  return (entry) =>
+    typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
 /** What every child's environment is made from. */
@@ -98,8 +118,9 @@ export class SessionEnvironment {
 
   #sessionWith(replaced: Replacements): Environment {
     if (replaced.size === 0) return this.#session;
-    const result = without(this.#inherited, replaced.keys());
-    for (const [name, value] of replaced) if (value !== undefined) result.push(entry(name, value));
-    return overlay(result, this.#processEnv);
+    const set = new Map(
+      [...replaced].filter((replacement): replacement is [string, string] => replacement[1] !== undefined),
+    );
+    return overlay([...without(this.#inherited, replaced.keys()), ...entries(set)], this.#processEnv);
   }
 }

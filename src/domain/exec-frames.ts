@@ -57,13 +57,16 @@ export function checkExecRequest(request: ExecRequest): void {
 }
 
 function checkVariable(name: string, value: string): void {
-  // What follows a '=' is a value that slipped in, and may be a secret.
+  if (name === "") throw invalidField(variable(name), "has an empty name");
+  if (name.includes("=")) throw invalidField(variable(name), "has a name that holds '='");
+  if (name.includes(NUL)) throw invalidField(variable(name), "has a name that holds a NUL byte");
+  if (value.includes(NUL)) throw invalidField(variable(name), "holds a NUL byte");
+}
+
+/** What follows a '=' is a value that slipped in, and may be a secret. */
+function variable(name: string): string {
   const [shown = ""] = name.split("=", 1);
-  const field = `start.env[${JSON.stringify(shown.slice(0, SHOWN_NAME_CHARACTERS))}]`;
-  if (name === "") throw invalidField(field, "has an empty name");
-  if (name.includes("=")) throw invalidField(field, "has a name that holds '='");
-  if (name.includes(NUL)) throw invalidField(field, "has a name that holds a NUL byte");
-  if (value.includes(NUL)) throw invalidField(field, "holds a NUL byte");
+  return `start.env[${JSON.stringify(shown.slice(0, SHOWN_NAME_CHARACTERS))}]`;
 }
 
 function checkTerminalSize(field: string, cols: number, rows: number): void {
@@ -74,11 +77,14 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
 
 /** Holds the order and the bounds of the frames that follow a start frame. */
 export class ExecInputOrder {
-  readonly #request: ExecRequest;
+  readonly #hasTerminal: boolean;
+  readonly #hasStdin: boolean;
   #stdinClosed = false;
 
-  constructor(request: ExecRequest) {
-    this.#request = request;
+  /** Keeps nothing else of the request, which may be large, while the command runs. */
+  constructor({ terminal, stdin }: Pick<ExecRequest, "terminal" | "stdin">) {
+    this.#hasTerminal = terminal !== undefined;
+    this.#hasStdin = stdin || this.#hasTerminal;
   }
 
   /** Throws INVALID_ARGUMENT when the frame may not come now or could not be carried out. */
@@ -86,7 +92,7 @@ export class ExecInputOrder {
     switch (frame.kind) {
       case "stdin":
         if (this.#stdinClosed) throw frameOrder("stdin frame after stdin_close");
-        if (!this.#request.stdin && this.#request.terminal === undefined) {
+        if (!this.#hasStdin) {
           throw frameOrder("stdin frame, but start.stdin was false");
         }
         return;
@@ -95,7 +101,7 @@ export class ExecInputOrder {
         this.#stdinClosed = true;
         return;
       case "resize":
-        if (this.#request.terminal === undefined) throw frameOrder("resize frame, but start.terminal was absent");
+        if (!this.#hasTerminal) throw frameOrder("resize frame, but start.terminal was absent");
         checkTerminalSize("resize", frame.cols, frame.rows);
         return;
       case "signal":

@@ -1,5 +1,5 @@
 import { AgentError, type Reason, type StatusName } from "./errors.ts";
-import type { FileStep, FileSystemError } from "./ports/index.ts";
+import { type FileSystemError, PathEscapes } from "./ports/index.ts";
 
 interface Failure {
   readonly status: StatusName;
@@ -70,9 +70,17 @@ const NO_LINKS = notNow("the file system cannot place a file exclusively; write 
 const NOT_DURABLE = broken(
   "the file is in place, but might not survive a crash of the guest: its folder was not synced",
 );
+const ESCAPES: Failure = {
+  status: "FAILED_PRECONDITION",
+  reason: "PATH_ESCAPES",
+  problem: "it leads out of the folder given as beneath",
+};
+const OVER_A_LINK: Failure = { ...ESCAPES, problem: "it goes over a symbolic link, and no_symlinks is set" };
 const UNKNOWN = broken("the guest's kernel refused it");
 
-function classify(step: FileStep, errno: string): Failure {
+function classify(error: FileSystemError): Failure {
+  const { step, errno } = error;
+  if (error instanceof PathEscapes) return errno === "ELOOP" ? OVER_A_LINK : ESCAPES;
   if (step === "create" && errno === "ENOENT") return NO_FOLDER;
   if (step === "chown" && errno === "EPERM") return NOT_OWNER;
   if (step === "chown" && errno === "EINVAL") return UNMAPPED;
@@ -87,7 +95,7 @@ export type FileAction = "read" | "write" | "stat";
 /** A failed file operation as the status that its caller gets; path, step and errno are in the metadata. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
-  const { status, reason, problem } = classify(step, errno);
+  const { status, reason, problem } = classify(error);
   const field = reason === "INVALID_FIELD" ? { field: "path" } : {};
   const message = `cannot ${action} ${JSON.stringify(path)}: ${problem} (${step}: ${errno})`;
   return new AgentError(status, reason, message, { path, step, errno, ...field }, error);

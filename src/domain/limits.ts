@@ -4,6 +4,19 @@
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
 /** Execs that may run at once. */
 export const EXEC_LIMIT = 256;
+/** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
+export const FILE_CALL_LIMIT = 256;
+/** Of them, those of one connection. */
+export const CONNECTION_FILE_CALL_LIMIT = 64;
+/** Bytes of requests that were received and not handed on: messages that are not whole, or that nobody asked for yet. */
+export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
+/** Arguments and variables of one exec, together. */
+export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
+/**
+ * What they take of the new process's stack: every string with its NUL, and a pointer to each. A quarter of the usual stack
+ * limit, which is where the kernel itself refuses (execve(2)).
+ */
+export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Largest piece of a command's output in one frame. */
 export const OUTPUT_CHUNK_BYTES: number = 64 * 1024;
 /** Connections that a listener holds at once. */

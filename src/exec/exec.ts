@@ -1,6 +1,7 @@
 import {
   type ActivityClock,
   AgentError,
+  type ChildProcess,
   checkExecRequest,
   type Clock,
   type CommandStarter,
@@ -10,7 +11,7 @@ import {
   type StdioPlan,
 } from "../domain/index.ts";
 import type { ExecOutput } from "./output.ts";
-import { ExecSession } from "./session.ts";
+import { ExecSession, type SessionParts } from "./session.ts";
 
 const DEFAULT_COLS = 80;
 const DEFAULT_ROWS = 24;
@@ -20,6 +21,11 @@ export interface ExecParts {
   readonly starter: CommandStarter;
   readonly activity: ActivityClock;
   readonly clock: Clock;
+}
+
+/** What is left of an exec's request once its command runs. */
+interface Attended extends Pick<SessionParts, "timeoutMs" | "input" | "output" | "signal"> {
+  readonly inTerminal: boolean;
 }
 
 /** Runs commands in the workload's session. */
@@ -40,29 +46,18 @@ export class Exec {
    * @param signal aborted when the client is gone; the command is then ended too
    * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
    */
-  async run(
-    request: ExecRequest,
-    input: AsyncIterable<ExecInput>,
-    output: ExecOutput,
-    signal: AbortSignal,
-  ): Promise<void> {
-    checkExecRequest(request);
-    if (this.#closed !== undefined) throw this.#closed;
-    if (this.#running.size >= EXEC_LIMIT) {
-      throw new AgentError(
-        "RESOURCE_EXHAUSTED",
-        "TOO_MANY_EXECS",
-        `${EXEC_LIMIT} execs run already; wait for one to end or cancel one`,
-        { limit: String(EXEC_LIMIT) },
-      );
-    }
-    const run = this.#run(request, input, output, signal);
+  run(request: ExecRequest, input: AsyncIterable<ExecInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
+    const { timeoutMs, terminal } = request;
+    // Neither this nor #attend may hold the request, up to 4 MiB of arguments, while the command runs.
+    const run = this.#attend(this.#start(request, signal), {
+      timeoutMs,
+      inTerminal: terminal !== undefined,
+      input,
+      output,
+      signal,
+    });
     this.#running.add(run);
-    try {
-      await run;
-    } finally {
-      this.#running.delete(run);
-    }
+    return run.finally(() => this.#running.delete(run));
   }
 
   /** Refuses new execs from now on. */
@@ -76,24 +71,33 @@ export class Exec {
     await Promise.allSettled(this.#running);
   }
 
-  async #run(
-    request: ExecRequest,
-    input: AsyncIterable<ExecInput>,
-    output: ExecOutput,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { starter, activity, clock } = this.#parts;
-    activity.touch();
+  async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {
+    checkExecRequest(request);
+    if (this.#closed !== undefined) throw this.#closed;
+    if (this.#running.size >= EXEC_LIMIT) {
+      throw new AgentError(
+        "RESOURCE_EXHAUSTED",
+        "TOO_MANY_EXECS",
+        `${EXEC_LIMIT} execs run already; wait for one to end or cancel one`,
+        { limit: String(EXEC_LIMIT) },
+      );
+    }
+    this.#parts.activity.touch();
     const command = { ...request, term: request.terminal?.term };
-    const child = await starter.startCommand(command, stdioOf(request), signal);
+    return this.#parts.starter.startCommand(command, stdioOf(request), signal);
+  }
+
+  async #attend(starting: Promise<ChildProcess>, attended: Attended): Promise<void> {
+    const { activity, clock } = this.#parts;
+    const child = await starting;
     // With a terminal, only what is typed counts: a forgotten shell must not keep the sandbox awake.
-    const attachment = request.terminal === undefined ? activity.attach() : undefined;
+    const attachment = attended.inTerminal ? undefined : activity.attach();
     let endedByAgent = false;
     const onEnding = (): void => {
       endedByAgent = true;
       attachment?.cut();
     };
-    const session = new ExecSession({ request, child, input, output, activity, clock, onEnding, signal });
+    const session = new ExecSession({ ...attended, child, activity, clock, onEnding });
     this.#sessions.add(session);
     if (this.#closed !== undefined) session.terminate();
     try {

@@ -5,7 +5,6 @@ import {
   type ChildProcess,
   type Clock,
   type ExecInput,
-  type ExecRequest,
   exitCode,
   type ProcessEnd,
 } from "../domain/index.ts";
@@ -18,7 +17,8 @@ const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
 /** What a running command is connected to. */
 export interface SessionParts {
-  readonly request: ExecRequest;
+  /** 0: no limit. */
+  readonly timeoutMs: number;
   readonly child: ChildProcess;
   readonly input: AsyncIterable<ExecInput>;
   readonly output: ExecOutput;
@@ -49,7 +49,7 @@ export class ExecSession {
    * Rejects, with nothing of the command's session left alive, when the client is gone or broke the frame order.
    */
   async run(): Promise<void> {
-    const { child, output, signal, request, clock } = this.#parts;
+    const { child, output, signal, timeoutMs, clock } = this.#parts;
     const startedMs = clock.monotonicMs();
     output.started(child.pid);
     this.#receive("stdout", child.stdout);
@@ -57,7 +57,7 @@ export class ExecSession {
     const onAbort = (): void => this.#detach(signal.reason as AgentError);
     signal.addEventListener("abort", onAbort);
     if (signal.aborted) onAbort();
-    const timer = this.#startTimeout(request.timeoutMs);
+    const timer = this.#startTimeout(timeoutMs);
     this.#pump();
 
     const end = await child.ended;

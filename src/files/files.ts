@@ -1,16 +1,24 @@
 import {
   type ActivityClock,
+  AgentError,
+  Allowance,
   checkFilePath,
   checkReadRequest,
   checkWriteRequest,
+  type Clock,
+  CONNECTION_FILE_CALL_LIMIT,
+  FILE_CALL_LIMIT,
   type FileAction,
   type FileAttributes,
   fileFailure,
+  type FileLocation,
   type FileOwner,
   type FileSystem,
   FileSystemError,
+  type FileTree,
   notARegularFile,
   type ReadRequest,
+  type Share,
   type WriteRequest,
 } from "../domain/index.ts";
 import { ChunkBuffers } from "./chunk-buffers.ts";
@@ -18,10 +26,21 @@ import type { WriteResult } from "./content.ts";
 import { type ReadOutput, readChunks } from "./read.ts";
 import { writeAtomically } from "./write.ts";
 
+/** Who wants a file read or written. */
+export interface FileCaller {
+  /** The connection that the call is one of: the object itself is its identity. */
+  readonly connection: object;
+  /** Aborted when the call is over. */
+  readonly signal: AbortSignal;
+  /** Ends the call with this error, and so aborts the signal, whether its client reads or not. */
+  giveUp(error: AgentError): void;
+}
+
 /** What the files capability needs. */
 export interface FilesParts {
   readonly fileSystem: FileSystem;
   readonly activity: ActivityClock;
+  readonly clock: Pick<Clock, "monotonicMs">;
   /** Who new files belong to. */
   readonly newFileOwner: () => Promise<FileOwner>;
 }
@@ -38,24 +57,37 @@ export class Files {
   readonly #parts: FilesParts;
   readonly #buffers = new ChunkBuffers();
   readonly #writing = new Set<Promise<WriteResult>>();
+  readonly #places: Allowance;
 
   constructor(parts: FilesParts) {
     this.#parts = parts;
+    this.#places = new Allowance({
+      limit: FILE_CALL_LIMIT,
+      ownerLimit: CONNECTION_FILE_CALL_LIMIT,
+      clock: parts.clock,
+      refusal: tooManyCalls,
+    });
   }
 
   /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
-  async read(request: ReadRequest, output: ReadOutput, signal: AbortSignal): Promise<void> {
+  async read(request: ReadRequest, output: ReadOutput, caller: FileCaller): Promise<void> {
     checkReadRequest(request);
-    const { activity, fileSystem } = this.#parts;
+    const { activity } = this.#parts;
+    const place = this.#enter(caller);
     activity.touch();
     const active: ReadOutput = {
       chunk: (bytes, attributes, release) => {
         activity.touch();
-        output.chunk(bytes, attributes, release);
+        place.progress();
+        output.chunk(bytes, attributes, () => {
+          place.progress();
+          release();
+        });
       },
     };
-    await translated("read", request.path, async () => {
-      const file = await fileSystem.openRegular(Buffer.from(request.path));
+    const { signal } = caller;
+    const reading = this.#at("read", request, async (tree, path) => {
+      const file = await tree.openRegular(path);
       if ("notRegular" in file) throw notARegularFile("read", request.path, file.notRegular);
       const leave = this.#buffers.enter();
       try {
@@ -66,18 +98,24 @@ export class Files {
         if (!signal.aborted) activity.touch();
       }
     });
+    await reading.finally(() => place.set(0));
   }
 
   /**
    * Replaces or creates a file in one step, once all of its content has come, is what was declared and is on the disk.
    * On any failure nothing has changed.
    */
-  async write(request: WriteRequest, data: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<WriteResult> {
+  async write(request: WriteRequest, data: AsyncIterable<Uint8Array>, caller: FileCaller): Promise<WriteResult> {
     checkWriteRequest(request);
-    const { activity, fileSystem, newFileOwner } = this.#parts;
-    const onProgress = (): void => activity.touch();
+    const { activity, newFileOwner } = this.#parts;
+    const place = this.#enter(caller);
+    const onProgress = (): void => {
+      activity.touch();
+      place.progress();
+    };
+    const { signal } = caller;
     onProgress();
-    const writing = translated("write", request.path, async () =>
+    const writing = this.#at("write", request, async (fileSystem) =>
       writeAtomically({ fileSystem, request, data, newFileOwner, onProgress, signal }),
     );
     this.#writing.add(writing);
@@ -86,18 +124,37 @@ export class Files {
     } finally {
       this.#writing.delete(writing);
       if (!signal.aborted) onProgress();
+      place.set(0);
     }
   }
 
   /** Describes a path; with `noFollow` a symbolic link itself. */
-  async stat(path: string, noFollow: boolean): Promise<PathReport> {
-    checkFilePath(path);
-    const { fileSystem } = this.#parts;
-    const bytes = Buffer.from(path);
-    return translated("stat", path, async () => {
-      const attributes = await fileSystem.stat(bytes, noFollow);
-      return { attributes, linkTarget: attributes.type === "symlink" ? await fileSystem.readLink(bytes) : undefined };
+  async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
+    checkFilePath(location);
+    return this.#at("stat", location, async (tree, path) => {
+      const attributes = await tree.stat(path, noFollow);
+      return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
     });
+  }
+
+  /** A place for one more call. Throws RESOURCE_EXHAUSTED where there is none. */
+  #enter(caller: FileCaller): Share {
+    const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
+    place.set(1);
+    return place;
+  }
+
+  /** Runs something in the part of the file system that the location names. */
+  async #at<Value>(
+    action: FileAction,
+    { path, beneath, noSymlinks }: FileLocation,
+    run: (tree: FileTree, path: Uint8Array) => Promise<Value>,
+  ): Promise<Value> {
+    const { fileSystem } = this.#parts;
+    const inTree = (tree: FileTree): Promise<Value> => translated(action, path, () => run(tree, Buffer.from(path)));
+    if (beneath === "") return inTree(fileSystem);
+    await using view = await translated(action, beneath, () => fileSystem.beneath(Buffer.from(beneath), noSymlinks));
+    return await inTree(view);
   }
 
   /** Resolves when no write is in progress: those that were aborted have removed what they left. */
@@ -106,6 +163,13 @@ export class Files {
   }
 }
 
+function tooManyCalls(because: string): AgentError {
+  const limits = `${FILE_CALL_LIMIT} file calls are open, or ${CONNECTION_FILE_CALL_LIMIT} of this connection`;
+  const metadata = { limit: String(FILE_CALL_LIMIT), connectionLimit: String(CONNECTION_FILE_CALL_LIMIT) };
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
+}
+
+/** Runs something with a path; what fails is told with the path that it failed at. */
 async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
   try {
     return await run();

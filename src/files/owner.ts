@@ -2,7 +2,7 @@ import {
   type Accounts,
   type FileOwner,
   type FilePath,
-  type FileSystem,
+  type FileTree,
   FileSystemError,
   resolveUser,
 } from "../domain/index.ts";
@@ -24,7 +24,7 @@ export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): 
 }
 
 /** The group that the folder gives to its new entries, where it says so; undefined also for one that cannot be looked at. */
-export async function groupOfEntries(fileSystem: FileSystem, folder: FilePath): Promise<number | undefined> {
+export async function groupOfEntries(fileSystem: FileTree, folder: FilePath): Promise<number | undefined> {
   try {
     const { mode, gid } = await fileSystem.stat(folder, false);
     return (mode & SETGID) === 0 ? undefined : gid;

@@ -1,4 +1,4 @@
-import { type FileOwner, type FilePath, type FileSystem, FileSystemError } from "../domain/index.ts";
+import { type FileOwner, type FilePath, FileSystemError, type FileTree } from "../domain/index.ts";
 import { groupOfEntries, SETGID } from "./owner.ts";
 import { folderOf } from "./paths.ts";
 
@@ -6,10 +6,10 @@ const MODE = 0o755;
 
 /** Missing folders that were made for a file, to be taken back if the file does not get there. */
 export class Parents {
-  readonly #fileSystem: FileSystem;
+  readonly #fileSystem: FileTree;
   readonly #made: FilePath[] = [];
 
-  constructor(fileSystem: FileSystem) {
+  constructor(fileSystem: FileTree) {
     this.#fileSystem = fileSystem;
   }
 

@@ -3,9 +3,10 @@ import type { FilePath } from "../domain/index.ts";
 const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** The folder that an absolute path's last name is in, as written: nothing is resolved. */
+/** The folder that a path's last name is in, as written: nothing is resolved. */
 export function folderOf(path: FilePath): FilePath {
   const slash = path.lastIndexOf(SLASH);
+  if (slash < 0) return Uint8Array.of(DOT);
   return path.subarray(0, slash === 0 ? 1 : slash);
 }
 

@@ -2,10 +2,11 @@ import {
   AgentError,
   type FileAttributes,
   type FilePath,
-  type FileSystem,
   FileSystemError,
+  type FileTree,
   invalidField,
   notARegularFile,
+  PathEscapes,
   type WriteRequest,
 } from "../domain/index.ts";
 import { endsInName, folderOf, resolveFrom } from "./paths.ts";
@@ -24,7 +25,7 @@ export interface Target {
  * Finds the file that a write replaces or creates: a symbolic link is followed, a dangling one to the file that it names
  * (as open(2) does), except for an exclusive write, to which any entry is in the way. Throws AgentError or FileSystemError.
  */
-export async function findTarget(fileSystem: FileSystem, request: WriteRequest): Promise<Target> {
+export async function findTarget(fileSystem: FileTree, request: WriteRequest): Promise<Target> {
   let path: FilePath = Buffer.from(request.path);
   for (let links = 0; links <= MAX_LINKS; links++) {
     const existing = await attributesOf(fileSystem, path);
@@ -34,12 +35,13 @@ export async function findTarget(fileSystem: FileSystem, request: WriteRequest):
     if (request.exclusive) throw alreadyExists(request.path);
     if (existing.type === "regular") return { path, existing };
     if (existing.type !== "symlink") throw notARegularFile("write", request.path, existing.type);
+    if (request.noSymlinks) throw new PathEscapes("readlink", "ELOOP");
     path = resolveFrom(folderOf(path), await fileSystem.readLink(path));
   }
   throw new FileSystemError("stat", "ELOOP");
 }
 
-async function attributesOf(fileSystem: FileSystem, path: FilePath): Promise<FileAttributes | undefined> {
+async function attributesOf(fileSystem: FileTree, path: FilePath): Promise<FileAttributes | undefined> {
   try {
     return await fileSystem.stat(path, true);
   } catch (error) {

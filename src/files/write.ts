@@ -1,4 +1,4 @@
-import type { FileAttributes, FileOwner, FileSystem, NewFile, WriteRequest } from "../domain/index.ts";
+import type { FileAttributes, FileOwner, FileTree, NewFile, WriteRequest } from "../domain/index.ts";
 import { FileSystemError } from "../domain/index.ts";
 import { Content, type WriteResult } from "./content.ts";
 import { groupOfEntries } from "./owner.ts";
@@ -10,7 +10,7 @@ const DEFAULT_MODE = 0o644;
 
 /** What one transfer needs. */
 export interface WriteParts {
-  readonly fileSystem: FileSystem;
+  readonly fileSystem: FileTree;
   readonly request: WriteRequest;
   /** The content; ending it is the client's promise that it is complete. */
   readonly data: AsyncIterable<Uint8Array>;

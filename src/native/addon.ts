@@ -6,6 +6,12 @@ import type { SpawnStep } from "../domain/index.ts";
 export const READABLE = 1;
 export const WRITABLE = 2;
 
+/** AT_FDCWD of openat(2), and what restricts the way of openat2(2). */
+export const WORKING_FOLDER = -100;
+export const RESOLVE_NO_MAGICLINKS = 0x02;
+export const RESOLVE_NO_SYMLINKS = 0x04;
+export const RESOLVE_BENEATH = 0x08;
+
 /** Owns a descriptor and tells when it is readable or writable. Keeps the event loop alive while it is told to watch. */
 export interface FdWatch {
   /** What to be told of: READABLE, WRITABLE, both, or 0. Level-triggered: told again in every turn of the loop. */
@@ -152,8 +158,23 @@ export interface Addon {
   trimHeap(): number;
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
-  /** Gives an open file a path, where there is nothing (linkat(2)). Resolves with 0 or a negated errno. */
-  linkDescriptor(fd: number, path: Uint8Array): Promise<number>;
+  /**
+   * openat(2) on a thread of libuv's; openat2(2) where `resolve` (RESOLVE_*) restricts the way. Resolves with a descriptor
+   * or a negated errno. A folder of WORKING_FOLDER takes paths as open(2) does.
+   */
+  openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
+  /**
+   * Gives an open file a name in a folder: what is there is replaced by way of the temporary name; with an empty one that
+   * is -EEXIST. Resolves with 0 or a negated errno, as the following.
+   */
+  placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
+  /** Renames an entry of a folder; exclusively, only to where there is nothing. */
+  moveIn(folder: number, from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<number>;
+  /** Mode 0700. */
+  makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
+  removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
+  /** Of a symbolic link that is open (O_PATH). */
+  targetOf(fd: number): Buffer | number;
   /** Root folder of a cgroup2 file system that is mounted nowhere. */
   mountCgroups(): number;
   /** Descriptor of a file below a folder that is open. */
@@ -220,7 +241,12 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "dropFileCache",
   "trimHeap",
   "openFilesLimitOf",
-  "linkDescriptor",
+  "openIn",
+  "placeIn",
+  "moveIn",
+  "makeFolderIn",
+  "removeIn",
+  "targetOf",
   "exitNow",
   "mountCgroups",
   "openAt",

@@ -6,8 +6,12 @@ export {
   LEADS_TERMINAL_SESSION,
   type NativeSpawnOptions,
   READABLE,
+  RESOLVE_BENEATH,
+  RESOLVE_NO_MAGICLINKS,
+  RESOLVE_NO_SYMLINKS,
   type SpawnHandle,
   type SummingWriter,
+  WORKING_FOLDER,
   WRITABLE,
 } from "./addon.ts";
 export { errnoName } from "./errno.ts";

@@ -1,6 +1,6 @@
 import { closeSync, readFileSync } from "node:fs";
 
-import type { Environment } from "../domain/index.ts";
+import type { InheritedEnvironment } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 
 /** How the launcher tells the agent what it cannot find out by itself (src/native/launcher/environment.c). */
@@ -10,7 +10,7 @@ const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
 /** What the agent was started with. */
 export interface Inheritance {
   /** The environment that the entrypoint was started with: whole entries, byte for byte, in order. */
-  readonly entries: Environment;
+  readonly entries: InheritedEnvironment;
   /** The agent's end of the launcher's channel; undefined: started without the launcher. */
   readonly channelFd: number | undefined;
 }

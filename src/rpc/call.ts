@@ -1,4 +1,4 @@
-import { AgentError } from "../domain/index.ts";
+import { AgentError, type Allowance, type Share } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
 import type { Instant, PeerInfo, RawCall, Session } from "./context.ts";
@@ -8,7 +8,7 @@ import { errorFields, OK_FIELDS } from "./status.ts";
 
 /** Queued bytes below which more may be sent. One file chunk is on its way while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
-/** How long the status of a call past its deadline may wait behind data that the client does not read. */
+/** How long the status of a call that was given up may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
 /** How long the status of a call that is refused may wait for the end of its request. */
 const PATIENCE_MS = 1_000;
@@ -22,6 +22,8 @@ export interface CallSetup {
   readonly session: Session;
   readonly responseFields: Fields;
   readonly messageLimitBytes: number;
+  /** What all calls together may hold of requests that nobody has taken yet. */
+  readonly unread: Allowance;
 }
 
 /** One call on one HTTP/2 stream, from its headers to its trailers. */
@@ -47,7 +49,7 @@ export class Call implements RawCall, StreamConsumer {
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, setup.messageLimitBytes);
+    this.#request = new RequestMessages(stream, setup.messageLimitBytes, this);
     stream.consumer = this;
   }
 
@@ -115,10 +117,7 @@ export class Call implements RawCall, StreamConsumer {
   startDeadline(timeoutMs: number): void {
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
-      const error = new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed");
-      this.abort(error);
-      this.finish(error);
-      setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
+      this.giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed"));
     }, timeoutMs);
   }
 
@@ -135,6 +134,16 @@ export class Call implements RawCall, StreamConsumer {
     this.#patience = setTimeout(() => this.#requestEnded(), PATIENCE_MS);
     this.#patience.unref();
     this.#request.discard();
+  }
+
+  unreadShare(): Share {
+    return this.#setup.unread.share(this.session, (error) => this.giveUp(error));
+  }
+
+  giveUp(error: AgentError): void {
+    this.abort(error);
+    this.finish(error);
+    setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
   }
 
   /** Tells the handler that its call is over. Later calls do nothing. */

@@ -1,7 +1,7 @@
 import { type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
+import { checkFieldCount, LENGTH_DELIMITED } from "./wire.ts";
 
-const LENGTH_DELIMITED = 2;
 /** Below this, one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
 
@@ -22,8 +22,9 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
   return [prefix, bytes];
 }
 
-/** Decodes a message. Throws AgentError for bytes that are no such message. */
+/** Decodes a message. Throws AgentError for bytes that are no such message, or more fields than any has. */
 export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
+  checkFieldCount(schema, bytes);
   try {
     return fromBinary(schema, bytes, { readUnknownFields: false });
   } catch (cause) {

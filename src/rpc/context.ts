@@ -72,6 +72,11 @@ export interface RawCall extends CallContext {
   send(frame: Frame, done?: () => void): void;
   /** Bytes queued by `send` that the connection has not yet taken. */
   readonly queuedBytes: number;
+  /**
+   * Ends the call with this error whether its client reads or not: what it has not taken a second later, the status
+   * included, is thrown away.
+   */
+  giveUp(error: AgentError): void;
   /** Resolves when `queuedBytes` is low enough to send more, or when the call has ended. Never rejects. */
   drained(): Promise<void>;
 }

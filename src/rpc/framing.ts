@@ -45,6 +45,12 @@ export class MessageReader {
     return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
 
+  /** Forgets a message that is not whole yet: nobody wants it any more. */
+  drop(): void {
+    this.#begin = undefined;
+    this.#message = undefined;
+  }
+
   /**
    * Takes the next bytes and hands on the messages that they complete, in order. Throws AgentError at a prefix that is
    * refused, before anything of its message is stored; the reader is of no use afterwards.

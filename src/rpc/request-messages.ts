@@ -1,4 +1,4 @@
-import { AgentError } from "../domain/index.ts";
+import { AgentError, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { malformedMessage, MessageReader } from "./framing.ts";
 import { MessageBuffers } from "./message-buffers.ts";
@@ -7,6 +7,12 @@ import { MessageBuffers } from "./message-buffers.ts";
 const PAUSE_AT_BYTES = 64 * 1024;
 /** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
+
+/** Whose request it is. */
+export interface UnreadOwner {
+  /** Its part of what all requests together may hold. */
+  unreadShare(): Share;
+}
 
 /**
  * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one the stream is
@@ -17,6 +23,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #buffers = new MessageBuffers();
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
+  readonly #owner: UnreadOwner;
+  /** Only a request that ever holds something has one. */
+  #unread: Share | undefined;
   #queuedBytes = 0;
   #paused = true;
   #ended = false;
@@ -24,8 +33,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: Http2Stream, limitBytes: number) {
+  constructor(stream: Http2Stream, limitBytes: number, owner: UnreadOwner) {
     this.#stream = stream;
+    this.#owner = owner;
     stream.pause();
     this.#reader = new MessageReader(limitBytes, this.#buffers);
   }
@@ -39,6 +49,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       const message = this.#queue.shift();
       if (message !== undefined) {
         this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+        this.#account(this.#heldBytes);
         return { done: false, value: message };
       }
       if (this.#failure !== undefined) throw this.#failure;
@@ -98,6 +109,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #drop(): void {
     this.#queue.length = 0;
     this.#queuedBytes = 0;
+    this.#reader.drop();
+    this.#unread?.set(0);
     this.#wakeUp();
   }
 
@@ -112,16 +125,27 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
+      // A message that somebody waits for is not counted: it is taken at once.
+      this.#account(this.#wake === undefined ? this.#heldBytes : this.#reader.heldBytes);
     } catch (error) {
       this.#refuse(error);
     }
     if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
     const asked = this.#wake !== undefined;
-    const heldBytes = this.#queuedBytes + this.#reader.heldBytes;
-    if (this.#failure !== undefined || (!asked && heldBytes >= PAUSE_AT_BYTES)) {
+    if (this.#failure !== undefined || (!asked && this.#heldBytes >= PAUSE_AT_BYTES)) {
       this.#paused = true;
       this.#stream.pause();
     }
+  }
+
+  /** Throws AgentError where all requests together hold too much. */
+  #account(bytes: number): void {
+    if (bytes > 0) this.#unread ??= this.#owner.unreadShare();
+    this.#unread?.set(bytes);
+  }
+
+  get #heldBytes(): number {
+    return this.#queuedBytes + this.#reader.heldBytes;
   }
 
   readonly #deliver = (message: Uint8Array): void => {
@@ -144,6 +168,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #refuse(error: unknown): void {
     if (!(error instanceof AgentError)) throw error;
     this.#failure = error;
+    this.#reader.drop();
+    this.#unread?.set(0);
   }
 
   #wakeUp(): void {

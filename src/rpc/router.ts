@@ -1,5 +1,12 @@
 import type { DescMessage, DescMethod, MessageShape } from "@bufbuild/protobuf";
-import { AgentError, type Clock, type Log, MESSAGE_LIMIT_BYTES } from "../domain/index.ts";
+import {
+  AgentError,
+  Allowance,
+  type Clock,
+  type Log,
+  MESSAGE_LIMIT_BYTES,
+  UNREAD_LIMIT_BYTES,
+} from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, messageFrame } from "./codec.ts";
@@ -41,6 +48,7 @@ export class Router {
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
+  readonly #unread: Allowance;
 
   constructor(options: RouterOptions) {
     this.#clock = options.clock;
@@ -48,6 +56,7 @@ export class Router {
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
     this.#onCall = options.onCall;
     this.#versionField = { "svc-agent-version": options.agentVersion };
+    this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
     this.#responseFields = {
       ":status": "200",
       "content-type": "application/grpc+proto",
@@ -130,6 +139,7 @@ export class Router {
       session,
       responseFields: this.#responseFields,
       messageLimitBytes: this.#messageLimitBytes,
+      unread: this.#unread,
     });
     this.#serve(call, interceptor);
   }
@@ -216,4 +226,9 @@ function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
 /** Runs a handler, and says when it is over. */
 function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
   handler().then(() => over(), over);
+}
+
+function tooMuchUnread(because: string): AgentError {
+  const message = `${UNREAD_LIMIT_BYTES} bytes of requests are half here; refused because ${because}`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(UNREAD_LIMIT_BYTES) });
 }

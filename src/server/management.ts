@@ -33,6 +33,7 @@ export class ManagementServer {
   #secure: TlsServer | undefined;
   /** The credentials that have taken the place of the first ones. */
   #renewed: TlsMaterial | undefined;
+  #removeSocket: (() => void) | undefined;
   #sessions = 0;
   #shutdown: Promise<void> | undefined;
 
@@ -52,7 +53,7 @@ export class ManagementServer {
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string, mode = 0o600): Promise<void> {
     const listener = this.#addListener(undefined, "unix");
-    await listenUnix(listener.acceptor, path, mode);
+    this.#removeSocket = await listenUnix(listener.acceptor, path, mode);
   }
 
   /**
@@ -103,6 +104,7 @@ export class ManagementServer {
 
   async #end(graceMs: number): Promise<void> {
     for (const listener of this.#listeners) listener.stopAccepting();
+    this.#removeSocket?.();
     const closed = Promise.all(this.#listeners.map((listener) => listener.close()));
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());

@@ -1,6 +1,7 @@
-import { chmod, lstat, mkdir, stat, unlink } from "node:fs/promises";
+import { lstatSync, unlinkSync } from "node:fs";
+import { chmod, lstat, mkdir, rename, stat, unlink } from "node:fs/promises";
 import { connect, type Server } from "node:net";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { AgentError } from "../domain/index.ts";
 import { errnoOf, listening } from "./listening.ts";
 
@@ -11,9 +12,10 @@ const PROBE_TIMEOUT_MS = 1_000;
 
 /**
  * Listens on a unix socket. Missing folders are created; a socket that nobody listens on any more is replaced; a live
- * one, and anything that is no socket, is left alone and refused with an AgentError.
+ * one, and anything that is no socket, is left alone and refused with an AgentError. Returns what removes the socket's path,
+ * to be called when the server is closed; that of another process, which has listened there since, is left alone.
  */
-export async function listenUnix(server: Server, path: string, mode: number): Promise<void> {
+export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   const sizeBytes = Buffer.byteLength(path);
   if (sizeBytes > PATH_LIMIT_BYTES) {
     throw new AgentError(
@@ -26,8 +28,12 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
   try {
     await makeFolder(dirname(path));
     await removeStale(path);
-    await listening(server, { path });
-    await chmod(path, mode);
+    const bound = bindingPath(path);
+    await listening(server, { path: bound });
+    await chmod(bound, mode);
+    const { dev, ino } = await lstat(bound);
+    if (bound !== path) await rename(bound, path);
+    return () => removeOwn(path, dev, ino);
   } catch (error) {
     if (error instanceof AgentError) throw error;
     throw socketError(path, error);
@@ -44,6 +50,26 @@ async function makeFolder(path: string): Promise<void> {
     if (errno !== "ENOENT") throw error;
     await makeFolder(dirname(path));
     await makeFolder(path);
+  }
+}
+
+/**
+ * Node removes the path that it bound when the server closes, whoever's it is by then. So it binds another one in the same
+ * folder, which becomes the real one once its mode is right too. Only a path with no room for that is bound as it is.
+ */
+function bindingPath(path: string): string {
+  const { randomBytes } = process.getBuiltinModule("node:crypto");
+  const beside = join(dirname(path), `.svc-${randomBytes(3).toString("hex")}`);
+  return Buffer.byteLength(beside) <= PATH_LIMIT_BYTES ? beside : path;
+}
+
+function removeOwn(path: string, dev: number, ino: number): void {
+  try {
+    const present = lstatSync(path);
+    if (present.dev === dev && present.ino === ino) unlinkSync(path);
+  } catch (error) {
+    // Gone already, or in a folder that has become read-only: the agent leaves all the same.
+    if (errnoOf(error) === undefined) throw error;
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { SessionEnvironment } from "../../src/domain/index.ts";
+import { type Environment, SessionEnvironment } from "../../src/domain/index.ts";
 
 const BOOTSTRAP = ["SVC_INSTANCE_TOKEN", "SVC_WORKLOAD_SOCKET", "SVC_PROCESS_SPEC"];
 
@@ -16,11 +16,11 @@ function session(inherited: readonly (string | Buffer)[], processEnv: Record<str
 function forCommand(environment: SessionEnvironment, requested: Record<string, string> = {}): string[] {
   return environment
     .forCommand(new Map(Object.entries(requested)))
-    .map((entry) => Buffer.from(entry).toString("latin1"));
+    .map((entry) => Buffer.from(entry as string).toString("latin1"));
 }
 
 function forWorkload(environment: SessionEnvironment): string[] {
-  return environment.forWorkload().map((entry) => Buffer.from(entry).toString("latin1"));
+  return environment.forWorkload().map((entry) => Buffer.from(entry as string).toString("latin1"));
 }
 
 describe("the environment of a command", () => {
@@ -91,7 +91,7 @@ describe("replacements", () => {
       ["USER", "app"],
       ["NEW", "x"],
     ]);
-    const text = (entries: readonly Uint8Array[]): string[] => entries.map((entry) => Buffer.from(entry).toString());
+    const text = (entries: Environment): string[] => entries.map((entry) => Buffer.from(entry as string).toString());
     assert.deepEqual(text(environment.forCommand(new Map([["NEW", "request"]]), replaced)), [
       "A=1",
       "HOME=/home/app",

@@ -171,6 +171,31 @@ describe("an agent killed in mid-write", { timeout: 60_000 }, () => {
     assert.equal(await readFile(folder.at("file"), "utf8"), "old");
   });
 
+  it(
+    "between 50 writes that replace files leaves no more temporary names than threads were placing one",
+    NEEDS_ROOT,
+    async () => {
+      const FILE_THREADS = 3;
+      await using folder = await testFolder();
+      const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
+      await Promise.all(names.map((name) => writeFile(folder.at(name), "old")));
+      await using victim = await startAgent();
+      using calls = new FileCalls(victim);
+      let answered = 0;
+      const replacing = async (name: string): Promise<void> => {
+        for (;;) {
+          await calls.write({ path: folder.at(name) }, "new");
+          if (++answered === 200) process.kill(victim.pid, "SIGKILL");
+        }
+      };
+      const results = await Promise.allSettled(names.map(replacing));
+      assert.ok(results.every(({ status: outcome }) => outcome === "rejected"));
+      await victim.exited;
+      const left = (await folder.names()).filter((name) => !names.includes(name));
+      assert.ok(left.length <= FILE_THREADS, left.join(" "));
+    },
+  );
+
   it("by SIGTERM, too, and its client is told", async () => {
     await using folder = await testFolder();
     await using leaving = await startAgent();

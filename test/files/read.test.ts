@@ -89,6 +89,13 @@ describe("ReadFile", { timeout: 180_000 }, () => {
     assert.deepEqual([failure.code, failure.metadata["field"]], [status.INVALID_ARGUMENT, "offset"]);
   });
 
+  it("gives no data of a file of /proc at an offset near the largest that there is", async () => {
+    for (const offset of [2n ** 63n - 1n, 2n ** 63n - 2n ** 17n, 2n ** 62n]) {
+      const { stat, data } = await files.read("/proc/version", { offset });
+      assert.deepEqual([stat.size, data.length], [0n, 0]);
+    }
+  });
+
   it("reads beyond 2^32 in a sparse file of 4 GiB and more", async () => {
     const path = folder.at("sparse");
     await using file = await open(path, "w");

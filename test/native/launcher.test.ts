@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
+  chmodSync,
   closeSync,
   constants,
   existsSync,
@@ -24,6 +25,25 @@ const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
 
 const AGENT = join(import.meta.dirname, "..", "fixtures", "launched.ts");
+/** Looks at its parent's environment, as anybody of the same user could. Says goodbye, as the agent does. */
+const SURVEY_PARENT = `
+  const { readFileSync, writeSync } = require("node:fs");
+  const look = () => {
+    try {
+      return readFileSync("/proc/" + process.ppid + "/environ").length + " bytes";
+    } catch (error) {
+      return error.code;
+    }
+  };
+  const settled = setInterval(() => {
+    const found = look();
+    // The launcher closes itself once it has started us.
+    if (found !== "EACCES" && process.uptime() < 10) return;
+    console.log("environ: " + found);
+    writeSync(Number(process.env.GUEST_AGENT_CHANNEL_FD), "\\0");
+    process.exit(0);
+  }, 20);
+`;
 const TIMEOUT_MS = 120_000;
 const isRoot = process.getuid?.() === 0;
 /** What the launcher runs under. PID 1 and the child of an init get a process namespace of their own. */
@@ -244,6 +264,28 @@ describe("launcher", { timeout: TIMEOUT_MS }, () => {
     process.kill(launcher, 10);
     await once(child, "close");
   });
+
+  test(
+    "is closed to others of its user: they may not read its memory or environment",
+    { skip: isRoot ? false : "needs root" },
+    async () => {
+      const WORKLOAD = 1000;
+      const open = makeLauncherBundle({ copy: true });
+      chmodSync(open.folder, 0o755);
+      try {
+        const child = spawn(open.launcher, ["-e", SURVEY_PARENT], {
+          uid: WORKLOAD,
+          gid: WORKLOAD,
+          stdio: ["ignore", "pipe", "inherit"],
+        });
+        const [, found] = await line(child, /^environ: (.*)$/);
+        await once(child, "exit");
+        assert.equal(found, "EACCES");
+      } finally {
+        open[Symbol.dispose]();
+      }
+    },
+  );
 
   test("closes descriptors that it inherited, and opens closed standard streams", () => {
     const script = 'exec 7<"$0"; exec "$0" "$@"';

@@ -225,6 +225,18 @@ describe("the management socket", { timeout: 120_000 }, () => {
     await server.shutdown(0);
   });
 
+  test("leaves the path alone where another process has listened since", async (t) => {
+    const path = join(await folder(t), "guest.sock");
+    const { server } = plainServer();
+    await server.listenUnix(path);
+    await rm(path);
+    const other = net.createServer((socket) => socket.end("other"));
+    await once(other.listen(path), "listening");
+    await server.shutdown(0);
+    assert.equal(String((await once(net.connect(path), "data"))[0]), "other");
+    other.close();
+  });
+
   test("closes a connection that sends garbage", async (t) => {
     const path = join(await folder(t), "guest.sock");
     const { server, log } = plainServer();

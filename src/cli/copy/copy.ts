@@ -32,16 +32,17 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
     const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, basename(source)) : destination;
-    await (isUpload ? upload(source, target, context) : download(source, target, context));
+    const folder = intoDirectory ? destination : undefined;
+    await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
   }
 }
 
-async function upload(local: string, remote: string, context: CopyContext): Promise<void> {
+async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
   const stats = await localStat(local);
   if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a directory`);
   const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
   await withProgress(context, basename(local), totalBytes, (parts) =>
-    stats.isFile() ? uploadFile(parts, local, stats, remote) : uploadTree(parts, local, remote),
+    stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote),
   );
 }
 

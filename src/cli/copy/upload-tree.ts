@@ -1,4 +1,5 @@
 import { posix } from "node:path";
+import { type GuestClient, GuestError } from "../../client/index.ts";
 import { startIfThere } from "./guest-command.ts";
 import { type LocalEntry, localTree } from "./local-tree.ts";
 import { TAR_END, tarEntry, tarTypeOf } from "./tar-write.ts";
@@ -52,6 +53,7 @@ async function uploadTar({ client, progress, report }: CopyParts, local: string,
 
 async function uploadFiles(parts: CopyParts, local: string, remote: string): Promise<void> {
   const { report } = parts;
+  const folder = await existingFolder(parts.client, remote);
   const emptyDirectories = new Map<string, LocalEntry>();
   for await (const entry of localTree(local)) {
     const parent = posix.dirname(entry.name);
@@ -59,10 +61,23 @@ async function uploadFiles(parts: CopyParts, local: string, remote: string): Pro
     if (entry.stats.isDirectory()) {
       emptyDirectories.set(entry.name, entry);
     } else if (entry.stats.isFile()) {
-      await uploadFile({ ...parts, makesParents: true }, entry.path, entry.stats, posix.join(remote, entry.name));
+      const target = posix.join(remote, entry.name);
+      await uploadFile({ ...parts, makesParents: true }, entry.path, entry.stats, target, folder);
     } else {
       report.skip(entry.path, entry.stats.isSymbolicLink() ? NEEDS_TAR : NOT_COPIED);
     }
   }
   for (const { path } of emptyDirectories.values()) report.skip(path, NEEDS_TAR);
+}
+
+/** The destination, or the nearest folder above it that is there. */
+async function existingFolder(client: GuestClient, remote: string): Promise<string> {
+  for (let folder = remote; ; folder = posix.dirname(folder)) {
+    try {
+      await client.statPath(folder);
+      return folder;
+    } catch (error) {
+      if (folder === "/" || !(error instanceof GuestError) || error.reason !== "PATH_NOT_FOUND") throw error;
+    }
+  }
 }

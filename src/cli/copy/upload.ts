@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
 import { createReadStream } from "node:fs";
-import type { GuestClient } from "../../client/index.ts";
+import { posix } from "node:path";
+import { type GuestClient, GuestError } from "../../client/index.ts";
 import { CliError } from "../errors.ts";
 import type { Progress } from "./progress.ts";
 import type { CopyReport } from "./report.ts";
@@ -17,10 +18,19 @@ export interface CopyParts {
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** Copies a file into the sandbox, mode included; what arrives is held against what was read. */
-export async function uploadFile(parts: CopyParts, local: string, stats: Stats, remote: string): Promise<void> {
+/**
+ * Copies a file into the sandbox, mode included; what arrives is held against what was read. With the folder that the person
+ * named, no link that the workload put into it leads the file elsewhere.
+ */
+export async function uploadFile(
+  parts: CopyParts,
+  local: string,
+  stats: Stats,
+  remote: string,
+  folder?: string,
+): Promise<void> {
   const { client, progress, report, makesParents } = parts;
-  const hash = createHash("sha256");
+  let hash = createHash("sha256");
   async function* content(): AsyncGenerator<Uint8Array> {
     if (stats.size === 0) return;
     for await (const chunk of createReadStream(local, { end: stats.size - 1, highWaterMark: CHUNK_BYTES })) {
@@ -31,8 +41,25 @@ export async function uploadFile(parts: CopyParts, local: string, stats: Stats, 
     }
   }
   const file = { size: BigInt(stats.size), mode: stats.mode & 0o7777, createParents: makesParents };
-  const { sha256 } = await client.writeFile(remote, content(), file);
+  const write = async (path: string, beneath: string): Promise<Uint8Array> => {
+    const { sha256 } = await client.writeFile(path, content(), { ...file, beneath });
+    return sha256;
+  };
+  const sha256 =
+    folder === undefined
+      ? await write(remote, "")
+      : await write(posix.relative(folder, remote), folder).catch((error: unknown) => {
+          if (!isUnknownBeneath(error)) throw error;
+          hash = createHash("sha256");
+          return write(remote, "");
+        });
   if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
   report.files += 1;
   report.bytes += stats.size;
+}
+
+/** An agent from before `beneath` takes the path for a relative one; one on an old kernel says that it cannot do that. */
+function isUnknownBeneath(error: unknown): boolean {
+  if (!(error instanceof GuestError)) return false;
+  return error.reason === "UNIMPLEMENTED" || (error.reason === "INVALID_FIELD" && error.metadata["field"] === "path");
 }

@@ -31,6 +31,7 @@ export interface FileAttributes extends FileOwner {
 
 /** The step of a file operation that failed. */
 export type FileStep =
+  | "open_beneath"
   | "stat"
   | "readlink"
   | "open"
@@ -58,7 +59,10 @@ export class FileSystemError extends Error {
   }
 }
 
-/** A path as the kernel takes it: absolute, without NUL, not necessarily UTF-8. */
+/** A path led out of the folder that it had to stay beneath, or over a symbolic link where it might not. */
+export class PathEscapes extends FileSystemError {}
+
+/** A path as the kernel takes it: without NUL, not necessarily UTF-8; absolute, or in a FolderView relative. */
 export type FilePath = Uint8Array;
 
 /** An open regular file. */
@@ -93,8 +97,8 @@ export interface NewFile {
   dispose(): Promise<void>;
 }
 
-/** The file system of the guest. Everything rejects with FileSystemError and never blocks the event loop. */
-export interface FileSystem {
+/** Files and folders by their paths. Everything rejects with FileSystemError and never blocks the event loop. */
+export interface FileTree {
   /** @param noFollow describe a symbolic link itself */
   stat(path: FilePath, noFollow: boolean): Promise<FileAttributes>;
   /** Target of a symbolic link, as stored; EINVAL for anything else. */
@@ -110,4 +114,21 @@ export interface FileSystem {
   makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
   /** Removes an empty directory. Never rejects: what cannot be removed stays. */
   removeDirectory(path: FilePath): Promise<void>;
+}
+
+/**
+ * What is beneath a folder, by relative paths. One that leads out of it, by whatever changes the folder meanwhile, rejects
+ * with PathEscapes. To be disposed of after all that was opened by it.
+ */
+export interface FolderView extends FileTree, AsyncDisposable {}
+
+/** The file system of the guest. */
+export interface FileSystem extends FileTree {
+  /**
+   * A view of a folder, whose own path is followed as usual.
+   *
+   * @param noSymlinks follow no symbolic link beneath it either
+   * @throws AgentError UNIMPLEMENTED where the kernel cannot do that
+   */
+  beneath(root: FilePath, noSymlinks: boolean): Promise<FolderView>;
 }

@@ -8,8 +8,11 @@ export {
   type FileStep,
   type FileSystem,
   FileSystemError,
+  type FileTree,
   type FileType,
+  type FolderView,
   type NewFile,
+  PathEscapes,
   type ReadableFile,
 } from "./files.ts";
 export type { Log, LogFields, LogLevel } from "./log.ts";

@@ -21,9 +21,9 @@ export type StdioPlan =
 export interface SpawnRequest {
   /** Files to try in order, as execvp(3) does with the entries of PATH. At least one. */
   readonly candidates: readonly Uint8Array[];
-  readonly args: readonly Uint8Array[];
+  readonly args: readonly (Uint8Array | string)[];
   /** Whole entries, `NAME=value`. */
-  readonly env: readonly Uint8Array[];
+  readonly env: readonly (Uint8Array | string)[];
   readonly cwd: Uint8Array;
   /** Undefined: the agent's own identity. */
   readonly identity: Identity | undefined;

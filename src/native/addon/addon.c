@@ -48,7 +48,12 @@ static const struct {
     {"probeCreditEntropy", agent_probe_credit_entropy},
     {"probeClone3", agent_probe_clone3},
     {"probeCloseRange", agent_probe_close_range},
-    {"linkDescriptor", agent_link_descriptor},
+    {"openIn", agent_open_in},
+    {"placeIn", agent_place_in},
+    {"moveIn", agent_move_in},
+    {"makeFolderIn", agent_make_folder_in},
+    {"removeIn", agent_remove_in},
+    {"targetOf", agent_target_of},
     {"trimHeap", agent_trim_heap},
     {"exitNow", agent_exit_now},
 };

@@ -99,8 +99,13 @@ napi_value agent_forbid_dumps(napi_env env, napi_callback_info info);
 /* exit.c */
 napi_value agent_exit_now(napi_env env, napi_callback_info info);
 
-/* link.c */
-napi_value agent_link_descriptor(napi_env env, napi_callback_info info);
+/* files.c */
+napi_value agent_open_in(napi_env env, napi_callback_info info);
+napi_value agent_place_in(napi_env env, napi_callback_info info);
+napi_value agent_move_in(napi_env env, napi_callback_info info);
+napi_value agent_make_folder_in(napi_env env, napi_callback_info info);
+napi_value agent_remove_in(napi_env env, napi_callback_info info);
+napi_value agent_target_of(napi_env env, napi_callback_info info);
 
 /* fd_watch.c: the class FdWatch. */
 napi_value agent_fd_watch_class(napi_env env);

@@ -1,35 +1,157 @@
-import type { BigIntStats } from "node:fs";
-import { lstat, readlink, rmdir, stat } from "node:fs/promises";
-import type { FileAttributes, FileSystem } from "../../domain/index.ts";
+import { type BigIntStats, constants } from "node:fs";
+import { lstat, readlink, stat } from "node:fs/promises";
+import {
+  AgentError,
+  type FileAttributes,
+  type FilePath,
+  type FileStep,
+  type FileSystem,
+  type FolderView,
+  FileSystemError,
+  PathEscapes,
+} from "../../domain/index.ts";
+import {
+  type Addon,
+  errnoName,
+  RESOLVE_BENEATH,
+  RESOLVE_NO_MAGICLINKS,
+  RESOLVE_NO_SYMLINKS,
+  WORKING_FOLDER,
+} from "../../native/index.ts";
 import { fileAttributes } from "./attributes.ts";
-import { makeDirectory } from "./folder.ts";
-import { createNamed } from "./named-file.ts";
-import { PlacedFile, type WriterMaker } from "./new-file.ts";
+import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
+import { Folder, type FolderAddon, O_PATH, splitPath } from "./folder.ts";
+import { createFile, type WriterMaker } from "./new-file.ts";
 import { type CachedReader, openRegular } from "./regular-file.ts";
 import { FileThreads } from "./threads.ts";
-import { createUnnamed, type Linker } from "./unnamed-file.ts";
 
 /** What files need of the addon. */
-type FileAddon = Linker & CachedReader & WriterMaker;
+type FileAddon = FolderAddon & CachedReader & WriterMaker & Pick<Addon, "targetOf">;
+
+const HERE = Buffer.from(".");
 
 /** The file system that this process sees. Its work is done by libuv's threads, but for what lies in memory already. */
 export function guestFileSystem(addon: FileAddon): FileSystem {
   const threads = new FileThreads();
-  return {
-    stat: async (path, noFollow): Promise<FileAttributes> => {
-      const bytes = Buffer.from(path);
-      const look = (): Promise<BigIntStats> =>
-        noFollow ? lstat(bytes, { bigint: true }) : stat(bytes, { bigint: true });
-      return fileAttributes(await threads.step("stat", look));
-    },
-    readLink: async (path) => threads.step("readlink", () => readlink(Buffer.from(path), { encoding: "buffer" })),
-    openRegular: async (path) => openRegular(Buffer.from(path), addon, threads),
-    create: async (folder) => {
-      const bytes = Buffer.from(folder);
-      const placement = (await createUnnamed(bytes, addon, threads)) ?? (await createNamed(bytes, threads));
-      return new PlacedFile(placement, addon, threads);
-    },
-    makeDirectory: async (path, owner, mode) => makeDirectory(Buffer.from(path), owner, mode, threads),
-    removeDirectory: async (path) => threads.attempt(() => rmdir(Buffer.from(path))),
+  const opener: PathOpener = {
+    open: async (step, path, flags) =>
+      new Descriptor(await stepOf(threads, step, () => addon.openIn(WORKING_FOLDER, path, flags, 0, 0)), threads),
   };
+  const attributesOf = async (step: FileStep, path: FilePath, noFollow: boolean): Promise<FileAttributes> => {
+    const bytes = Buffer.from(path);
+    const look = (): Promise<BigIntStats> =>
+      noFollow ? lstat(bytes, { bigint: true }) : stat(bytes, { bigint: true });
+    return fileAttributes(await threads.step(step, look));
+  };
+  return {
+    stat: async (path, noFollow) => attributesOf("stat", path, noFollow),
+    readLink: async (path) => threads.step("readlink", () => readlink(Buffer.from(path), { encoding: "buffer" })),
+    openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
+    ...changes(opener, addon, threads),
+    beneath: async (root, noSymlinks) => {
+      const folder = await opener.open("open_beneath", root, O_PATH | constants.O_DIRECTORY);
+      try {
+        const restricted = new RestrictedOpener(folder, noSymlinks, addon, threads);
+        await restricted.check();
+        return folderView(folder, restricted, addon, threads);
+      } catch (error) {
+        await folder.close();
+        throw error;
+      }
+    },
+  };
+}
+
+/** What is the same however a path is found: all of it goes by the descriptor of the folder that a name is in. */
+function changes(
+  opener: PathOpener,
+  addon: FileAddon,
+  threads: FileThreads,
+): Pick<FolderView, "create" | "makeDirectory" | "removeDirectory"> {
+  const open = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, opener, addon, threads);
+  return {
+    create: async (folder) => createFile(await open("create", folder), addon, threads),
+    makeDirectory: async (path, owner, mode) => {
+      const { folder, name } = splitPath(path);
+      await using above = await open("mkdir", folder);
+      await above.makeDirectory(name, owner, mode);
+    },
+    removeDirectory: async (path) => {
+      const { folder, name } = splitPath(path);
+      const above = await open("mkdir", folder).catch(() => undefined);
+      await above?.remove(name, true);
+      await above?.[Symbol.asyncDispose]();
+    },
+  };
+}
+
+function folderView(root: Descriptor, opener: PathOpener, addon: FileAddon, threads: FileThreads): FolderView {
+  const opened = async <Value>(
+    step: FileStep,
+    path: FilePath,
+    flags: number,
+    use: (file: Descriptor) => Value | Promise<Value>,
+  ): Promise<Value> => {
+    const file = await opener.open(step, path, O_PATH | flags);
+    try {
+      return await use(file);
+    } finally {
+      await file.close();
+    }
+  };
+  const attributesOf = (step: FileStep, path: FilePath, noFollow: boolean): Promise<FileAttributes> =>
+    opened(step, path, noFollow ? constants.O_NOFOLLOW : 0, (file) => file.attributes(step));
+  return {
+    stat: (path, noFollow) => attributesOf("stat", path, noFollow),
+    readLink: (path) =>
+      opened("readlink", path, constants.O_NOFOLLOW, (file) => {
+        const target = addon.targetOf(file.fd);
+        if (typeof target === "number") throw new FileSystemError("readlink", errnoName(target));
+        return target;
+      }),
+    openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
+    ...changes(opener, addon, threads),
+    [Symbol.asyncDispose]: () => root.close(),
+  };
+}
+
+/** Opens what is beneath a folder, by the kernel's own rule (openat2(2)): no race with who changes the folder is possible. */
+class RestrictedOpener implements PathOpener {
+  readonly #root: Descriptor;
+  readonly #noSymlinks: boolean;
+  readonly #addon: FileAddon;
+  readonly #threads: FileThreads;
+
+  constructor(root: Descriptor, noSymlinks: boolean, addon: FileAddon, threads: FileThreads) {
+    this.#root = root;
+    this.#noSymlinks = noSymlinks;
+    this.#addon = addon;
+    this.#threads = threads;
+  }
+
+  async open(step: FileStep, path: Uint8Array, flags: number): Promise<Descriptor> {
+    const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (this.#noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
+    try {
+      const { fd } = this.#root;
+      const opening = stepOf(this.#threads, step, () => this.#addon.openIn(fd, path, flags, 0, resolve));
+      return new Descriptor(await opening, this.#threads);
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      // ELOOP is otherwise what it always is: links that go round in circles.
+      const escapes = error.errno === "EXDEV" || (error.errno === "ELOOP" && this.#noSymlinks);
+      throw escapes ? new PathEscapes(step, error.errno) : error;
+    }
+  }
+
+  /** Throws AgentError where the kernel (before Linux 5.6) or a filter has no openat2. */
+  async check(): Promise<void> {
+    try {
+      await (await this.open("open_beneath", HERE, O_PATH)).close();
+    } catch (error) {
+      if (!(error instanceof FileSystemError) || !["ENOSYS", "EPERM"].includes(error.errno)) throw error;
+      const message =
+        "beneath needs openat2(2), which this guest's kernel does not have (Linux 5.6) or does not permit";
+      throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", message, { field: "beneath", errno: error.errno });
+    }
+  }
 }

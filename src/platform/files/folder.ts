@@ -1,75 +1,117 @@
 import { constants } from "node:fs";
-import { type FileHandle, mkdir, open, rmdir } from "node:fs/promises";
-import { type FileOwner, FileSystemError } from "../../domain/index.ts";
+import { type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
+import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
 import type { FileThreads } from "./threads.ts";
 
+/** What folders need of the addon. */
+export type FolderAddon = Pick<Addon, "openIn" | "placeIn" | "moveIn" | "makeFolderIn" | "removeIn">;
+
 const SLASH = 0x2f;
-/** A folder that may be entered but not listed cannot be opened, nor be synced. */
+const HERE = Buffer.from(".");
+/** O_PATH of open(2), which Node has no constant for: the folder is only gone through. */
+export const O_PATH = 0o10000000;
+/** A folder that may be entered but not listed cannot be opened to be read, nor be synced. */
 const UNREADABLE = "EACCES";
 /** fsync(2) of file systems that keep no folders to be synced. */
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
-/** The folder that a path's last name is in. */
-export function folderOf(path: Buffer): Buffer {
-  const slash = path.lastIndexOf(SLASH);
-  return path.subarray(0, slash === 0 ? 1 : slash);
+/** The folder that a path's last name is in, and that name. */
+export function splitPath(path: Uint8Array): { readonly folder: Uint8Array; readonly name: Uint8Array } {
+  let end = path.length;
+  while (end > 1 && path[end - 1] === SLASH) end -= 1;
+  const slash = path.subarray(0, end).lastIndexOf(SLASH);
+  const folder = slash < 0 ? HERE : path.subarray(0, slash === 0 ? 1 : slash);
+  return { folder, name: path.subarray(slash + 1, end) };
 }
 
-/** Forces the entries of a folder to the disk; opened beforehand, while a failure has no consequences yet. */
-export interface FolderSync extends AsyncDisposable {
-  /** Another path of the folder, short whatever its own; its own where there is no other. */
-  readonly shortPath: Buffer;
-  sync(): Promise<void>;
-}
+/**
+ * An open folder. All that happens in it happens by its descriptor, whoever renames it or puts a link in its place
+ * meanwhile, and however long its path is.
+ */
+export class Folder implements AsyncDisposable {
+  readonly #descriptor: Descriptor;
+  readonly #canSync: boolean;
+  readonly #addon: FolderAddon;
+  readonly #threads: FileThreads;
 
-export async function openFolderSync(folder: Buffer, threads: FileThreads): Promise<FolderSync> {
-  let handle: FileHandle | undefined;
-  try {
-    handle = await threads.step("create", () => open(folder, constants.O_RDONLY | constants.O_DIRECTORY));
-  } catch (error) {
-    if (!(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
+  /** Opens a folder by its path; with the step of the operation that it is opened for. */
+  static async open(
+    step: FileStep,
+    path: Uint8Array,
+    opener: PathOpener,
+    addon: FolderAddon,
+    threads: FileThreads,
+  ): Promise<Folder> {
+    try {
+      const descriptor = await opener.open(step, path, constants.O_RDONLY | constants.O_DIRECTORY);
+      return new Folder(descriptor, true, addon, threads);
+    } catch (error) {
+      if (!(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
+      return new Folder(await opener.open(step, path, O_PATH | constants.O_DIRECTORY), false, addon, threads);
+    }
   }
-  return {
-    shortPath: handle === undefined ? folder : Buffer.from(`/proc/self/fd/${handle.fd}`),
-    sync: async () => {
+
+  private constructor(descriptor: Descriptor, canSync: boolean, addon: FolderAddon, threads: FileThreads) {
+    this.#descriptor = descriptor;
+    this.#canSync = canSync;
+    this.#addon = addon;
+    this.#threads = threads;
+  }
+
+  /** Opens or creates an entry; never by way of a link. */
+  async open(step: FileStep, name: Uint8Array, flags: number, mode = 0): Promise<Descriptor> {
+    const folder = this.#descriptor.fd;
+    const all = flags | constants.O_NOFOLLOW;
+    return new Descriptor(
+      await stepOf(this.#threads, step, () => this.#addon.openIn(folder, name, all, mode, 0)),
+      this.#threads,
+    );
+  }
+
+  /** Gives an open file a name; what is there is replaced by way of the temporary name, with an empty one it is EEXIST. */
+  async place({ fd }: Descriptor, name: Uint8Array, temporary: Uint8Array): Promise<void> {
+    await stepOf(this.#threads, "place", () => this.#addon.placeIn(fd, this.#descriptor.fd, name, temporary));
+  }
+
+  async move(from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<void> {
+    await stepOf(this.#threads, "place", () => this.#addon.moveIn(this.#descriptor.fd, from, to, exclusive));
+  }
+
+  /** Never rejects: what cannot be removed stays. */
+  async remove(name: Uint8Array, isFolder: boolean): Promise<void> {
+    await this.#threads.attempt(() => this.#addon.removeIn(this.#descriptor.fd, name, isFolder));
+  }
+
+  /** Creates a directory with exactly these attributes, forced to the disk, or none. */
+  async makeDirectory(name: Uint8Array, owner: FileOwner, mode: number): Promise<void> {
+    await stepOf(this.#threads, "mkdir", () => this.#addon.makeFolderIn(this.#descriptor.fd, name));
+    try {
+      // Not by its path: whoever owns the folder above could put a link in its place.
+      const made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
       try {
-        if (handle !== undefined) await threads.step("sync_folder", () => handle.sync());
-      } catch (error) {
-        if (!(error instanceof FileSystemError) || !NOT_SYNCABLE.has(error.errno)) throw error;
+        await made.chown(owner);
+        await made.chmod(mode);
+      } finally {
+        await made.close();
       }
-    },
-    [Symbol.asyncDispose]: async () => {
-      if (handle !== undefined) await threads.attempt(() => handle.close());
-    },
-  };
-}
-
-/** Creates a directory with exactly these attributes, forced to the disk, or none. */
-export async function makeDirectory(path: Buffer, owner: FileOwner, mode: number, threads: FileThreads): Promise<void> {
-  await threads.step("mkdir", () => mkdir(path, 0o700));
-  try {
-    await setDirectoryAttributes(path, owner, mode, threads);
-    await using above = await openFolderSync(folderOf(path), threads);
-    await above.sync();
-  } catch (error) {
-    await threads.attempt(() => rmdir(path));
-    throw error;
+      await this.sync();
+    } catch (error) {
+      await this.remove(name, true);
+      throw error;
+    }
   }
-}
 
-/** Not by its path: whoever owns the folder above could put a link in its place. */
-async function setDirectoryAttributes(
-  path: Buffer,
-  owner: FileOwner,
-  mode: number,
-  threads: FileThreads,
-): Promise<void> {
-  const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-  const made = await threads.step("mkdir", () => open(path, flags));
-  try {
-    await threads.step("chown", () => made.chown(owner.uid, owner.gid));
-    await threads.step("chmod", () => made.chmod(mode));
-  } finally {
-    await threads.attempt(() => made.close());
+  /** Forces the entries to the disk. */
+  async sync(): Promise<void> {
+    try {
+      if (this.#canSync) await this.#descriptor.sync("sync_folder");
+    } catch (error) {
+      if (!(error instanceof FileSystemError) || !NOT_SYNCABLE.has(error.errno)) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#descriptor.close();
   }
 }

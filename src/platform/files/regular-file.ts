@@ -1,10 +1,8 @@
 import { constants } from "node:fs";
-import { type FileHandle, open, stat } from "node:fs/promises";
 import { constants as system } from "node:os";
 import { type FileAttributes, FileSystemError, type FileType, type ReadableFile } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { fileAttributes } from "./attributes.ts";
-import type { FileThreads } from "./threads.ts";
+import type { Descriptor, PathOpener } from "./descriptor.ts";
 
 /** O_NONBLOCK and O_NOCTTY for what takes the file's place between the look at it and the opening. */
 const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
@@ -19,35 +17,34 @@ export type CachedReader = Pick<Addon, "readCached">;
  * tape, and keeps a thread waiting for ever where nobody writes.
  */
 export async function openRegular(
-  path: Buffer,
+  path: Uint8Array,
+  look: (path: Uint8Array) => Promise<FileAttributes>,
+  opener: PathOpener,
   reader: CachedReader,
-  threads: FileThreads,
 ): Promise<ReadableFile | { readonly notRegular: FileType }> {
-  const seen = fileAttributes(await threads.step("open", () => stat(path, { bigint: true })));
+  const seen = await look(path);
   if (seen.type !== "regular") return { notRegular: seen.type };
-  const handle = await threads.step("open", () => open(path, FLAGS));
+  const file = await opener.open("open", path, FLAGS);
   try {
-    const attributes = fileAttributes(await threads.step("open", () => handle.stat({ bigint: true })));
-    if (attributes.type === "regular") return new RegularFile(handle, attributes, reader, threads);
-    await threads.attempt(() => handle.close());
+    const attributes = await file.attributes("open");
+    if (attributes.type === "regular") return new RegularFile(file, attributes, reader);
+    await file.close();
     return { notRegular: attributes.type };
   } catch (error) {
-    await threads.attempt(() => handle.close());
+    await file.close();
     throw error;
   }
 }
 
 class RegularFile implements ReadableFile {
   readonly attributes: FileAttributes;
-  readonly #handle: FileHandle;
+  readonly #file: Descriptor;
   readonly #reader: CachedReader;
-  readonly #threads: FileThreads;
   #mayBeCached = true;
 
-  constructor(handle: FileHandle, attributes: FileAttributes, reader: CachedReader, threads: FileThreads) {
+  constructor(file: Descriptor, attributes: FileAttributes, reader: CachedReader) {
     this.#reader = reader;
-    this.#threads = threads;
-    this.#handle = handle;
+    this.#file = file;
     this.attributes = attributes;
   }
 
@@ -56,10 +53,7 @@ class RegularFile implements ReadableFile {
     if (cachedBytes !== undefined) return cachedBytes;
     try {
       // Without an offset by read(2): some files of /proc cannot be read at an offset.
-      const { bytesRead } = await this.#threads.step("read", () =>
-        this.#handle.read(target, 0, target.length, offsetBytes ?? null),
-      );
-      return bytesRead;
+      return await this.#file.read(target, offsetBytes);
     } catch (error) {
       if (error instanceof FileSystemError && error.errno === "EAGAIN") return 0;
       throw error;
@@ -71,13 +65,13 @@ class RegularFile implements ReadableFile {
     if (!this.#mayBeCached) return undefined;
     const position = offsetBytes === undefined ? -1 : Number(offsetBytes);
     if (!Number.isSafeInteger(position)) return undefined;
-    const result = this.#reader.readCached(this.#handle.fd, target, position);
+    const result = this.#reader.readCached(this.#file.fd, target, position);
     if (result >= 0) return result;
     if (result !== -EAGAIN) this.#mayBeCached = false;
     return undefined;
   }
 
   async close(): Promise<void> {
-    await this.#threads.attempt(() => this.#handle.close());
+    await this.#file.close();
   }
 }

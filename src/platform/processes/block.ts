@@ -1,14 +1,36 @@
 import { SpawnError } from "../../domain/index.ts";
 
-/** Byte strings one after another, each ended by a NUL, as the addon takes them. A NUL inside would split one in two. */
-export function block(strings: readonly Uint8Array[]): Uint8Array {
-  const sizeBytes = strings.reduce((sum, bytes) => sum + bytes.length + 1, 0);
-  const packed = new Uint8Array(sizeBytes);
-  let at = 0;
-  for (const bytes of strings) {
-    if (bytes.includes(0)) throw new SpawnError("prepare", "EINVAL");
-    packed.set(bytes, at);
-    at += bytes.length + 1;
+const NUL = Uint8Array.of(0);
+
+/** Strings one after another, each ended by a NUL, as the addon takes them. A NUL inside would split one in two. */
+export function block(strings: readonly (Uint8Array | string)[]): Uint8Array {
+  const parts: Uint8Array[] = [];
+  if (strings.every((string) => typeof string === "string")) return checked(joined(strings), strings.length);
+  // Encoded together: one by one 100,000 take four times as long.
+  let texts: string[] = [];
+  const flush = (): void => {
+    parts.push(joined(texts));
+    texts = [];
+  };
+  for (const string of strings) {
+    if (typeof string === "string") {
+      texts.push(string);
+    } else {
+      flush();
+      parts.push(string, NUL);
+    }
   }
+  flush();
+  return checked(Buffer.concat(parts), strings.length);
+}
+
+function joined(texts: readonly string[]): Uint8Array {
+  return texts.length === 0 ? Buffer.alloc(0) : Buffer.from(`${texts.join("\0")}\0`);
+}
+
+function checked(packed: Uint8Array, count: number): Uint8Array {
+  let nuls = 0;
+  for (const byte of packed) if (byte === 0) nuls += 1;
+  if (nuls !== count) throw new SpawnError("prepare", "EINVAL");
   return packed;
 }

@@ -1,43 +1,15 @@
 import { create } from "@bufbuild/protobuf";
-import { AgentError, type ExecInput, type ExecRequest } from "../../domain/index.ts";
+import type { ExecInput } from "../../domain/index.ts";
 import type { ExecResult, OutputStream } from "../../exec/index.ts";
-import { ExecFrameSchema, type ExecStart } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { frameOrder } from "./frame-order.ts";
 
 const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
   stderr: ExecFrameSchema.field.stderr.number,
 };
-
-function frameOrder(message: string): AgentError {
-  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
-}
-
-/** The first frame of a call. Throws INVALID_ARGUMENT when it is missing or not `start`. */
-export function decodeStart(message: Uint8Array | undefined): ExecRequest {
-  if (message === undefined) throw frameOrder("the request ended before its first frame, which must be start");
-  const { frame } = decodeMessage(ExecFrameSchema, message);
-  if (frame.case !== "start") throw frameOrder(`the first frame is ${frame.case ?? "empty"}; it must be start`);
-  return execRequest(frame.value);
-}
-
-function execRequest(start: ExecStart): ExecRequest {
-  const { args, env, cwd, user, terminal, stdin, timeoutMs } = start;
-  return {
-    args,
-    env: new Map(Object.entries(env)),
-    cwd,
-    user,
-    terminal: terminal && {
-      cols: terminal.cols,
-      rows: terminal.rows,
-      term: terminal.term === "" ? "xterm-256color" : terminal.term,
-    },
-    stdin,
-    timeoutMs: Number(timeoutMs),
-  };
-}
 
 /** A frame after the first. Throws INVALID_ARGUMENT for one that a client may not send there. */
 export function decodeInput(message: Uint8Array): ExecInput {

@@ -1,11 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import {
-  AgentError,
-  type FileAttributes,
-  type FileType,
-  type ReadRequest,
-  type WriteRequest,
-} from "../../domain/index.ts";
+import type { FileAttributes, FileType, ReadRequest, WriteRequest } from "../../domain/index.ts";
 import type { PathReport, WriteResult } from "../../files/index.ts";
 import {
   FileChunkSchema,
@@ -19,6 +13,7 @@ import {
   WriteFileResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import { frameOrder } from "./frame-order.ts";
 import { timestamp } from "./timestamp.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
@@ -35,13 +30,9 @@ const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   unknown: FileTypeNumber.UNSPECIFIED,
 };
 
-function frameOrder(message: string): AgentError {
-  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
-}
-
 /** A request of ReadFile in the terms of the domain. */
-export function readRequest({ path, offset, length }: ReadFileRequest): ReadRequest {
-  return { path, offsetBytes: offset, lengthBytes: length };
+export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadFileRequest): ReadRequest {
+  return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
 }
 
 /** The first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or no header. */
@@ -53,8 +44,8 @@ export function decodeHeader(message: Uint8Array | undefined): WriteRequest {
 }
 
 function writeRequest(header: WriteFileHeader): WriteRequest {
-  const { path, mode, uid, gid, size, sha256, createParents, exclusive } = header;
-  return { path, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
+  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive } = header;
+  return { path, beneath, noSymlinks, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
 }
 
 /** The bytes of a message after the first; a view. Throws INVALID_ARGUMENT for one that is no data. */

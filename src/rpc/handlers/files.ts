@@ -1,4 +1,4 @@
-import type { Files } from "../../files/index.ts";
+import type { FileCaller, Files } from "../../files/index.ts";
 import type { ReadFileRequest, WriteFileResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import type { RawCall } from "../context.ts";
 import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
@@ -8,7 +8,7 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
   const output: Parameters<Files["read"]>[1] = {
     chunk: (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release),
   };
-  await files.read(readRequest(request), output, call.signal);
+  await files.read(readRequest(request), output, callerOf(call));
 }
 
 /** Serves one WriteFile call: a header, then the content. */
@@ -16,7 +16,11 @@ export async function serveWriteFile(files: Files, call: RawCall): Promise<Write
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const request = decodeHeader(first.done === true ? undefined : first.value);
-  return writeResponse(await files.write(request, data(messages, call), call.signal));
+  return writeResponse(await files.write(request, data(messages, call), callerOf(call)));
+}
+
+function callerOf(call: RawCall): FileCaller {
+  return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
 }
 
 /** Whoever asks for the next piece has done with the one before. */

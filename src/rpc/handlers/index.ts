@@ -1,3 +1,4 @@
+import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
 import type { Files } from "../../files/index.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -27,12 +28,13 @@ export interface Capabilities {
 /** Puts the GuestAgent service on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, hooks, restore } = capabilities;
+  const largeStarts = new Mutex();
   router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
-  router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call));
+  router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
-  router.unary(GuestAgent.method.statPath, async ({ path, noFollow }) =>
-    statResponse(await files.stat(path, noFollow)),
+  router.unary(GuestAgent.method.statPath, async (request) =>
+    statResponse(await files.stat(request, request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
   // Counted from their arrival on: a POST_RESTORE hook whose call comes a moment later must not overtake them.

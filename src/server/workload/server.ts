@@ -30,6 +30,7 @@ export class WorkloadServer {
   readonly #connections: Connections;
   readonly #sockets = new Set<Socket>();
   readonly #acceptor: Server;
+  #removeSocket: (() => void) | undefined;
   #http: Promise<WorkloadHttp> | undefined;
 
   constructor(options: WorkloadServerOptions) {
@@ -43,12 +44,13 @@ export class WorkloadServer {
 
   /** Listens on `path`. Throws AgentError when it cannot. */
   async listen(path: string): Promise<void> {
-    await listenUnix(this.#acceptor, path, SOCKET_MODE);
+    this.#removeSocket = await listenUnix(this.#acceptor, path, SOCKET_MODE);
   }
 
   /** Closes the socket and every connection. */
   close(): void {
     this.#acceptor.close();
+    this.#removeSocket?.();
     for (const socket of this.#sockets) socket.destroy();
   }
 

@@ -17,9 +17,8 @@ const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) =
   [
     "a file with a temporary name",
     guestFileSystem({
-      linkDescriptor: () => Promise.resolve(ENOENT),
-      readCached: (...args) => addon.readCached(...args),
-      SummingWriter: addon.SummingWriter,
+      ...addon,
+      placeIn: () => Promise.resolve(ENOENT),
     }),
     (names) => names.length === 1 && TEMPORARY.test(names[0] ?? ""),
   ],

@@ -60,6 +60,21 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
 }
 
 describe("the workload's socket", { timeout: 120_000 }, () => {
+  test("removes its path at its end, but not the socket that another process has put there since", async () => {
+    for (const isReplaced of [false, true]) {
+      await using rig = await start();
+      const other = net.createServer((socket) => socket.end("other"));
+      if (isReplaced) {
+        await rm(rig.path);
+        await once(other.listen(rig.path), "listening");
+      }
+      rig.server.close();
+      assert.equal(existsSync(rig.path), isReplaced);
+      if (isReplaced) assert.equal(String((await once(net.connect(rig.path), "data"))[0]), "other");
+      other.close();
+    }
+  });
+
   test("may be used by everybody, and is gone when the server is closed", async () => {
     await using rig = await start();
     assert.equal((await stat(rig.path)).mode & 0o777, 0o666);

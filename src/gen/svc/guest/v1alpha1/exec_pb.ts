@@ -106,7 +106,8 @@ export const ExecFrameSchema: GenMessage<ExecFrame> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 0);
 
 /**
- * What to run and how.
+ * What to run and how. `args` and `env` may have 131,072 entries together, and take 2 MiB: every name and value with its
+ * NUL and a pointer of 8 bytes. More is refused with EXEC_ARGS_TOO_LONG.
  *
  * @generated from message svc.guest.v1alpha1.ExecStart
  */

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/files.proto.
  */
 export const file_svc_guest_v1alpha1_files: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSI/Cg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEIk0KCUZpbGVDaHVuaxIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDAoEZGF0YRgCIAEoDCJkChBXcml0ZUZpbGVSZXF1ZXN0EjUKBmhlYWRlchgBIAEoCzIjLnN2Yy5ndWVzdC52MWFscGhhMS5Xcml0ZUZpbGVIZWFkZXJIABIOCgRkYXRhGAIgASgMSABCCQoHbWVzc2FnZSLWAQoPV3JpdGVGaWxlSGVhZGVyEgwKBHBhdGgYASABKAkSEQoEbW9kZRgCIAEoDUgAiAEBEhAKA3VpZBgDIAEoDUgBiAEBEhAKA2dpZBgEIAEoDUgCiAEBEhEKBHNpemUYBSABKARIA4gBARITCgZzaGEyNTYYBiABKAxIBIgBARIWCg5jcmVhdGVfcGFyZW50cxgHIAEoCBIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkQgcKBV9zaXplQgkKB19zaGEyNTYiOgoRV3JpdGVGaWxlUmVzcG9uc2USFQoNYnl0ZXNfd3JpdHRlbhgBIAEoBBIOCgZzaGEyNTYYAiABKAwiMgoPU3RhdFBhdGhSZXF1ZXN0EgwKBHBhdGgYASABKAkSEQoJbm9fZm9sbG93GAIgASgIIqgCChBTdGF0UGF0aFJlc3BvbnNlEioKBHR5cGUYASABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSDAoEc2l6ZRgCIAEoBBIMCgRtb2RlGAMgASgNEgsKA3VpZBgEIAEoDRILCgNnaWQYBSABKA0SKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBWF0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVjdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFaW5vZGUYCSABKAQSDQoFbGlua3MYCiABKAQSEwoLbGlua190YXJnZXQYCyABKAwq0gEKCEZpbGVUeXBlEhkKFUZJTEVfVFlQRV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfVFlQRV9SRUdVTEFSEAESFwoTRklMRV9UWVBFX0RJUkVDVE9SWRACEhUKEUZJTEVfVFlQRV9TWU1MSU5LEAMSEgoORklMRV9UWVBFX0ZJRk8QBBIUChBGSUxFX1RZUEVfU09DS0VUEAUSHgoaRklMRV9UWVBFX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX1RZUEVfQkxPQ0tfREVWSUNFEAdiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJlCg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEEg8KB2JlbmVhdGgYBCABKAkSEwoLbm9fc3ltbGlua3MYBSABKAgiTQoJRmlsZUNodW5rEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRIMCgRkYXRhGAIgASgMImQKEFdyaXRlRmlsZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlRmlsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIAEIJCgdtZXNzYWdlIvwBCg9Xcml0ZUZpbGVIZWFkZXISDAoEcGF0aBgBIAEoCRIRCgRtb2RlGAIgASgNSACIAQESEAoDdWlkGAMgASgNSAGIAQESEAoDZ2lkGAQgASgNSAKIAQESEQoEc2l6ZRgFIAEoBEgDiAEBEhMKBnNoYTI1NhgGIAEoDEgEiAEBEhYKDmNyZWF0ZV9wYXJlbnRzGAcgASgIEhEKCWV4Y2x1c2l2ZRgIIAEoCBIPCgdiZW5lYXRoGAkgASgJEhMKC25vX3N5bWxpbmtzGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZEIHCgVfc2l6ZUIJCgdfc2hhMjU2IjoKEVdyaXRlRmlsZVJlc3BvbnNlEhUKDWJ5dGVzX3dyaXR0ZW4YASABKAQSDgoGc2hhMjU2GAIgASgMIlgKD1N0YXRQYXRoUmVxdWVzdBIMCgRwYXRoGAEgASgJEhEKCW5vX2ZvbGxvdxgCIAEoCBIPCgdiZW5lYXRoGAMgASgJEhMKC25vX3N5bWxpbmtzGAQgASgIIqgCChBTdGF0UGF0aFJlc3BvbnNlEioKBHR5cGUYASABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSDAoEc2l6ZRgCIAEoBBIMCgRtb2RlGAMgASgNEgsKA3VpZBgEIAEoDRILCgNnaWQYBSABKA0SKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBWF0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVjdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFaW5vZGUYCSABKAQSDQoFbGlua3MYCiABKAQSEwoLbGlua190YXJnZXQYCyABKAwq0gEKCEZpbGVUeXBlEhkKFUZJTEVfVFlQRV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfVFlQRV9SRUdVTEFSEAESFwoTRklMRV9UWVBFX0RJUkVDVE9SWRACEhUKEUZJTEVfVFlQRV9TWU1MSU5LEAMSEgoORklMRV9UWVBFX0ZJRk8QBBIUChBGSUxFX1RZUEVfU09DS0VUEAUSHgoaRklMRV9UWVBFX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX1RZUEVfQkxPQ0tfREVWSUNFEAdiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Request of ReadFile.
@@ -21,7 +21,7 @@ export const file_svc_guest_v1alpha1_files: GenFile = /*@__PURE__*/
  */
 export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   /**
-   * Absolute path of a regular file; symbolic links are followed.
+   * Absolute path of a regular file (relative with `beneath`); symbolic links are followed.
    *
    * @generated from field: string path = 1;
    */
@@ -41,6 +41,22 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
    * @generated from field: uint64 length = 3;
    */
   length: bigint;
+
+  /**
+   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
+   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
+   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   *
+   * @generated from field: string beneath = 4;
+   */
+  beneath: string;
+
+  /**
+   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   *
+   * @generated from field: bool no_symlinks = 5;
+   */
+  noSymlinks: boolean;
 };
 
 /**
@@ -122,7 +138,7 @@ export const WriteFileRequestSchema: GenMessage<WriteFileRequest> = /*@__PURE__*
  */
 export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   /**
-   * Absolute path. A symbolic link is followed to the file it names, which need not exist.
+   * Absolute path (relative with `beneath`). A symbolic link is followed to the file it names, which need not exist.
    *
    * @generated from field: string path = 1;
    */
@@ -171,11 +187,28 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   createParents: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included.
+   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the folders above
+   * are followed; `beneath` bounds them.
    *
    * @generated from field: bool exclusive = 8;
    */
   exclusive: boolean;
+
+  /**
+   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
+   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
+   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   *
+   * @generated from field: string beneath = 9;
+   */
+  beneath: string;
+
+  /**
+   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   *
+   * @generated from field: bool no_symlinks = 10;
+   */
+  noSymlinks: boolean;
 };
 
 /**
@@ -220,7 +253,7 @@ export const WriteFileResponseSchema: GenMessage<WriteFileResponse> = /*@__PURE_
  */
 export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   /**
-   * Absolute path.
+   * Absolute path (relative with `beneath`).
    *
    * @generated from field: string path = 1;
    */
@@ -232,6 +265,22 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
    * @generated from field: bool no_follow = 2;
    */
   noFollow: boolean;
+
+  /**
+   * An absolute folder, followed as usual, beneath which `path` stays: it is relative then, and one that leads out of the
+   * folder, by ".." or a link, is refused with PATH_ESCAPES whoever changes the folder meanwhile (openat2(2), RESOLVE_BENEATH).
+   * Empty: anywhere. UNIMPLEMENTED where the guest's kernel cannot do that (before Linux 5.6).
+   *
+   * @generated from field: string beneath = 3;
+   */
+  beneath: string;
+
+  /**
+   * With `beneath`: a path that goes over any symbolic link is refused with PATH_ESCAPES too.
+   *
+   * @generated from field: bool no_symlinks = 4;
+   */
+  noSymlinks: boolean;
 };
 
 /**

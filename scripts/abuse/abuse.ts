@@ -1,0 +1,202 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
+import { type Footprint, footprintOf } from "../soak/footprint.ts";
+import { connectionAttacks } from "./connections.ts";
+import { fuzzing, Random } from "./fuzz.ts";
+import { grpcMessage, RawPeer } from "./peer.ts";
+import type { Seen, Watched } from "./probe.ts";
+import type { Attack } from "./target.ts";
+import { workloadAttacks } from "./workload.ts";
+
+/** Everything there is, in its order. */
+export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...workloadAttacks];
+
+/** Own memory that the agent may ever have, all attacks together. */
+export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
+/** An attack that takes longer hangs. */
+const ATTACK_LIMIT_MS = 600_000;
+const WARM_UP = 50;
+/** For what an attack left to be gone: the longest of the agent's own limits, and then some. */
+const SETTLE_LIMIT_MS = 30_000;
+/** What the agent gives commands and connections at its end, on a busy machine. */
+const LEAVE_LIMIT_MS = 20_000;
+
+/** What an attack did. */
+export interface AbuseRow {
+  readonly name: string;
+  readonly inputs: number;
+  readonly seconds: number;
+  readonly healthP99Ms: number;
+  readonly peakOwnBytes: number;
+  /** What the agent held more than before; empty: nothing. */
+  readonly left: string;
+  /** What went wrong; empty: nothing. */
+  readonly problem: string;
+}
+
+/** How to abuse. */
+export interface AbuseOptions {
+  readonly seed: number;
+  /** About so many inputs in all. */
+  readonly inputs: number;
+  readonly attacks: readonly Attack[];
+  readonly onRow: (row: AbuseRow) => void;
+}
+
+/** Attacks one agent in every way, one after the other, and ends it while peers that do not read hold on to it. */
+export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Promise<void> {
+  await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+  const scratch = await mkdtemp(join(tmpdir(), "guest-agent-abuse-"));
+  const probe = startProbe(agent);
+  const weights = attacks.reduce((sum, { weight }) => sum + weight, 0);
+  try {
+    await warmUp(agent);
+    for (const attack of attacks) {
+      await probe.seen();
+      const random = new Random(seed);
+      const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
+      const before = await settled(agent, undefined);
+      const began = performance.now();
+      const outcome = await outcomeOf(attack.run({ agent, random, scratch, inputs: share }));
+      const seconds = (performance.now() - began) / 1000;
+      const left = difference(before, await settled(agent, before));
+      const seen = await probe.seen();
+      onRow({ name: attack.name, seconds, left, ...outcome, ...measured(seen) });
+    }
+    onRow(await endUnread(agent, probe));
+  } finally {
+    await probe.stop();
+    await rm(scratch, { recursive: true, force: true });
+  }
+}
+
+/** So that what is opened once, and what the agent keeps ready for the next command, is there before stock is taken. */
+async function warmUp(agent: RunningAgent): Promise<void> {
+  const message = startMessage(["true"]);
+  const peer = await RawPeer.connect(agent);
+  const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", message));
+  await peer.until(() => streams.every((stream) => peer.hasEnded(stream)));
+  peer.destroy();
+}
+
+function startMessage(args: string[]): Uint8Array {
+  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
+}
+
+type Outcome = Pick<AbuseRow, "inputs" | "problem">;
+
+async function outcomeOf(running: Promise<number>): Promise<Outcome> {
+  const late = delay(ATTACK_LIMIT_MS, undefined, { ref: false }).then(() => {
+    throw new Error("it hangs");
+  });
+  try {
+    return { inputs: await Promise.race([running, late]), problem: "" };
+  } catch (error) {
+    return { inputs: 0, problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function measured({ healthMs, peakOwnBytes }: Seen): Pick<AbuseRow, "healthP99Ms" | "peakOwnBytes"> {
+  const sorted = healthMs.toSorted((a, b) => a - b);
+  return { healthP99Ms: sorted[Math.floor(sorted.length * 0.99)] ?? Number.POSITIVE_INFINITY, peakOwnBytes };
+}
+
+/** SIGTERM while commands write to peers that do not read, and half-open connections stand in the door. */
+async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
+  const start = startMessage(["sh", "-c", "trap '' HUP TERM; yes"]);
+  const peers: RawPeer[] = [];
+  for (let index = 0; index < 8; index++) {
+    const peer = await RawPeer.connect(agent, { windowBytes: 0 });
+    for (let count = 0; count < 4; count++) peer.data(peer.begin("Exec"), grpcMessage(start), false);
+    peers.push(peer, await RawPeer.connect(agent, { silent: true }));
+    await peer.until(() => peer.answered === 4);
+    peer.socket.pause();
+  }
+  const seen = await probe.seen();
+  await probe.stop();
+  const began = performance.now();
+  agent.kill("SIGTERM");
+  const exit = await Promise.race([agent.exited, delay(LEAVE_LIMIT_MS, undefined, { ref: false })]);
+  const seconds = (performance.now() - began) / 1000;
+  for (const peer of peers) peer.destroy();
+  const problem =
+    exit === undefined
+      ? `it did not leave within ${LEAVE_LIMIT_MS / 1000} s`
+      : exit.code === 0
+        ? ""
+        : `it left with ${JSON.stringify(exit)}`;
+  return {
+    name: "SIGTERM among peers that do not read",
+    inputs: peers.length,
+    seconds,
+    left: "",
+    problem,
+    ...measured(seen),
+  };
+}
+
+/** The footprint once it is the wanted one, or has not changed for a second, or the time is up. */
+async function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
+  const deadline = performance.now() + SETTLE_LIMIT_MS;
+  let last = "";
+  let unchanged = 0;
+  for (;;) {
+    const now = footprintOf(agent.pid);
+    const text = JSON.stringify(now);
+    unchanged = text === last ? unchanged + 1 : 0;
+    last = text;
+    const isThere = wanted === undefined ? unchanged >= 10 : difference(wanted, now) === "";
+    if (isThere || performance.now() > deadline) return now;
+    await delay(100);
+  }
+}
+
+/** The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak. */
+function difference(before: Footprint, after: Footprint): string {
+  const SLACK: Footprint = { descriptors: 2, threads: 4, cgroups: 0, processes: 0, zombies: 0 };
+  return (Object.keys(before) as (keyof Footprint)[])
+    .filter((name) => after[name] > before[name] + SLACK[name])
+    .map((name) => `${after[name] - before[name]} ${name}`)
+    .join(", ");
+}
+
+interface Probe {
+  /** What was seen since the last time. */
+  seen(): Promise<Seen>;
+  stop(): Promise<void>;
+}
+
+function startProbe(agent: RunningAgent): Probe {
+  const { ca, client } = agent.certificates;
+  const watched: Watched = {
+    pid: agent.pid,
+    port: agent.port,
+    token: agent.token,
+    ca,
+    cert: client.cert,
+    key: client.key,
+  };
+  const worker = new Worker(new URL("./probe.ts", import.meta.url), { workerData: watched });
+  const failed = once(worker, "error").then((errors: unknown[]): never => {
+    throw errors[0];
+  });
+  // Whoever asks next is told.
+  failed.catch(() => undefined);
+  return {
+    seen: async () => {
+      worker.postMessage("seen", []);
+      const message: unknown[] = await Promise.race([once(worker, "message"), failed]);
+      return message[0] as Seen;
+    },
+    stop: async () => {
+      await worker.terminate();
+    },
+  };
+}

@@ -1,0 +1,277 @@
+import { once } from "node:events";
+import type { Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type Client, Metadata, status } from "@grpc/grpc-js";
+import { connect } from "../../test/fixtures/exec-stream.ts";
+import { EXEC_ENTRIES_LIMIT } from "../../src/domain/index.ts";
+import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ReadFileRequestSchema, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { frame, FRAME, grpcMessage, halfOpen, headerBlock, RawPeer, requestFields } from "./peer.ts";
+import type { Attack, Target } from "./target.ts";
+
+const MIB = 2 ** 20;
+/** Connections of one attack at a time: as many as a listener takes. */
+const AT_ONCE = 64;
+/** The handshake's own limit, and then some. */
+const HANDSHAKE_LIMIT_MS = 30_000;
+const FLOOD_LIMIT_MS = 20_000;
+const ANSWER_LIMIT_MS = 60_000;
+/** What a file is read of by those who do not read it. */
+const LARGE_FILE = "/proc/kallsyms";
+/** A record of TLS that announces a ClientHello of 512 bytes, and its first. */
+const CLIENT_HELLO_BEGIN = Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+const GOAWAY = frame(FRAME.goaway, 0, 0, Buffer.alloc(8));
+
+async function gone(socket: Socket): Promise<void> {
+  if (socket.closed) return;
+  const limit = AbortSignal.timeout(HANDSHAKE_LIMIT_MS);
+  await once(socket.resume(), "close", { signal: limit }).catch(() => {
+    throw new Error("the agent did not end a connection whose handshake never ends");
+  });
+}
+
+/** Connections that say nothing, or the beginning of a ClientHello: the agent itself ends them. */
+async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Promise<number> {
+  const count = Math.min(inputs, 2_000);
+  for (let opened = 0; opened < count; opened += AT_ONCE) {
+    const sockets: Socket[] = [];
+    for (let index = 0; index < AT_ONCE; index++) {
+      const socket = await halfOpen(agent.port);
+      if (begin.length > 0) socket.write(begin);
+      sockets.push(socket);
+    }
+    // Until the last round nobody waits: new connections take the places of those that stand still.
+    if (opened + AT_ONCE >= count) await Promise.all(sockets.map(gone));
+    for (const socket of sockets) socket.once("close", () => undefined).resume();
+  }
+  return count;
+}
+
+/** A call, then GOAWAY, then the end of the sending side, and nothing is read: what held slots for ever on node:http2. */
+async function leaveUnread({ agent, inputs }: Target): Promise<number> {
+  const count = Math.min(inputs, 192);
+  const message = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
+  const peers: RawPeer[] = [];
+  for (let index = 0; index < count; index++) {
+    const peer = await connectPatiently(agent);
+    peer.socket.pause();
+    peer.call("ReadFile", message);
+    peer.write(GOAWAY);
+    peer.socket.end();
+    peers.push(peer);
+    if (peers.length >= AT_ONCE) await serves(agent);
+    if (peers.length >= AT_ONCE) for (const old of peers.splice(0)) old.destroy();
+  }
+  for (const peer of peers) peer.destroy();
+  return count;
+}
+
+/** The agent lets a node agent in, whoever else holds connections. */
+async function serves(agent: Target["agent"]): Promise<void> {
+  const peer = await connectPatiently(agent);
+  const stream = peer.call("Health", new Uint8Array());
+  if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error("no place was left for a node agent");
+  peer.destroy();
+}
+
+/** Places become free a moment after their connections have ended. */
+async function connectPatiently(agent: Target["agent"]): Promise<RawPeer> {
+  const deadline = performance.now() + HANDSHAKE_LIMIT_MS;
+  for (;;) {
+    try {
+      return await RawPeer.connect(agent);
+    } catch (error) {
+      if (performance.now() > deadline)
+        throw new Error("no place became free for another connection", { cause: error });
+      await delay(100);
+    }
+  }
+}
+
+/** 64 restores in a row, each of which ends all connections but its own. */
+async function restoreOften({ agent, inputs, random }: Target): Promise<number> {
+  const count = Math.min(inputs, 64);
+  for (let index = 0; index < count; index++) {
+    const peer = await connectPatiently(agent);
+    const message = toBinary(
+      RestoreDutiesRequestSchema,
+      create(RestoreDutiesRequestSchema, { entropy: random.bytes(64) }),
+    );
+    const stream = peer.call("RunRestoreDuties", message);
+    if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error(`restore ${index} got no answer`);
+    // Half of them stay, and do not read what ends them.
+    if (index % 2 === 0) peer.destroy();
+    else peer.socket.pause();
+    if (index % 2 === 1) setTimeout(() => peer.destroy(), 2_000);
+  }
+  await delay(2_500);
+  return count;
+}
+
+/** Streams that are opened and reset at once (CVE-2023-44487). */
+async function resetRapidly({ agent, inputs }: Target): Promise<number> {
+  let sent = 0;
+  const reason = Buffer.from([0, 0, 0, 8]);
+  while (sent < inputs) {
+    const peer = await connectPatiently(agent);
+    for (let index = 0; index < 200 && !peer.isClosed; index++, sent += 1)
+      peer.write(frame(FRAME.reset, 0, peer.begin("Health"), reason));
+    await peer.until(() => peer.isClosed, 20);
+    peer.destroy();
+  }
+  return sent;
+}
+
+/** Frames that the agent has to answer, or to gather, without an end. */
+async function flood({ agent, inputs }: Target, burst: (peer: RawPeer) => Buffer): Promise<number> {
+  let sent = 0;
+  const began = performance.now();
+  while (sent < inputs && performance.now() - began < FLOOD_LIMIT_MS) {
+    const peer = await connectPatiently(agent);
+    peer.socket.pause();
+    const one = burst(peer);
+    const many = Buffer.concat(Array.from({ length: 200 }, () => one));
+    for (let index = 0; index < 20 && !peer.isClosed; index++, sent += 200) {
+      if (!peer.socket.write(many)) await Promise.race([taken(peer.socket), delay(100)]);
+    }
+    peer.destroy();
+  }
+  return sent;
+}
+
+/** The other side has taken what was written, or has closed. */
+async function taken(socket: Socket): Promise<void> {
+  await Promise.race([once(socket, "drain"), once(socket, "close")]).catch(() => undefined);
+}
+
+/** Calls whose answers the peer's window does not let through: files, and commands that write without an end. */
+async function readNothing({ agent, inputs }: Target): Promise<number> {
+  const file = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
+  const yes = toBinary(
+    ExecFrameSchema,
+    create(ExecFrameSchema, { frame: { case: "start", value: { args: ["yes"] } } }),
+  );
+  const peers: RawPeer[] = [];
+  let sent = 0;
+  for (let index = 0; index < 32 && sent < inputs; index++) {
+    const peer = await RawPeer.connect(agent, { windowBytes: 0 });
+    peers.push(peer);
+    for (let count = 0; count < 200; count++, sent += 1) peer.call("ReadFile", file);
+    for (let count = 0; count < 4; count++, sent += 1) peer.data(peer.begin("Exec"), grpcMessage(yes), false);
+    await peer.until(() => peer.answered > 0);
+  }
+  await serves(agent);
+  for (const peer of peers) peer.destroy();
+  return sent;
+}
+
+/** Requests that stop in the middle of a message: with the header of a file and without, each as much as a window holds. */
+async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
+  const value = { path: `${scratch}/half` };
+  const header = toBinary(
+    WriteFileRequestSchema,
+    create(WriteFileRequestSchema, { message: { case: "header", value } }),
+  );
+  const prefix = Buffer.alloc(5);
+  prefix.writeUInt32BE(4 * MIB, 1);
+  const peers: RawPeer[] = [];
+  let sent = 0;
+  for (let index = 0; index < 30 && sent < inputs; index++) {
+    const peer = await RawPeer.connect(agent);
+    peers.push(peer);
+    for (let count = 0; count < 200 && !peer.isClosed; count++, sent += 1) {
+      const stream = peer.begin("WriteFile");
+      if (count % 2 === 0) peer.data(stream, grpcMessage(header), false);
+      // A little less than the smallest window there is, so that the connection lives.
+      peer.data(stream, Buffer.concat([prefix, Buffer.alloc(2_000)]), false);
+    }
+    await peer.until(() => peer.answered > 0, 200);
+  }
+  await serves(agent);
+  for (const peer of peers) peer.destroy();
+  return sent;
+}
+
+/** A call of one message over an ordinary client, which keeps to the windows. Resolves with the number of its status. */
+function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
+  const metadata = new Metadata();
+  metadata.set("svc-instance-token", token);
+  const path = `/svc.guest.v1alpha1.GuestAgent/${method}`;
+  const asIs = (bytes: Uint8Array): Buffer => Buffer.from(bytes);
+  const call = client.makeBidiStreamRequest(path, asIs, asIs, metadata, { deadline: Date.now() + ANSWER_LIMIT_MS });
+  call.on("error", () => {});
+  call.resume();
+  call.write(message);
+  call.end();
+  return new Promise((resolve) => {
+    call.on("status", ({ code }) => resolve(code));
+  });
+}
+
+/** Arguments, variables and fields without number: each a message that would take the decoder seconds. */
+async function sendCountless({ agent, inputs }: Target): Promise<number> {
+  const pairs = [
+    [0x0a, 0],
+    [0x12, 0],
+    [0x1a, 0],
+    [0x08, 0],
+  ] as const;
+  const methods = ["Exec", "ReadFile", "WriteFile", "StatPath", "RunHook", "Health"] as const;
+  const count = Math.min(inputs, 96);
+  const client = connect(agent);
+  for (let index = 0; index < count; index++) {
+    const method = methods[index % methods.length] ?? "Health";
+    const fields = Buffer.alloc(4 * MIB - 16, Uint8Array.from(pairs[(index >>> 1) % pairs.length] ?? pairs[0]));
+    // { start: … } of 4 MiB - 16 bytes
+    const message = method === "Exec" ? Buffer.concat([Buffer.of(0x0a, 0xf0, 0xff, 0xff, 0x01), fields]) : fields;
+    const code = await callWith(client, method, message, agent.token);
+    if (code !== status.INVALID_ARGUMENT && code !== status.RESOURCE_EXHAUSTED)
+      throw new Error(`${method} with countless fields ended with status ${code}`);
+  }
+  client.close();
+  return count;
+}
+
+/** As many arguments as may be, many times at once: others have to get their turn. */
+async function sendLargest({ agent, inputs }: Target): Promise<number> {
+  const count = Math.max(8, Math.min(inputs, 256));
+  const args = ["true", ...Array<string>(EXEC_ENTRIES_LIMIT - 1).fill("")];
+  const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
+  const client = connect(agent);
+  for (let sent = 0; sent < count; sent += 8) {
+    const calls = Array.from({ length: 8 }, () => callWith(client, "Exec", message, agent.token));
+    const code = (await Promise.all(calls)).find((ended) => ended !== status.OK);
+    if (code !== undefined) throw new Error(`the largest legal Exec ended with status ${code}`);
+  }
+  client.close();
+  return count;
+}
+
+const settings = frame(FRAME.settings, 0, 0);
+const ping = frame(FRAME.ping, 0, 0, Buffer.alloc(8));
+const continuation = (): Buffer => frame(FRAME.continuation, 0, 1, headerBlock([["x-more", "y".repeat(100)]]));
+
+export const connectionAttacks: readonly Attack[] = [
+  { name: "half-open connections", weight: 2, run: (target) => stallHandshake(target, Buffer.alloc(0)) },
+  { name: "ClientHellos that stop", weight: 2, run: (target) => stallHandshake(target, CLIENT_HELLO_BEGIN) },
+  { name: "call, GOAWAY, close, nothing read", weight: 1, run: leaveUnread },
+  { name: "restores in a row, unread", weight: 1, run: restoreOften },
+  { name: "rapid resets", weight: 10, run: resetRapidly },
+  { name: "SETTINGS flood", weight: 20, run: (target) => flood(target, () => settings) },
+  { name: "PING flood", weight: 20, run: (target) => flood(target, () => ping) },
+  {
+    name: "CONTINUATION flood",
+    weight: 10,
+    run: (target) =>
+      flood(target, (peer) => {
+        peer.write(frame(FRAME.headers, 0, 1, headerBlock(requestFields("Health", target.agent.token))));
+        return continuation();
+      }),
+  },
+  { name: "windows of 0, nothing read", weight: 4, run: readNothing },
+  { name: "messages that are never whole", weight: 4, run: sendHalf },
+  { name: "countless fields in 4 MiB", weight: 1, run: sendCountless },
+  { name: "131,072 arguments, legal", weight: 1, run: sendLargest },
+];

@@ -1,0 +1,180 @@
+import { join } from "node:path";
+import { type DescField, type DescMessage, fromBinary, ScalarType } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { frame, FRAME, grpcMessage, RawPeer } from "./peer.ts";
+import type { Attack, Target } from "./target.ts";
+
+/** Calls in flight on one connection. */
+const BATCH = 48;
+const ANSWER_LIMIT_MS = 20_000;
+/** Deep enough for every message of the schema. */
+const DEPTH = 4;
+
+/** Numbers that follow from a seed alone (mulberry32): a run can be repeated. */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0;
+  }
+
+  /** From 0 to `end` - 1. */
+  below(end: number): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = this.#state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) % end;
+  }
+
+  oneOf<Value>(values: readonly [Value, ...Value[]]): Value {
+    return values[this.below(values.length)] ?? values[0];
+  }
+
+  bytes(count: number): Buffer {
+    return Buffer.from(Array.from({ length: count }, () => this.below(256)));
+  }
+}
+
+/** A message of that type, built from its descriptor: of right, extreme and wrong values, and then often damaged. */
+export function fuzzedMessage(schema: DescMessage, random: Random, scratch: string): Uint8Array {
+  const bytes = buildMessage(schema, random, scratch, DEPTH);
+  return random.below(3) === 0 ? damaged(bytes, random) : bytes;
+}
+
+function buildMessage(schema: DescMessage, random: Random, scratch: string, depth: number): Uint8Array {
+  const writer = new BinaryWriter();
+  for (const field of schema.fields) {
+    const times = random.oneOf([0, 1, 1, 1, 2, 40]);
+    for (let count = 0; count < (field.fieldKind === "message" ? Math.min(times, 2) : times); count++)
+      writeField(writer, field, random, scratch, depth);
+  }
+  if (random.below(8) === 0)
+    writer.tag(random.oneOf([15, 1_000, 536_870_911]), WireType.LengthDelimited).bytes(random.bytes(9));
+  return writer.finish();
+}
+
+function writeField(writer: BinaryWriter, field: DescField, random: Random, scratch: string, depth: number): void {
+  if (random.below(20) === 0) {
+    writer.tag(field.number, random.oneOf([WireType.Bit64, WireType.Bit32])).fixed64(2n ** 64n - 1n);
+    return;
+  }
+  if (field.message !== undefined) {
+    if (depth > 0)
+      writer.tag(field.number, WireType.LengthDelimited).bytes(buildMessage(field.message, random, scratch, depth - 1));
+    return;
+  }
+  if (field.scalar === ScalarType.STRING || field.scalar === ScalarType.BYTES || field.fieldKind === "map") {
+    writer.tag(field.number, WireType.LengthDelimited).bytes(text(field.name, random, scratch));
+    return;
+  }
+  writer
+    .tag(field.number, WireType.Varint)
+    .uint64(random.oneOf([0n, 1n, 80n, 2n ** 31n - 1n, 2n ** 32n - 1n, 2n ** 63n, 2n ** 64n - 1n]));
+}
+
+/** Paths that a fuzzed write may really create lie in the scratch folder; commands are harmless ones. */
+function text(field: string, random: Random, scratch: string): Uint8Array {
+  if (random.below(6) === 0) return random.bytes(random.oneOf([1, 3, 300]));
+  if (field === "args") return Buffer.from(random.oneOf(["true", "/bin/true", "", "-x", "x".repeat(5_000), "a\0b"]));
+  if (field === "path" || field === "cwd" || field === "beneath")
+    return Buffer.from(
+      random.oneOf([
+        scratch,
+        join(scratch, "file"),
+        join(scratch, "a/b"),
+        "file",
+        "",
+        "..",
+        "/nowhere/x",
+        `/${"x".repeat(5_000)}`,
+        "a\0b",
+      ]),
+    );
+  return Buffer.from(random.oneOf(["", "root", "nobody", "0:0", "xterm", "x".repeat(300), "a=b"]));
+}
+
+function damaged(bytes: Uint8Array, random: Random): Uint8Array {
+  const copy = Buffer.from(bytes);
+  switch (random.below(4)) {
+    case 0:
+      return copy.subarray(0, random.below(copy.length + 1));
+    case 1:
+      return Buffer.concat([copy, random.bytes(random.below(20))]);
+    case 2:
+      return Buffer.concat([copy.subarray(random.below(copy.length + 1)), copy]);
+    default:
+      for (let count = 0; count <= random.below(4); count++)
+        if (copy.length > 0) copy[random.below(copy.length)] = random.below(256);
+      return copy;
+  }
+}
+
+/** Setting the clock is not an attack, and would be one on the machine of whoever runs this. */
+function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
+  if (schema !== RestoreDutiesRequestSchema) return false;
+  try {
+    return fromBinary(RestoreDutiesRequestSchema, bytes).hostTime !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+/** Every method of the service, many calls at once; restore duties end all other connections, so they come rarely. */
+async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise<number> {
+  const methods = Object.values(GuestAgent.method);
+  let sent = 0;
+  let peer = await RawPeer.connect(agent);
+  while (sent < inputs) {
+    if (peer.isClosed) peer = await RawPeer.connect(agent);
+    const streams: number[] = [];
+    for (let count = 0; count < BATCH; count++) {
+      const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
+      if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
+      const message = fuzzedMessage(method.input, random, scratch);
+      if (setsClock(method.input, message)) continue;
+      const stream = peer.begin(method.name);
+      const parts = [grpcMessage(message)];
+      if (method.methodKind !== "unary" && random.below(2) === 0)
+        parts.push(grpcMessage(fuzzedMessage(method.input, random, scratch)));
+      if (random.below(30) === 0) parts.push(random.bytes(7));
+      peer.data(stream, Buffer.concat(parts), true);
+      streams.push(stream);
+    }
+    sent += streams.length;
+    const isAnswered = await peer.until(() => streams.every((stream) => peer.hasEnded(stream)), ANSWER_LIMIT_MS);
+    if (!isAnswered && !peer.isClosed) throw new Error("a call with a fuzzed message got no answer");
+  }
+  peer.destroy();
+  return sent;
+}
+
+/** Frames of every type and of none, on connections that are right until then. */
+async function fuzzFrames({ agent, random, inputs }: Target): Promise<number> {
+  let sent = 0;
+  while (sent < inputs) {
+    const peer = await RawPeer.connect(agent);
+    const stream = peer.begin("Health");
+    const count = 1 + random.below(64);
+    for (let index = 0; index < count; index++) {
+      const type = random.below(12);
+      const size = random.oneOf([0, 1, 4, 5, 6, 8, 9, 100, 17_000]);
+      // A zeroed payload is what most types take for a right one.
+      const payload = random.below(2) === 0 ? Buffer.alloc(size) : random.bytes(Math.min(size, 200));
+      peer.write(frame(type, random.below(256), random.oneOf([0, stream, stream + 2, 2, 2 ** 31 - 1]), payload));
+    }
+    peer.write(frame(FRAME.ping, 0, 0, Buffer.alloc(8)));
+    sent += count;
+    // Whether the connection survived is the agent's affair; the next one has to be served.
+    await peer.until(() => peer.answered > 0, 50);
+    peer.destroy();
+  }
+  return sent;
+}
+
+export const fuzzing: readonly Attack[] = [
+  { name: "fuzzed messages of every method", weight: 20, run: fuzzMessages },
+  { name: "fuzzed frames", weight: 20, run: fuzzFrames },
+];

@@ -1,0 +1,58 @@
+/** Runs beside the attacks, in a thread of its own: asks for Health as a node agent does, and looks at the agent's memory. */
+import { parentPort, workerData } from "node:worker_threads";
+import { connect } from "../../src/client/index.ts";
+import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
+import { memoryOf } from "../soak/footprint.ts";
+
+/** Whom to watch. */
+export interface Watched {
+  readonly pid: number;
+  readonly port: number;
+  readonly token: string;
+  readonly ca: string;
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** What was seen since the last time it was asked for. */
+export interface Seen {
+  readonly healthMs: readonly number[];
+  /** Calls that got no answer: a restore ends all connections, an attack must not. */
+  readonly failed: number;
+  readonly peakOwnBytes: number;
+}
+
+const PAUSE_MS = 20;
+const ANSWER_LIMIT_MS = 20_000;
+
+const { pid, port, token, ca, cert, key } = workerData as Watched;
+const client = connect({
+  address: `127.0.0.1:${port}`,
+  caPem: ca,
+  certPem: cert,
+  keyPem: key,
+  token,
+  serverName: SERVER_NAME,
+});
+let healthMs: number[] = [];
+let failed = 0;
+let peakOwnBytes = 0;
+
+async function ask(): Promise<void> {
+  const began = performance.now();
+  try {
+    await client.health({ timeoutMs: ANSWER_LIMIT_MS });
+    healthMs.push(performance.now() - began);
+  } catch {
+    failed += 1;
+  }
+  peakOwnBytes = Math.max(peakOwnBytes, memoryOf(pid).ownBytes || 0);
+  setTimeout(() => void ask(), PAUSE_MS);
+}
+
+parentPort?.on("message", () => {
+  const seen: Seen = { healthMs, failed, peakOwnBytes };
+  parentPort?.postMessage(seen, []);
+  [healthMs, failed, peakOwnBytes] = [[], 0, 0];
+});
+void ask();

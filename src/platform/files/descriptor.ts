@@ -1,0 +1,73 @@
+import { type BigIntStats, close, fchmod, fchown, fstat, fsync, read } from "node:fs";
+import { promisify } from "node:util";
+import { type FileAttributes, type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
+import { type Addon, errnoName } from "../../native/index.ts";
+import { fileAttributes } from "./attributes.ts";
+import type { FileThreads } from "./threads.ts";
+
+const closeDescriptor = promisify(close);
+const readDescriptor = promisify(read);
+const statDescriptor: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
+const syncDescriptor = promisify(fsync);
+const chownDescriptor = promisify(fchown);
+const chmodDescriptor = promisify(fchmod);
+
+/** Largest offset of off_t. Node throws where a read could go beyond it. */
+const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
+
+/** How paths are found: all that there are, or those beneath a folder. Throws FileSystemError. */
+export interface PathOpener {
+  /** Flags of open(2). */
+  open(step: FileStep, path: Uint8Array, flags: number): Promise<Descriptor>;
+}
+
+/** What opening needs of the addon. */
+export type Opener = Pick<Addon, "openIn">;
+
+/** The result of a job of the addon's, or FileSystemError. */
+export async function stepOf(threads: FileThreads, step: FileStep, job: () => Promise<number>): Promise<number> {
+  const result = await threads.step(step, job);
+  if (result < 0) throw new FileSystemError(step, errnoName(result));
+  return result;
+}
+
+/** An open file or folder. Whoever opened it closes it, once. */
+export class Descriptor {
+  readonly fd: number;
+  readonly #threads: FileThreads;
+
+  constructor(fd: number, threads: FileThreads) {
+    this.fd = fd;
+    this.#threads = threads;
+  }
+
+  async attributes(step: FileStep): Promise<FileAttributes> {
+    return fileAttributes(await this.#threads.step(step, () => statDescriptor(this.fd, { bigint: true })));
+  }
+
+  /** Bytes read, from there or from where the last read ended. None where no file has any. */
+  async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
+    if (offsetBytes !== undefined && offsetBytes > MAX_OFFSET_BYTES - BigInt(target.length)) return 0;
+    const { bytesRead } = await this.#threads.step("read", () =>
+      readDescriptor(this.fd, target, 0, target.length, offsetBytes ?? null),
+    );
+    return bytesRead;
+  }
+
+  async chown({ uid, gid }: FileOwner): Promise<void> {
+    await this.#threads.step("chown", () => chownDescriptor(this.fd, uid, gid));
+  }
+
+  async chmod(mode: number): Promise<void> {
+    await this.#threads.step("chmod", () => chmodDescriptor(this.fd, mode));
+  }
+
+  async sync(step: FileStep): Promise<void> {
+    await this.#threads.step(step, () => syncDescriptor(this.fd));
+  }
+
+  /** Never rejects. */
+  async close(): Promise<void> {
+    await this.#threads.attempt(() => closeDescriptor(this.fd));
+  }
+}

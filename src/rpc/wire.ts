@@ -1,0 +1,111 @@
+import type { DescMessage } from "@bufbuild/protobuf";
+import { malformedMessage } from "./framing.ts";
+
+/** Wire types of protobuf's encoding. Groups (3 and 4) are not in proto3. */
+export const VARINT = 0;
+const FIXED64 = 1;
+export const LENGTH_DELIMITED = 2;
+const FIXED32 = 5;
+
+/**
+ * Fields of a request in all, those of its inner messages included. The largest legal one has about a dozen; 4 MiB hold
+ * two million empty ones, each of which the decoder would make an object for. Bulk fields are read by readers of their own.
+ */
+export const FIELD_LIMIT = 1_024;
+/** A message of no more than this has few enough fields, whatever is in it. */
+const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
+
+/** Walks over the fields of a message without making an object for any. Throws AgentError for bytes that are no message. */
+export class FieldCursor {
+  readonly #bytes: Uint8Array;
+  readonly #end: number;
+  #at: number;
+  /** Of the field that `next` found: its number, its wire type, and where it begins. */
+  number = 0;
+  wireType = 0;
+  start = 0;
+  /** Its value: for one with a length, without that. */
+  valueStart = 0;
+  valueEnd = 0;
+
+  constructor(bytes: Uint8Array, start = 0, end: number = bytes.length) {
+    this.#bytes = bytes;
+    this.#at = start;
+    this.#end = end;
+  }
+
+  /** Goes to the next field; false at the end. */
+  next(): boolean {
+    if (this.#at >= this.#end) return false;
+    this.start = this.#at;
+    const tag = this.#varint();
+    this.number = Math.floor(tag / 8);
+    this.wireType = tag % 8;
+    if (this.number === 0 || tag > 0xffff_ffff) throw damaged();
+    this.valueStart = this.#at;
+    switch (this.wireType) {
+      case VARINT:
+        this.#varint();
+        break;
+      case FIXED64:
+        this.#at += 8;
+        break;
+      case LENGTH_DELIMITED: {
+        const length = this.#varint();
+        this.valueStart = this.#at;
+        this.#at += length;
+        break;
+      }
+      case FIXED32:
+        this.#at += 4;
+        break;
+      default:
+        throw damaged();
+    }
+    if (this.#at > this.#end) throw damaged();
+    this.valueEnd = this.#at;
+    return true;
+  }
+
+  /** Exact up to 2^53; what is larger is larger than any length that fits. */
+  #varint(): number {
+    let value = 0;
+    let unit = 1;
+    for (let count = 0; count < 10; count++) {
+      const byte = this.#bytes[this.#at++];
+      if (byte === undefined || this.#at > this.#end) throw damaged();
+      value += (byte & 0x7f) * unit;
+      if (byte < 0x80) return value;
+      unit *= 0x80;
+    }
+    throw damaged();
+  }
+}
+
+/** The refusal of a message with more fields than FIELD_LIMIT. */
+export function tooManyFields(): Error {
+  return malformedMessage(`the request has more than ${FIELD_LIMIT} fields; no request needs as many`);
+}
+
+function damaged(): Error {
+  return malformedMessage("the request is damaged: its bytes are no protobuf message");
+}
+
+/** Refuses a message with more fields than any request has, before anything is made of them. Throws AgentError. */
+export function checkFieldCount(schema: DescMessage, bytes: Uint8Array): void {
+  if (bytes.length > FEW_FIELDS_BYTES) countFields(schema, bytes, 0, bytes.length, FIELD_LIMIT);
+}
+
+/** Returns how many more there may be. No message of the schema holds itself, so this ends. */
+function countFields(schema: DescMessage, bytes: Uint8Array, start: number, end: number, limit: number): number {
+  let left = limit;
+  const fields = new FieldCursor(bytes, start, end);
+  while (fields.next()) {
+    left -= 1;
+    if (left < 0) throw tooManyFields();
+    if (fields.wireType !== LENGTH_DELIMITED) continue;
+    const field = schema.fields.find(({ number }) => number === fields.number);
+    if (field?.message) left = countFields(field.message, bytes, fields.valueStart, fields.valueEnd, left);
+  }
+  return left;
+}

@@ -1,0 +1,33 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { abuse, type AbuseRow, ATTACKS } from "../../scripts/abuse/abuse.ts";
+import { fuzzedMessage, Random } from "../../scripts/abuse/fuzz.ts";
+import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
+
+it("a seed alone decides what is sent", () => {
+  const messages = (seed: number): string[] => {
+    const random = new Random(seed);
+    return Object.values(GuestAgent.method).map(({ input }) =>
+      Buffer.from(fuzzedMessage(input, random, "/scratch")).toString("hex"),
+    );
+  };
+  assert.deepEqual(messages(7), messages(7));
+  assert.notDeepEqual(messages(7), messages(8));
+});
+
+it(
+  "fuzzed and half messages leave nothing behind, and the agent leaves when it is told to",
+  { ...NEEDS_ROOT, timeout: 300_000 },
+  async () => {
+    const names = ["fuzzed messages of every method", "messages that are never whole", "countless fields in 4 MiB"];
+    const attacks = ATTACKS.filter(({ name }) => names.includes(name));
+    assert.equal(attacks.length, names.length);
+    const rows: AbuseRow[] = [];
+    await abuse({ seed: 3, inputs: 400, attacks, onRow: (row) => rows.push(row) });
+    assert.deepEqual(
+      rows.map(({ name, left, problem }) => [name, left, problem]),
+      [...attacks.map(({ name }) => name), "SIGTERM among peers that do not read"].map((name) => [name, "", ""]),
+    );
+  },
+);
