@@ -18,14 +18,20 @@ const TIMEOUT_MS = 60_000;
 export const pythonClient: ClientProgram = {
   make: "Python (grpcio)",
   provide: async () => {
-    let missing = await missingParts();
-    if (missing.length > 0 && install()) missing = await missingParts();
-    if (missing.length > 0) return `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
+    const python = await provideDebianPython();
+    if (typeof python === "string") return python;
     const generated = await generate();
     const path = [generated, SOURCES].join(":");
-    return ["env", `PYTHONPATH=${path}`, "PYTHONDONTWRITEBYTECODE=1", PYTHON, join(SOURCES, "main.py")];
+    return ["env", `PYTHONPATH=${path}`, "PYTHONDONTWRITEBYTECODE=1", python.python, join(SOURCES, "main.py")];
   },
 };
+
+/** Debian's Python with Debian's grpcio, else the reason to skip a test that needs it. */
+export async function provideDebianPython(): Promise<{ readonly python: string } | string> {
+  let missing = await missingParts();
+  if (missing.length > 0 && install()) missing = await missingParts();
+  return missing.length === 0 ? { python: PYTHON } : `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
+}
 
 async function missingParts(): Promise<string[]> {
   const needs = [
