@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { execa } from "execa";
 import { installPackages, missingPrograms } from "../../scripts/machine/programs.ts";
 import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
+import type { Python } from "../fixtures/python-packages.ts";
 import type { ClientProgram } from "./program.ts";
 
 const SOURCES = join(import.meta.dirname, "python");
@@ -27,10 +28,12 @@ export const pythonClient: ClientProgram = {
 };
 
 /** Debian's Python with Debian's grpcio, else the reason to skip a test that needs it. */
-export async function provideDebianPython(): Promise<{ readonly python: string } | string> {
+export async function provideDebianPython(): Promise<Python | string> {
   let missing = await missingParts();
   if (missing.length > 0 && install()) missing = await missingParts();
-  return missing.length === 0 ? { python: PYTHON } : `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
+  return missing.length === 0
+    ? { python: PYTHON, path: "" }
+    : `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
 }
 
 async function missingParts(): Promise<string[]> {

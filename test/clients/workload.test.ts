@@ -30,9 +30,9 @@ describe("a workload declares itself idle", { timeout: 300_000 }, () => {
         t.skip(provided);
         return;
       }
-      const env = { PYTHONDONTWRITEBYTECODE: "1", ...("path" in provided && { PYTHONPATH: provided.path }) };
+      const env = { PYTHONDONTWRITEBYTECODE: "1", PYTHONPATH: provided.path };
       const result = await execa(provided.python, [script, `unix:${agent.workloadSocket}`], { ...OPTIONS, env });
-      assert.match(result.all, PYTHON_SAYS);
+      assert.match(result.all ?? "", PYTHON_SAYS);
     });
   }
 
@@ -43,7 +43,7 @@ describe("a workload declares itself idle", { timeout: 300_000 }, () => {
     }
     const ruby = join(import.meta.dirname, "ruby", "declare_idle.rb");
     const result = await execa("ruby", [ruby, `unix:${agent.workloadSocket}`], OPTIONS);
-    assert.match(result.all, new RegExp(`^${LENGTH}$`));
+    assert.match(result.all ?? "", new RegExp(`^${LENGTH}$`));
   });
 });
 
