@@ -24,7 +24,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const report = new CopyReport();
     try {
       // A transfer may take any time: an agent that does not answer has to be noticed otherwise.
-      await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
       await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true });
     } finally {
       client.close();

@@ -36,7 +36,8 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
 
 /** Node would take an empty text for none, and connect without. */
 function pem(value: string | Uint8Array, name: string): Buffer {
-  const bytes = Buffer.from(value);
+  const isGiven = typeof value === "string" || value instanceof Uint8Array;
+  const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
   throw new GuestError({ status: "INVALID_ARGUMENT", message: `${name} holds no PEM` });
 }

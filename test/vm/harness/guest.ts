@@ -97,7 +97,7 @@ export class Guest implements Disposable {
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ timeoutMs: ATTEMPT_MS });
+        await client.health({ deadlineMs: ATTEMPT_MS });
         return client;
       } catch (error) {
         client.close();
