@@ -4,7 +4,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
-import { issueCertificates } from "../../src/cli/credentials/index.ts";
+import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { BOOTSTRAP_VARIABLES, BootstrapError, readBootstrap } from "../../src/config/index.ts";
 import { channel, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
 

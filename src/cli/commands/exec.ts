@@ -40,7 +40,7 @@ export const exec: Command = defineCommand({
     timeout: {
       type: "string",
       argument: "DURATION",
-      help: "end the command after that time: 500ms, 5s, 2m; a bare number is milliseconds",
+      help: "end the command after that time: 500ms, 5s, 2m",
     },
     ...CONNECTION_OPTIONS,
   },
