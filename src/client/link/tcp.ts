@@ -6,13 +6,16 @@ import { DEFAULT_SERVER_NAME, type TcpOptions } from "./options.ts";
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
 
+const LAST_PORT = 65_535;
+
 /** Mutual TLS 1.3 to a host and port. Throws GuestError for an address of another form or PEM that is none. */
 export function tcpLink(options: TcpOptions): Link {
   const { address, serverName = DEFAULT_SERVER_NAME } = options;
-  if (!ADDRESS.test(address)) {
+  const port = Number(address.slice(address.lastIndexOf(":") + 1));
+  if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
     throw new GuestError({
       status: "INVALID_ARGUMENT",
-      message: `"${address}" is no address; write host:port with an IPv6 address in brackets, or unix:/path`,
+      message: `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
     });
   }
   return {
