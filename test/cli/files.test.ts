@@ -209,7 +209,8 @@ describe("guestctl cp", { timeout: 180_000 }, () => {
     const seconds = { old: -86_400 * 365, new: 1_700_000_000 };
     for (const [name, time] of Object.entries(seconds)) {
       await writeFile(folder.at(`tree/${name}`), name);
-      await utimes(folder.at(`tree/${name}`), time, time);
+      // Node takes a negative number for now.
+      await utimes(folder.at(`tree/${name}`), new Date(time * 1000), new Date(time * 1000));
     }
     await copies("-rp", folder.at("tree"), `:${folder.at("remote")}`);
     await copies(`:${folder.at("remote")}`, folder.at("back"));

@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { Extraction } from "../../src/cli/copy/extract.ts";
 import { CopyReport } from "../../src/cli/copy/report.ts";
-import { writePax } from "../../src/cli/copy/pax.ts";
+import { readPax, writePax } from "../../src/cli/copy/pax.ts";
 import { BLOCK_BYTES, paddingBytes, readHeader, type TarHeader, writeHeader } from "../../src/cli/copy/tar-header.ts";
 import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
 import { TAR_END } from "../../src/cli/copy/tar-write.ts";
@@ -105,6 +105,7 @@ describe("an archive that a sandbox made", () => {
     ] as const) {
       await assert.rejects(first([extended(key, value), { name: "a" }]), /damaged/, `${key}=${value}`);
     }
+    assert.throws(() => readPax(Buffer.from("6 a=b\nno length")), /damaged/);
     assert.equal((await first([extended("mtime", "-86400.5"), { name: "a" }])).modifiedSeconds, -86_400.5);
     const block = writeHeader({
       type: "file",
@@ -169,7 +170,7 @@ describe("an archive that a sandbox made", () => {
           assert.equal(bytes, entry.sizeBytes);
         }
       } catch (error) {
-        assert.match(String(error), /^Error: the tar stream (?:is damaged|ended early)$/, `round ${round}`);
+        assert.match(String(error), /^CliError: the tar stream (?:is damaged|ended early)$/, `round ${round}`);
         refused++;
       }
     }

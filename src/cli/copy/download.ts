@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { open, rename, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
 import { localFailure } from "./local-tree.ts";
@@ -34,7 +35,7 @@ export async function downloadFile(
       throw new CliError(`${remote} became shorter while it was being copied; copy it again`);
     await content.end();
     await file.chmod(stat.mode & MODE_MASK);
-    const modified = stat.mtime && Number(stat.mtime.seconds) + stat.mtime.nanos / 1e9;
+    const modified = stat.mtime && timestampDate(stat.mtime);
     if (modified !== undefined) await file.utimes(modified, modified);
     await rename(temporary, local);
     report.files += 1;

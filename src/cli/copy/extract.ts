@@ -83,7 +83,9 @@ export class Extraction {
     } finally {
       await file.close();
     }
-    await utimes(path, entry.modifiedSeconds, entry.modifiedSeconds);
+    // As a date: Node takes a negative number for now.
+    const modified = new Date(entry.modifiedSeconds * 1000);
+    await utimes(path, modified, modified);
     this.#report.files += 1;
     this.#report.bytes += entry.sizeBytes;
   }

@@ -29,7 +29,8 @@ export function readPax(content: Buffer): PaxValues {
     const length = /^\d{1,9}$/.test(digits) ? Number(digits) : 0;
     const line = content.subarray(space + 1, at + length);
     const equals = line.indexOf(EQUALS);
-    if (at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
+    // A line of no length would be read for ever.
+    if (length === 0 || at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
     values.set(line.toString("utf8", 0, equals), line.subarray(equals + 1, -1));
     at += length;
   }

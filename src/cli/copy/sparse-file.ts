@@ -1,6 +1,6 @@
 import type { FileHandle } from "node:fs/promises";
 
-/** Least piece that is left out: a block of most file systems. */
+/** Pieces that are looked at: the blocks of most file systems. */
 const BLOCK_BYTES = 4096;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
@@ -21,7 +21,8 @@ export class SparseFile {
     let from = 0;
     for (let at = 0; at < bytes.length;) {
       const end = Math.min(bytes.length, at + BLOCK_BYTES - ((this.#sizeBytes + at) % BLOCK_BYTES));
-      const isHole = end - at === BLOCK_BYTES && ZEROS.equals(bytes.subarray(at, end));
+      // What comes in parts of a block is left out in parts.
+      const isHole = ZEROS.subarray(0, end - at).equals(bytes.subarray(at, end));
       if (isHole) {
         await this.#writeAll(bytes.subarray(from, at), this.#sizeBytes + from);
         from = end;

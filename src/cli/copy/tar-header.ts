@@ -1,3 +1,5 @@
+import { CliError } from "../errors.ts";
+
 /** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
@@ -82,8 +84,8 @@ function readText(block: Buffer, at: number, length: number): Buffer {
 }
 
 /** What an archive is refused with, whatever is wrong with it: a sandbox made it. */
-export function damaged(): Error {
-  return new Error("the tar stream is damaged");
+export function damaged(): CliError {
+  return new CliError("the tar stream is damaged");
 }
 
 /**

@@ -1,3 +1,4 @@
+import { CliError } from "../errors.ts";
 import { readPax } from "./pax.ts";
 import { BLOCK_BYTES, damaged, paddingBytes, readHeader, type TarHeader } from "./tar-header.ts";
 
@@ -93,7 +94,7 @@ class ByteStream {
   async #take(most: number): Promise<Buffer> {
     while (this.#held.length === 0) {
       const next = await this.#source.next();
-      if (next.done === true) throw new Error("the tar stream ended early");
+      if (next.done === true) throw new CliError("the tar stream ended early");
       this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
     }
     const taken = this.#held.subarray(0, most);
