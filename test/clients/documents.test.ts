@@ -75,7 +75,7 @@ describe("docs/clients.md", { timeout: 2 * TIMEOUT_MS }, () => {
     const toolchain = await provideGo();
     const missing = [toolchain, python].find((provided) => typeof provided === "string");
     if (typeof toolchain === "string" || typeof python === "string") {
-      t.skip(missing as string);
+      t.skip(missing);
       return;
     }
     const { go } = toolchain;

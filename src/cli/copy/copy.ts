@@ -9,19 +9,15 @@ import { locally, localStat, localTree } from "./local-tree.ts";
 import type { CopyOrder } from "./locations.ts";
 import { Progress } from "./progress.ts";
 import type { CopyReport } from "./report.ts";
-import { tarIn, tarOut } from "./tar-stream.ts";
+import { type ArchiveStreams, tarIn, tarOut } from "./tar-stream.ts";
 import { type CopyParts, uploadFile } from "./upload.ts";
 import { uploadTree } from "./upload-tree.ts";
 
 /** What a copy needs from its command. */
-export interface CopyContext {
-  readonly client: GuestClient;
+export interface CopyContext extends ArchiveStreams {
   readonly report: CopyReport;
   /** Where progress is shown, if it is a terminal. */
   readonly terminal: NodeJS.WriteStream;
-  /** Where an archive comes from and goes to that has no name: standard input and output. */
-  readonly input: AsyncIterable<Buffer>;
-  readonly output: NodeJS.WritableStream;
   /** Make missing folders above the destination. */
   readonly makesParents: boolean;
 }
@@ -29,8 +25,7 @@ export interface CopyContext {
 /** Does what is asked for. A destination that is a directory gets the sources into it, as with cp(1). */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
-  const [source = ""] = sources;
-  if (order.direction === "tar out") return tarOut(source, context);
+  if (order.direction === "tar out") return tarOut(sources[0] ?? "", context);
   if (order.direction === "tar in") return tarIn(destination, context);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload

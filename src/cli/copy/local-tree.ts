@@ -38,7 +38,8 @@ export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): 
   yield { name, path, stats };
   if (!stats.isDirectory()) return;
   const children = await locally(path, readdir(path, { encoding: "buffer" }));
-  for (const child of children.toSorted(Buffer.compare)) yield* localTree(root, joined(name, child));
+  for (const child of children.toSorted((one, other) => one.compare(other)))
+    yield* localTree(root, joined(name, child));
 }
 
 function joined(folder: Buffer, name: Buffer): Buffer {
