@@ -3,10 +3,11 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { Extraction } from "../../src/cli/copy/extract.ts";
 import { CopyReport } from "../../src/cli/copy/report.ts";
+import { localTree } from "../../src/cli/copy/local-tree.ts";
 import { readPax, writePax } from "../../src/cli/copy/pax.ts";
 import { BLOCK_BYTES, paddingBytes, readHeader, type TarHeader, writeHeader } from "../../src/cli/copy/tar-header.ts";
 import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
-import { TAR_END } from "../../src/cli/copy/tar-write.ts";
+import { TAR_END, tarEntry, tarTypeOf } from "../../src/cli/copy/tar-write.ts";
 import { testFolder } from "../fixtures/files.ts";
 
 type Entry = Partial<Omit<TarHeader, "name" | "linkName">> & { name: string; linkName?: string; content?: string };
@@ -83,6 +84,19 @@ describe("an archive that a sandbox made", () => {
     const text = [{ name: "a", content: "x".repeat(1_000) }];
     await assert.rejects(collect(archive(text, Buffer.alloc(0))), /ended early/);
     await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
+  });
+
+  it("is told of by its content alone, not by what is around it: so many bytes are on their way", async () => {
+    await using folder = await testFolder();
+    for (let number = 0; number < 20; number++) await writeFile(folder.at(`${number}`), "x".repeat(number));
+    let told = 0;
+    let sent = 0;
+    for await (const entry of localTree(folder.path)) {
+      const type = tarTypeOf(entry) ?? assert.fail("a file or a folder");
+      for await (const bytes of tarEntry(entry, type, (content) => (told += content))) sent += bytes.length;
+    }
+    assert.equal(told, 190);
+    assert.ok(sent > 40 * BLOCK_BYTES, `${sent} bytes`);
   });
 
   it("has sizes and times that are numbers, times before 1970 too", async () => {

@@ -30,7 +30,7 @@ export class BridgeLink implements Link {
     if (!program) {
       throw new GuestError({
         status: "INVALID_ARGUMENT",
-        message: "bridge names no command; give a list of the command and its arguments",
+        message: "bridge is no list or an empty one; name the command and its arguments",
       });
     }
     this.#folder = privateFolder();
