@@ -96,7 +96,7 @@ describe("an archive that a sandbox made", () => {
       for await (const bytes of tarEntry(entry, type, (content) => (told += content))) sent += bytes.length;
     }
     assert.equal(told, 190);
-    assert.ok(sent > 40 * BLOCK_BYTES, `${sent} bytes`);
+    assert.ok(sent >= 40 * BLOCK_BYTES, `${sent} bytes`);
   });
 
   it("has sizes and times that are numbers, times before 1970 too", async () => {
