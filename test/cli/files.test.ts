@@ -160,7 +160,7 @@ describe("guestctl stat", { timeout: 60_000 }, () => {
   });
 });
 
-describe("guestctl cp", { timeout: 180_000 }, () => {
+describe("guestctl cp", { timeout: 280_000 }, () => {
   it("copies a file in and out again, with its mode", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });
