@@ -4,32 +4,23 @@
  * without any, this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that
  * were built from the same sources are left as they are.
  */
-import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { bundleScript } from "./package/agent/script.ts";
 import { prepareTools } from "./package/cross-tools.ts";
-import { bundle } from "./package/bundle.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
 import { type AgentScript, makeDistribution } from "./package/distribution.ts";
+import { makeGuestctl } from "./package/guestctl.ts";
 import type { Architecture } from "./package/toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
 
-/** Runs the bundle beside it with the operator's own Node, 20 or later. */
-const GUESTCTL = `#!/bin/sh
-exec node "$(dirname -- "$(readlink -f -- "$0")")/guestctl.cjs" "$@"
-`;
-
 async function buildGuestctl(): Promise<void> {
   const folder = join(DIST, "guestctl");
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(folder, { recursive: true });
-  await bundle(join(ROOT, "src/cli/main.ts"), join(folder, "guestctl.cjs"), { target: "node20" });
-  writeFileSync(join(folder, "guestctl"), GUESTCTL);
-  chmodSync(join(folder, "guestctl"), 0o755);
+  await makeGuestctl(ROOT, folder);
   say(folder, "guestctl, for the node side");
 }
 

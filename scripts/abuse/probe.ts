@@ -41,7 +41,7 @@ let peakOwnBytes = 0;
 async function ask(): Promise<void> {
   const began = performance.now();
   try {
-    await client.health({ timeoutMs: ANSWER_LIMIT_MS });
+    await client.health({ deadlineMs: ANSWER_LIMIT_MS });
     healthMs.push(performance.now() - began);
   } catch {
     failed += 1;

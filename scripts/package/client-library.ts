@@ -1,6 +1,7 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { execa } from "execa";
+import { NODE_ENGINES } from "./node-side.ts";
 
 /** The name that programs of the node side import. */
 export const CLIENT_PACKAGE = "guest-agent-client";
@@ -15,7 +16,7 @@ interface Manifest {
 }
 
 /**
- * Makes the package of the client library: modules and types for any Node from 20 on, ready for `npm pack`. The folder
+ * Makes the package of the client library: modules and types, ready for `npm pack`. The folder
  * appears when it is complete; what was there before is replaced.
  */
 export async function makeClientLibrary(root: string, folder: string): Promise<void> {
@@ -63,7 +64,7 @@ function manifestOf({ version, license, dependencies }: Manifest): object {
     description: "The node side of the guest agent: commands, files, hooks and restore duties of a sandbox over gRPC.",
     license,
     type: "module",
-    engines: { node: ">=20" },
+    engines: { node: NODE_ENGINES },
     sideEffects: false,
     exports: {
       ".": { types: "./lib/client/index.d.ts", default: "./lib/client/index.js" },

@@ -117,7 +117,7 @@ export class Sandbox {
 
 /** Runs the built guestctl. */
 export function guestctl(args: readonly string[]): Promise<{ stdout: string }> {
-  return execaNode(join(GUESTCTL_FOLDER, "guestctl.cjs"), args);
+  return execaNode(join(GUESTCTL_FOLDER, "guestctl.mjs"), args);
 }
 
 /** The guestctl of the build, for command lines that people can copy. */

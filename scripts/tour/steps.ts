@@ -19,7 +19,7 @@ export interface Tour {
 export async function health({ report, client }: Tour): Promise<void> {
   report.step("Health: is the workload ready, and what is it doing?");
   report.asked("Health");
-  let answer = await client.health({ waitForReady: true, timeoutMs: 30_000 });
+  let answer = await client.health({ waitForReady: true, deadlineMs: 30_000 });
   while (answer.idleDeclared === undefined) answer = await client.health();
   report.came(`alive ${answer.alive}, ready ${answer.ready}, ready_cmd_exit ${answer.readyCmdExit}`);
   report.came(`idle_declared ${timestampDate(answer.idleDeclared).toISOString()} (the workload's own DeclareIdle)`);

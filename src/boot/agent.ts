@@ -27,14 +27,14 @@ export class Agent {
   #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
-    const { clock, ignoreClientCertificateTimes, memory } = platform;
+    const { clock, relaxClientCertificateChecks, memory } = platform;
     this.#platform = platform;
     this.#log = log;
     this.#listeners = new Listeners({
       configuration,
       clock,
       log,
-      ignoreClientCertificateTimes,
+      relaxClientCertificateChecks,
       onCall: () => memory.worked(),
     });
     this.#rooms = buildRooms(platform, configuration, this.#listeners, log);

@@ -19,7 +19,7 @@ export interface ListenerParts {
   readonly clock: Clock;
   readonly log: Log;
   /** Makes TLS take client certificates whose time has not come; false where that cannot be had. */
-  readonly ignoreClientCertificateTimes: () => boolean;
+  readonly relaxClientCertificateChecks: () => boolean;
   /** Told of every management call when it is over. */
   readonly onCall: () => void;
 }
@@ -84,7 +84,7 @@ export class Listeners {
     });
     this.#management = management;
     if (guestPort !== undefined && credentials.tls !== undefined) {
-      if (!this.#parts.ignoreClientCertificateTimes()) {
+      if (!this.#parts.relaxClientCertificateChecks()) {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);

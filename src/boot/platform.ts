@@ -20,7 +20,7 @@ import {
   guestClock,
   guestFileSystem,
   guestKernel,
-  ignoreClientCertificateTimes,
+  relaxClientCertificateChecks,
   type Inheritance,
   LauncherChannel,
   MemoryKeeper,
@@ -49,7 +49,7 @@ export interface Platform {
   readonly kernel: Kernel;
   readonly randomness: ProcessRandomness;
   readonly dropFileCache: (fd: number) => void;
-  readonly ignoreClientCertificateTimes: () => boolean;
+  readonly relaxClientCertificateChecks: () => boolean;
   /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
   /** Tells the launcher, where there is one, that the agent leaves in order and did not crash. */
@@ -86,7 +86,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     kernel: guestKernel(addon),
     randomness: processRandomness(addon),
     dropFileCache: fileCacheDropper(addon),
-    ignoreClientCertificateTimes: () => ignoreClientCertificateTimes(addon),
+    relaxClientCertificateChecks: () => relaxClientCertificateChecks(addon),
     memory: memoryKeeper(addon),
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),

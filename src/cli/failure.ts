@@ -9,7 +9,9 @@ const STATUS_BY_REASON: Readonly<Record<string, number>> = {
 };
 
 /** Says on standard error what went wrong, for people or for programs. Gives the exit status. */
-export function reportFailure(error: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
+export function reportFailure(failure: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
+  // What kept guestctl from reading the source of a copy says it all.
+  const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
   const text = isForPrograms ? JSON.stringify(failureObject(error)) : `guestctl: ${failureLine(error)}`;
   host.stderr.write(`${text}\n`);
   return failureStatus(error);
@@ -51,7 +53,8 @@ function hintFor(error: GuestError): string | undefined {
   if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
   if (status !== "UNAVAILABLE" || reason !== undefined) return error.nextStep;
   if (/altname/i.test(message)) return "the agent's certificate has another name; give it with --server-name";
-  if (/certificate/i.test(message)) return "the agent's certificate is not of the authority in --credentials";
+  if (/certificate/i.test(message) && !/expired|not yet valid/i.test(message))
+    return "the agent's certificate is not of the authority in --credentials";
   if (/closed before it was ready/.test(message)) {
     return "the agent may not accept the client certificate in --credentials";
   }

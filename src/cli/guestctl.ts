@@ -2,7 +2,6 @@ import { AGENT_VERSION } from "../version.ts";
 import type { Host } from "./command-line/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 import { UsageError } from "./errors.ts";
-import { reportFailure } from "./failure.ts";
 import { nearest } from "./nearest.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
@@ -19,27 +18,50 @@ and GUESTCTL_CREDENTIALS, or a context that has both under a name: "guestctl con
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
 
+/** Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value. */
+const LEADING: ReadonlyMap<string, boolean> = new Map([
+  ...["--address", "-a", "--bridge", "--credentials", "-c", "--server-name", "--context"].map(
+    (option) => [option, true] as const,
+  ),
+  ["--json", false],
+]);
+
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
 export async function guestctl(args: readonly string[], host: Host): Promise<number> {
   if (args[0] === "help" && args.length > 1) return guestctl([...args.slice(1), "--help"], host);
-  const [name, ...rest] = args;
+  const leading = leadingOptions(args);
+  const [name, ...rest] = args.slice(leading.length);
   if (name === "--help" || name === "-h" || name === "help") {
     host.stdout.write(HELP);
     return 0;
   }
-  if (name === "--version") {
+  if (name === "--version" || name === "-V") {
     host.stdout.write(`guestctl ${AGENT_VERSION}\n`);
     return 0;
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
-  if (entry === undefined) {
-    return reportFailure(new UsageError(name === undefined ? "no command given" : unknown(name)), false, host);
-  }
-  const command = await entry.load();
-  return command.run(rest, host);
+  if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
+  // Loads the client library, which nobody else here needs.
+  const { reportFailure } = await import("./failure.ts");
+  return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
 }
 
-function unknown(name: string): string {
+/** The options before the command. */
+function leadingOptions(args: readonly string[]): readonly string[] {
+  let count = 0;
+  for (let takesValue; (takesValue = LEADING.get(args[count]?.split("=")[0] ?? "")) !== undefined;) {
+    count += takesValue && !args[count]?.includes("=") ? 2 : 1;
+  }
+  return args.slice(0, count);
+}
+
+function problemOf(name: string | undefined): string {
+  if (name === undefined) return "no command given";
+  if (name.startsWith("-")) {
+    const meant = nearest(name, [...LEADING.keys(), "--help", "--version"]);
+    const advice = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
+    return `there is no option ${JSON.stringify(name)} before the command; ${advice}`;
+  }
   const meant = nearest(name, COMMANDS.keys());
   return `there is no command ${JSON.stringify(name)}${meant === undefined ? "" : `; did you mean ${meant}?`}`;
 }

@@ -2,12 +2,18 @@ import { UsageError } from "./errors.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
-/** Reads a duration such as `500`, `500ms`, `1.5s`, `2m` or `1h`, in milliseconds. */
+/** Below it a number without a unit is more likely to mean seconds than milliseconds. */
+const LEAST_BARE_MS = 1_000;
+
+/** Reads a duration such as `500ms`, `1.5s`, `2m`, `1h` or `5000`, in milliseconds. Throws UsageError. */
 export function parseDurationMs(text: string, option: string): number {
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
   const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
   if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
     throw new UsageError(`${option} wants a duration above 0, such as 500ms, 5s or 2m`);
+  }
+  if (unit === "" && durationMs < LEAST_BARE_MS) {
+    throw new UsageError(`${option} ${text} would be ${text} milliseconds; say which, as in ${text}s or ${text}ms`);
   }
   return durationMs;
 }

@@ -21,6 +21,7 @@ import {
   Metadata,
   type ServiceError,
 } from "@grpc/grpc-js";
+import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import { abortedError, GuestError, guestError } from "./errors.ts";
 import type { Link } from "./link/index.ts";
 import { withRetries } from "./retry.ts";
@@ -30,8 +31,8 @@ import { settlement } from "./settlement.ts";
 export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
-  /** Deadline of the whole call, in milliseconds from now. None by default. */
-  readonly timeoutMs?: number | undefined;
+  /** Time for the whole call, in milliseconds from now; then it fails with DEADLINE_EXCEEDED. No limit by default. */
+  readonly deadlineMs?: number | undefined;
   /** Wait until the agent can be reached instead of failing with UNAVAILABLE. Give it a deadline. */
   readonly waitForReady?: boolean | undefined;
 }
@@ -58,7 +59,7 @@ export class Channel {
   }
 
   /** Calls a unary method that only asks, and asks again where a connection failed. Rejects with GuestError. */
-  question<I extends DescMessage, O extends DescMessage>(
+  async question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
@@ -68,7 +69,7 @@ export class Channel {
   }
 
   /** Calls a unary method, once. Rejects with GuestError. */
-  unary<I extends DescMessage, O extends DescMessage>(
+  async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
@@ -84,9 +85,9 @@ export class Channel {
   ): ClientReadableStream<MessageShape<O>> {
     const call = this.#client.makeServerStreamRequest(
       pathOf(method),
-      serializer(method.input),
+      asIs,
       deserializer(method.output),
-      create(method.input, request),
+      encoded(method.input, request),
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
     );
@@ -150,12 +151,13 @@ export class Channel {
     options: CallOptions,
     deadlineMs: number | undefined,
   ): Promise<MessageShape<O>> {
+    const bytes = encoded(method.input, request);
     const { promise, answer } = this.#answered(method, options.signal);
     const call = this.#client.makeUnaryRequest(
       pathOf(method),
-      serializer(method.input),
+      asIs,
       deserializer(method.output),
-      create(method.input, request),
+      bytes,
       this.#metadata(options),
       grpcOptions(deadlineMs),
       answer,
@@ -226,6 +228,15 @@ function pathOf(method: DescMethod): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
+/** A message's bytes. Throws GuestError (INVALID_ARGUMENT) that names the field which cannot be sent. */
+export function encoded<Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer {
+  return fromArguments("the request cannot be sent", () => serializer(schema)(create(schema, message)));
+}
+
+function asIs(bytes: Buffer): Buffer {
+  return bytes;
+}
+
 function serializer<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc>) => Buffer {
   return (message) => {
     const bytes = toBinary(schema, message);
@@ -238,8 +249,8 @@ function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) =
   return (bytes) => fromBinary(schema, bytes);
 }
 
-function deadlineOf({ timeoutMs }: CallOptions): number | undefined {
-  return timeoutMs === undefined ? undefined : Date.now() + timeoutMs;
+function deadlineOf({ deadlineMs }: CallOptions): number | undefined {
+  return deadlineMs === undefined ? undefined : Date.now() + wholeMilliseconds(deadlineMs, "deadlineMs");
 }
 
 function grpcOptions(deadlineMs: number | undefined): GrpcCallOptions {

@@ -1,4 +1,5 @@
 import { type ChannelOptions, Client } from "@grpc/grpc-js";
+import { fromArguments, tokenOf } from "./arguments.ts";
 import { Channel } from "./channel.ts";
 import { GuestClient } from "./guest-client.ts";
 import { type ConnectOptions, linkOf } from "./link/index.ts";
@@ -30,7 +31,10 @@ const OPTIONS: ChannelOptions = {
  * call. Throws GuestError (INVALID_ARGUMENT) where the options are not valid.
  */
 export function connect(options: ConnectOptions): GuestClient {
-  const link = linkOf(options);
-  const client = new Client(link.target, link.credentials, { ...OPTIONS, ...link.options });
-  return new GuestClient(new Channel(client, link, options.token), () => connect(options));
+  return fromArguments("the options of connect are not valid", () => {
+    const token = tokenOf(options.token);
+    const link = linkOf(options);
+    const client = new Client(link.target, link.credentials, { ...OPTIONS, ...link.options });
+    return new GuestClient(new Channel(client, link, token), () => connect(options));
+  });
 }

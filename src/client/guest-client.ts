@@ -5,14 +5,19 @@ import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 import type { RunHookRequestSchema, RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { CallOptions, Channel } from "./channel.ts";
-import { type ExecCommand, ExecProcess, type RunResult, runToEnd } from "./exec/index.ts";
+import { type ExecCommand, ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/index.ts";
 import { FileContent, type FileSource, type WriteFileOptions, type WriteFileResult, writeFile } from "./files/index.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 
+/** Options of `statPath`. */
+export interface StatPathOptions extends CallOptions {
+  /** Describe a symbolic link itself, not what it names. Default: false. */
+  readonly noFollow?: boolean | undefined;
+}
+
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it on a closed client or
- * with an aborted signal. Calls that
- * only ask (`health`, `statPath`) are made again when a connection fails; all others are made once.
+ * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
+ * sent, on a closed client or with an aborted signal. Calls that only ask (`health`, `statPath`) are made again when a connection fails; all others are made once.
  */
 export class GuestClient {
   readonly #channel: Channel;
@@ -40,8 +45,8 @@ export class GuestClient {
   }
 
   /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
-  async run(command: ExecCommand, input?: Uint8Array, options?: CallOptions): Promise<RunResult> {
-    return runToEnd(this.exec({ ...command, stdin: input !== undefined }, options), input);
+  run(command: ExecCommand, input?: Uint8Array | string, options: RunOptions = {}): Promise<RunResult> {
+    return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, options), input, options);
   }
 
   /** A file's content, or `length` bytes of it from `offset` on. Nothing is asked for until it is read. */
@@ -60,7 +65,7 @@ export class GuestClient {
   }
 
   /** Asks for the attributes of a path. */
-  statPath(path: string, noFollow = false, options?: CallOptions): Promise<StatPathResponse> {
+  statPath(path: string, { noFollow = false, ...options }: StatPathOptions = {}): Promise<StatPathResponse> {
     return this.#channel.question(GuestAgent.method.statPath, { path, noFollow }, options);
   }
 

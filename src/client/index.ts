@@ -1,9 +1,17 @@
 export type { CallOptions } from "./channel.ts";
 export { connect } from "./connect.ts";
 export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
-export type { ExecCommand, ExecProcess, ExecResult, RunResult, WebStreams } from "./exec/index.ts";
+export type {
+  ExecCommand,
+  ExecProcess,
+  ExecResult,
+  RunOptions,
+  RunResult,
+  SignalName,
+  WebStreams,
+} from "./exec/index.ts";
 export type { FileContent, FileSource, WriteFileOptions, WriteFileResult } from "./files/index.ts";
-export type { GuestClient } from "./guest-client.ts";
+export type { GuestClient, StatPathOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
   type ConnectOptions,

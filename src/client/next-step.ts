@@ -24,6 +24,9 @@ export function nextStepFor({ status, reason, message }: Failure): string | unde
 function connectionStep(message: string): string {
   if (/bridge command/.test(message)) return "run the bridge command by hand: it must wait for input, silently";
   if (/altname/i.test(message)) return "give the name in the agent's certificate as serverName";
+  if (/certificate has expired/i.test(message)) return "renew the agent's certificate, or look at this host's clock";
+  if (/certificate is not yet valid/i.test(message))
+    return "look at this host's clock: the agent's certificate begins later";
   if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
   if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
   if (/dropped|ECONNRESET/.test(message)) return "the connection broke: look whether the call has taken effect";

@@ -4,8 +4,10 @@ import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 import { HookKind, type RunHookRequestSchema, type RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
+import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { GuestError } from "./errors.ts";
+import { pauseFor } from "./retry.ts";
 
 /** Twice what makes a generator fresh; the agent calls less than 32 bytes short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -15,6 +17,9 @@ const DEFAULT_REACH_MS = 10_000;
 const REPEAT_OVER_MS = 50;
 /** Of so many looks at the guest's clock the quickest counts: half of its duration is what is uncertain. */
 const LOOKS = 3;
+/** Between two attempts; each pause is twice the one before. An agent that is about to leave answers at once. */
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 1_000;
 
 /** How the duties are asked for. */
 export interface DutiesOptions {
@@ -50,28 +55,30 @@ export async function restoreDuties(
   dial: Dial,
   { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
 ): Promise<RestoreDutiesResponse> {
-  const deadlineMs = performance.now() + reachMs;
-  for (;;) {
+  const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
+  const entropy = (): Buffer => randomBytes(wholeNumber(entropyBytes, "entropyBytes"));
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     const client = await dial();
     try {
       // A connection that is open already keeps the handshake out of the time that is sent.
-      await reach(client, deadlineMs, signal);
+      await reach(client, untilMs, signal);
       const request = {
-        entropy: randomBytes(entropyBytes),
+        entropy: entropy(),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
       };
       return await client.runRestoreDuties(request, { signal });
     } catch (error) {
       const mayPass = error instanceof GuestError && error.status === "UNAVAILABLE";
-      if (!mayPass || performance.now() >= deadlineMs) throw error;
+      if (!mayPass || performance.now() + pauseMs >= untilMs) throw error;
     } finally {
       client.close();
     }
+    await pauseFor(pauseMs, signal);
   }
 }
 
-function reach(client: RestoredGuest, deadlineMs: number, signal: AbortSignal | undefined): Promise<HealthResponse> {
-  return client.health({ waitForReady: true, timeoutMs: Math.max(1, deadlineMs - performance.now()), signal });
+function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<HealthResponse> {
+  return client.health({ waitForReady: true, deadlineMs: Math.max(1, untilMs - performance.now()), signal });
 }
 
 /** What a restore came to. */

@@ -33,7 +33,8 @@ function neverAnswered(error: unknown): boolean {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
-async function pauseFor(pauseMs: number, signal: AbortSignal | undefined): Promise<void> {
+/** Waits. Rejects with GuestError once the signal is aborted. */
+export async function pauseFor(pauseMs: number, signal: AbortSignal | undefined): Promise<void> {
   try {
     await pause(pauseMs, undefined, signal && { signal });
   } catch (error) {

@@ -144,10 +144,11 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * Chains verified by the default parameters of that name pass whatever the time. 1: done; 0: it failed; -ENOSYS: this
+   * Chains verified by the default parameters of that name pass whatever the time, and may end at an intermediate
+   * authority that is trusted. 1: done; 0: it failed; -ENOSYS: this
    * Node does not export it.
    */
-  ignoreCertificateTimes(name: "ssl_client"): number;
+  relaxCertificateChecks(name: "ssl_client"): number;
   /** A TLS server could use these, each PEM. False also where it cannot be told: this Node does not export OpenSSL. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** [dev, ino, size, mtimeNs, ctimeNs] of a file as far as the kernel has it in memory; -EAGAIN: not. Never blocks. */
@@ -235,7 +236,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "reseedCrng",
   "makeCharacterDevice",
   "reseedOpenssl",
-  "ignoreCertificateTimes",
+  "relaxCertificateChecks",
   "acceptsTlsMaterial",
   "cachedState",
   "dropFileCache",

@@ -1,5 +1,5 @@
 export { fileAccounts } from "./accounts.ts";
-export { ignoreClientCertificateTimes } from "./certificate-times.ts";
+export { relaxClientCertificateChecks } from "./certificate-checks.ts";
 export { guestClock } from "./clock.ts";
 export { fileCacheDropper } from "./file-cache.ts";
 export { guestKernel, processRandomness } from "./kernel/index.ts";

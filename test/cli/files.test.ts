@@ -1,12 +1,35 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { chmod, lstat, mkdir, readdir, readFile, readlink, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import {
+  appendFile,
+  chmod,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { after, before, beforeEach, afterEach, describe, it } from "node:test";
 import { execa } from "execa";
+import { writePax } from "../../src/cli/copy/pax.ts";
+import { paddingBytes, writeHeader } from "../../src/cli/copy/tar-header.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { type TestFolder, testFolder } from "../fixtures/files.ts";
-import { GUESTCTL, type GuestctlResult, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import {
+  GUESTCTL,
+  type GuestctlResult,
+  guestctlVariables,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
 
 let agent: RunningAgent;
 let folder: TestFolder;
@@ -137,7 +160,7 @@ describe("guestctl stat", { timeout: 60_000 }, () => {
   });
 });
 
-describe("guestctl cp", { timeout: 180_000 }, () => {
+describe("guestctl cp", { timeout: 280_000 }, () => {
   it("copies a file in and out again, with its mode", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });
@@ -168,6 +191,110 @@ describe("guestctl cp", { timeout: 180_000 }, () => {
     assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its folder does not exist/);
     await copies("--parents", folder.at("a"), missing);
     assert.equal(await readFile(folder.at("x/y/a"), "utf8"), "a");
+    await mkdir(folder.at("tree"));
+    await writeFile(folder.at("tree/a"), "a");
+    const below = `:${folder.at("p/q/tree")}`;
+    assert.match(
+      (await guestctl("cp", folder.at("tree"), below)).stderr,
+      /its folder does not exist; --parents makes it/,
+    );
+    await copies("--parents", folder.at("tree"), below);
+    assert.equal(await readFile(folder.at("p/q/tree/a"), "utf8"), "a");
+    await copies("--parents", below, folder.at("back/to/tree"));
+    assert.equal(await readFile(folder.at("back/to/tree/a"), "utf8"), "a");
+  });
+
+  it("keeps times, of single files and in folders, those before 1970 too", async () => {
+    await mkdir(folder.at("tree"));
+    const seconds = { old: -86_400 * 365, new: 1_700_000_000 };
+    for (const [name, time] of Object.entries(seconds)) {
+      await writeFile(folder.at(`tree/${name}`), name);
+      // Node takes a negative number for now.
+      await utimes(folder.at(`tree/${name}`), new Date(time * 1000), new Date(time * 1000));
+    }
+    await copies("-rp", folder.at("tree"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    await copies(folder.at("tree/old"), folder.at("tree/new"), `:${folder.path}`);
+    await mkdir(folder.at("single"));
+    await copies(`:${folder.at("old")}`, `:${folder.at("new")}`, folder.at("single"));
+    for (const place of ["remote", "back", ".", "single"]) {
+      for (const [name, time] of Object.entries(seconds)) {
+        assert.equal((await stat(folder.at(`${place}/${name}`))).mtimeMs / 1000, time, `${place}/${name}`);
+      }
+    }
+  });
+
+  it("copies names that are not UTF-8, and names them where it cannot", async () => {
+    await mkdir(folder.at("tree"));
+    const name = Buffer.from([0x66, 0xff, 0xfe]);
+    await writeFile(Buffer.concat([Buffer.from(`${folder.at("tree")}/`), name]), "x");
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    assert.deepEqual(await readdir(folder.at("back"), { encoding: "buffer" }), [name]);
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    const args = ["cp", "--parents", folder.at("tree"), `:${folder.at("plain")}`];
+    const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(bare));
+    assert.equal(exitCode, 1);
+    assert.match(stderr, /skipped .*: its name is not UTF-8, and the image has no tar/);
+  });
+
+  it("makes holes of zeros, so that a sparse file stays one", async () => {
+    await mkdir(folder.at("tree"));
+    const path = folder.at("tree/sparse");
+    await writeFile(path, "begin");
+    await truncate(path, 50_000_000);
+    await appendFile(path, "end");
+    await truncate(path, 60_000_000);
+    await copies(`:${path}`, folder.at("single"));
+    await copies(`:${folder.at("tree")}`, folder.at("back"));
+    for (const copied of [folder.at("single"), folder.at("back/sparse")]) {
+      const { size, blocks } = await stat(copied);
+      assert.equal(size, 60_000_000);
+      assert.ok(blocks * 512 < 1_000_000, `${blocks * 512} bytes on disk`);
+      assert.ok((await readFile(copied)).equals(await readFile(path)));
+    }
+  });
+
+  it("gives and takes tar archives on standard output and input", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await mkdir(folder.at("in"));
+    const command = [...GUESTCTL, "cp"].map((word) => `'${word}'`).join(" ");
+    const script = `set -e; ${command} ':${folder.at("tree")}' - | ${command} - ':${folder.at("in")}'`;
+    await execa("sh", ["-c", script], { env: guestctlVariables(agent) });
+    assert.deepEqual(await described(folder.at("in/tree")), await described(folder.at("tree")));
+    const plain = await guestctl("cp", `:${folder.at("tree/a file")}`, "-");
+    assert.equal(plain.stdout.slice(0, 6), "a file");
+    assert.match((await guestctl("cp", "-", `:${folder.at("missing")}`)).stderr, /EXEC_BAD_CWD/);
+    assert.match((await guestctl("cp", `:${folder.at("missing")}`, "-")).stderr, /"tar .*" failed in the sandbox/);
+  });
+
+  it("refuses what a hostile tar of the sandbox sends, and leaves at SIGINT while it sends nothing", async () => {
+    const writesPax = `printf '%s' "$ARCHIVE" | base64 -d`;
+    const pax = writePax(new Map([["size", Buffer.from("x")]]));
+    const names = { name: Buffer.from("f"), linkName: Buffer.alloc(0), mode: 0o644, modifiedSeconds: 0 };
+    const archive = Buffer.concat([
+      writeHeader({ ...names, type: "pax", sizeBytes: pax.length }),
+      pax,
+      Buffer.alloc(paddingBytes(pax.length)),
+      writeHeader({ ...names, type: "file", sizeBytes: 5 }),
+      Buffer.alloc(512),
+    ]);
+    await mkdir(folder.at("bin"));
+    await mkdir(folder.at("tree"));
+    const program = folder.at("bin/tar");
+    const env = { PATH: `${folder.at("bin")}:${process.env["PATH"]}`, ARCHIVE: archive.toString("base64") };
+    await using hostile = await startIssuedAgent({ process: { env } });
+    await writeFile(program, `#!/bin/sh\n${writesPax}; exec sleep 1000\n`, { mode: 0o755 });
+    const args = ["cp", `:${folder.at("tree")}`, folder.at("out")];
+    const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(hostile));
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /^guestctl: the tar stream is damaged/);
+    await writeFile(program, '#!/bin/sh\necho $$ > "$0.pid"; exec sleep 1000\n', { mode: 0o755 });
+    const waiting = startGuestctl(args, guestctlVariables(hostile));
+    while (!existsSync(`${program}.pid`)) await new Promise((resolve) => setTimeout(resolve, 10));
+    waiting.kill("SIGINT");
+    await waiting.ended;
   });
 
   it("copies a directory in and out again, with modes, links, long names and empty folders", async () => {
@@ -205,7 +332,7 @@ describe("guestctl cp", { timeout: 180_000 }, () => {
     await tree(folder.at("tree"));
     await writeFile(folder.at("plain"), "");
     const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("plain/below")}`);
-    assert.match(stderr, /"mkdir -p -- .*" failed in the sandbox with status 1: .*Not a directory/);
+    assert.match(stderr, /"mkdir -- .*" failed in the sandbox with status 1: .*Not a directory/);
     assert.equal(exitCode, 125);
   });
 

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { execa } from "execa";
-import { issueCertificates } from "../../src/cli/credentials/index.ts";
+import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { DEFAULT_SERVER_NAME } from "../../src/client/index.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 

@@ -5,9 +5,9 @@ import { UsageError } from "../../src/cli/errors.ts";
 import { parseCount, parseDurationMs, parseVariables } from "../../src/cli/values.ts";
 
 describe("parseDurationMs", () => {
-  test("reads units and bare milliseconds", () => {
+  test("reads units, and milliseconds where there is none", () => {
     for (const [text, durationMs] of [
-      ["500", 500],
+      ["5000", 5000],
       ["500ms", 500],
       ["1.5s", 1500],
       ["2m", 120_000],
@@ -18,7 +18,7 @@ describe("parseDurationMs", () => {
   });
 
   test("refuses everything else, 0 included: it would mean no limit", () => {
-    for (const text of ["", "0", "0s", "0.1ms", "-1", "5 s", "5d", "s", "1e3", "9".repeat(20)]) {
+    for (const text of ["", "0", "0s", "5", "999", "0.1ms", "-1", "5 s", "5d", "s", "1e3", "9".repeat(20)]) {
       assert.throws(() => parseDurationMs(text, "--timeout"), UsageError, text);
     }
   });
@@ -54,6 +54,7 @@ describe("withPort", () => {
     ] as const) {
       assert.equal(withPort(address), complete);
     }
-    for (const address of ["host:", "a:b:c", "host:port"]) assert.throws(() => withPort(address), UsageError, address);
+    for (const address of ["host:", "a:b:c", "host:port", "host:99999", "[::1]:0"])
+      assert.throws(() => withPort(address), UsageError, address);
   });
 });

@@ -28,7 +28,7 @@ function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<v
 /** Every operation, on a server that takes calls and never ends them. */
 const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
   Health: (client, options) => client.health(options),
-  StatPath: (client, options) => client.statPath("/x", false, options),
+  StatPath: (client, options) => client.statPath("/x", options),
   RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
   RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
   Exec: (client, options) => client.run({ args: ["true"] }, Buffer.from("input"), options),
@@ -51,13 +51,13 @@ describe("aborting", { timeout: 60_000 }, () => {
     test(`${name} in the turn that began it leaves nothing running at the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       // On an open connection grpc-js makes the call at once.
-      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { timeoutMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { deadlineMs: 100 }));
       const controller = new AbortController();
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
       controller.abort("at once");
       assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
       // Calls of a connection arrive in order: had the operation been made, it would be here before this one.
-      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { timeoutMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { deadlineMs: 100 }));
       await agent.idle();
     });
 

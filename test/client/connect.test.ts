@@ -16,7 +16,7 @@ describe("connect", { timeout: 60_000 }, () => {
 
   async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
-    const error = await client.health({ timeoutMs: 30_000 }).then(
+    const error = await client.health({ deadlineMs: 30_000 }).then(
       () => assert.fail("the agent answered"),
       (reason: unknown) => reason,
     );
@@ -47,7 +47,7 @@ describe("connect", { timeout: 60_000 }, () => {
       else process.env["http_proxy"] = proxied;
     });
     using client = clientOf(agent);
-    assert.equal((await client.health({ timeoutMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ deadlineMs: 30_000 })).alive, true);
   });
 
   test("tells a wrong token by status and reason", async () => {
@@ -86,7 +86,7 @@ describe("connect", { timeout: 60_000 }, () => {
     t.after(() => silent.close());
     silent.on("connection", (socket) => t.after(() => socket.destroy()));
     using client = clientOf(agent, { address: await listening(silent) });
-    await assert.rejects(client.health({ timeoutMs: 300 }), (error) => {
+    await assert.rejects(client.health({ deadlineMs: 300 }), (error) => {
       assert.ok(error instanceof GuestError);
       return error.status === "DEADLINE_EXCEEDED";
     });
@@ -98,7 +98,7 @@ describe("connect", { timeout: 60_000 }, () => {
     server.close();
     await once(server, "close");
     using early = clientOf(agent, { address });
-    const answer = early.health({ waitForReady: true, timeoutMs: 30_000 });
+    const answer = early.health({ waitForReady: true, deadlineMs: 30_000 });
     await using late = await startAgent({
       certificates: agent.certificates,
       env: { SVC_GUEST_PORT: address.split(":")[1] },

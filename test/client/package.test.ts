@@ -42,7 +42,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Run commands 3", /^\d+ 0$/m],
   ["Run commands 4", /40 120[\s\S]*^5$/m],
   ["Run commands 5", /^process \d+\n\{[\s\S]*signal: 15/m],
-  ["Files 1", /^4\n6n 640 \d+n$/m],
+  ["Files 1", /^first\n\n4\n6n 640 \d+n$/m],
   ["Hooks and restore 1", /^true false 0 at rest/m],
   ["Hooks and restore 2", /^false true /m],
   ["Errors 1", /^NOT_FOUND 5 EXEC_NOT_FOUND /m],

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { GuestError, restoreDuties, restoreSequence } from "../../src/client/index.ts";
+import { create } from "@bufbuild/protobuf";
+import { GuestError, restoreDuties, type RestoredGuest, restoreSequence } from "../../src/client/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startGuestWithClock } from "../fixtures/guest-with-clock.ts";
+import { HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { failureOf } from "../fixtures/guest-errors.ts";
 import { type StandIn, startStandIn } from "../fixtures/stand-in-agent.ts";
 
@@ -89,6 +91,29 @@ describe("restoreSequence", { timeout: 60_000 }, () => {
     await using _ = agent;
     assert.equal((await failureOf(agent.client.restore())).status, "UNAVAILABLE");
     assert.equal(agent.calls.filter((name) => name === "RunHook").length, 1);
+  });
+
+  test("waits longer and longer between attempts at an agent that says at once that it is leaving", async () => {
+    let dialled = 0;
+    const leaving: RestoredGuest = {
+      health: () => Promise.resolve(create(HealthResponseSchema, { alive: true })),
+      runHook: () => assert.fail("no duties, no hook"),
+      runRestoreDuties: () =>
+        Promise.reject(new GuestError({ status: "UNAVAILABLE", reason: "SHUTTING_DOWN", message: "leaving" })),
+      close: () => undefined,
+    };
+    const dial = (): RestoredGuest => {
+      dialled++;
+      return leaving;
+    };
+    const error = await failureOf(restoreDuties(dial, { reachMs: 2_000 }));
+    assert.equal(error.reason, "SHUTTING_DOWN");
+    // 50, 100, 200, 400 and 800 ms lie between them: never more than six, however fast this machine is.
+    assert.ok(dialled > 1 && dialled <= 6, `${dialled} attempts`);
+    const patience = new AbortController();
+    const given = failureOf(restoreDuties(dial, { reachMs: 600_000, signal: patience.signal }));
+    patience.abort("enough");
+    assert.deepEqual([(await given).status, (await given).cause], ["CANCELLED", "enough"]);
   });
 
   test("gives an agent that does not come back up after reachMs", async () => {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { execa } from "execa";
 import { installPackages, missingPrograms } from "../../scripts/machine/programs.ts";
 import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
+import type { Python } from "../fixtures/python-packages.ts";
 import type { ClientProgram } from "./program.ts";
 
 const SOURCES = join(import.meta.dirname, "python");
@@ -18,14 +19,22 @@ const TIMEOUT_MS = 60_000;
 export const pythonClient: ClientProgram = {
   make: "Python (grpcio)",
   provide: async () => {
-    let missing = await missingParts();
-    if (missing.length > 0 && install()) missing = await missingParts();
-    if (missing.length > 0) return `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
+    const python = await provideDebianPython();
+    if (typeof python === "string") return python;
     const generated = await generate();
     const path = [generated, SOURCES].join(":");
-    return ["env", `PYTHONPATH=${path}`, "PYTHONDONTWRITEBYTECODE=1", PYTHON, join(SOURCES, "main.py")];
+    return ["env", `PYTHONPATH=${path}`, "PYTHONDONTWRITEBYTECODE=1", python.python, join(SOURCES, "main.py")];
   },
 };
+
+/** Debian's Python with Debian's grpcio, else the reason to skip a test that needs it. */
+export async function provideDebianPython(): Promise<Python | string> {
+  let missing = await missingParts();
+  if (missing.length > 0 && install()) missing = await missingParts();
+  return missing.length === 0
+    ? { python: PYTHON, path: "" }
+    : `needs ${missing.join(", ")} (Debian: ${PACKAGES.join(" ")})`;
+}
 
 async function missingParts(): Promise<string[]> {
   const needs = [

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { issueCertificates } from "../../src/cli/credentials/index.ts";
+import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../src/config/index.ts";
 
 /** Part of every value that the tests give: it must never turn up in a message. */

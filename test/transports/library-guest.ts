@@ -11,7 +11,7 @@ export const LIBRARY_MAKER: GuestMaker = {
     const client = connect(connectOptions(endpoint, token));
     return {
       health: () => client.health(),
-      exec: (command, options) => running(client.exec(command, options)),
+      exec: (command, options) => running(client.exec(command, { ...options, deadlineMs: options?.timeoutMs })),
       readFile: (path) => client.readFile(path),
       writeFile: ({ path, ...header }, content) => client.writeFile(path, content, header),
       statPath: (path) => client.statPath(path),

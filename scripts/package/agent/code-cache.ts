@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { spawn, spawnSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { issueCertificates } from "../../../src/cli/credentials/index.ts";
+import { issueCertificates } from "../../../src/cli/certificates/index.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
 import { freePort } from "../../machine/free-port.ts";
 

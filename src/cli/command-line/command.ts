@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 import { UsageError } from "../errors.ts";
-import { reportFailure } from "../failure.ts";
+import { nearest } from "../nearest.ts";
 import { helpText } from "./help.ts";
 import type { Completes, Options } from "./option.ts";
 
@@ -68,6 +68,8 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
         const positionals = [...parsed.positionals, ...args.slice(own.length)];
         return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
       } catch (error) {
+        // Loads the client library, which help and errors of the command line can do without.
+        const { reportFailure } = await import("../failure.ts");
         return reportFailure(error, isForPrograms, host);
       }
     },
@@ -90,7 +92,17 @@ function parse(
     return parseArgs({ args: [...args], options, allowPositionals: true });
   } catch (error) {
     // parseArgs throws TypeErrors that say what is wrong with a command line, and then how to get round it.
-    if (error instanceof TypeError) throw new UsageError(error.message.split(/\. |\n/)[0] ?? error.message);
+    if (error instanceof TypeError) {
+      const [problem = error.message] = error.message.split(/\. |\n/);
+      throw new UsageError(`${problem}${suggestion(problem, options)}`);
+    }
     throw error;
   }
+}
+
+/** The option that was probably meant, for a message about one that there is not. */
+function suggestion(problem: string, options: Options): string {
+  const [, name] = /^Unknown option '--([^']+)'/.exec(problem) ?? [];
+  const meant = name === undefined ? undefined : nearest(name, Object.keys(options));
+  return meant === undefined ? "" : `; did you mean --${meant}?`;
 }

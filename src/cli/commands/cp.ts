@@ -1,31 +1,58 @@
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseOrder } from "../copy/index.ts";
+import { UsageError } from "../errors.ts";
 import { STATUS_SKIPPED } from "../exit-status.ts";
 import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const cp: Command = defineCommand({
-  usage: ["cp [options] SOURCE... :DESTINATION", "cp [options] :SOURCE... DESTINATION"],
+  usage: [
+    "cp [options] SOURCE... :DESTINATION",
+    "cp [options] :SOURCE... DESTINATION",
+    "cp [options] - :FOLDER",
+    "cp [options] :SOURCE -",
+  ],
   about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
-is replaced as a whole, or not at all; modes are kept; new files belong to the workload's user. Directories go through
-the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
-directories, and gives none. Out of the sandbox, owners and setuid bits are left behind.`,
+is replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories go
+through the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
+directories, and gives none. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
+"-" is a tar archive on standard input or output.`,
   options: {
-    parents: { type: "boolean", help: "make missing folders of the destination in the sandbox" },
+    parents: { type: "boolean", help: "make missing folders above the destination" },
+    recursive: {
+      type: "boolean",
+      short: "r",
+      help: "for those used to it: directories are always copied with all in them",
+    },
+    preserve: { type: "boolean", short: "p", help: "for those used to it: modes and times are always kept" },
     ...CONNECTION_OPTIONS,
   },
   notes: `On a terminal, progress is shown for what lasts.
 With --json, one object at the end: "files", "bytes" and "skipped" (what was left out, and why).`,
   statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
-  examples: ["cp app.py :/srv/app.py", "cp --parents site/ :/srv/www", "cp :/var/log/app.log :/etc/hosts ."],
+  examples: [
+    "cp app.py :/srv/app.py",
+    "cp --parents site/ :/srv/www",
+    "cp :/var/log/app.log :/etc/hosts .",
+    "cp :/srv/www - | tar tvf -",
+  ],
   completes: ["file"],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
+    const isArchive = order.direction === "tar in" || order.direction === "tar out";
+    if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
     const client = await openClient(values, host);
     const report = new CopyReport();
     try {
       // A transfer may take any time: an agent that does not answer has to be noticed otherwise.
-      await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
-      await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true });
+      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+      await copy(order, {
+        client,
+        report,
+        terminal: host.stderr,
+        input: host.stdin as AsyncIterable<Buffer>,
+        output: host.stdout,
+        makesParents: values.parents === true,
+      });
     } finally {
       client.close();
     }

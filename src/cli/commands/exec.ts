@@ -40,7 +40,7 @@ export const exec: Command = defineCommand({
     timeout: {
       type: "string",
       argument: "DURATION",
-      help: "end the command after that time: 500ms, 5s, 2m; a bare number is milliseconds",
+      help: "end the command after that time: 500ms, 5s, 2m",
     },
     ...CONNECTION_OPTIONS,
   },
@@ -82,7 +82,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     const client = await openClient(values, host);
     try {
       // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
-      await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
       const process = client.exec(command);
       const session = { process, isInteractive, isTerminal, escape };
       const result = await (values.json === true ? attachAsEvents(session, host) : attach(session, host));

@@ -19,7 +19,7 @@ export const health: Command = defineCommand({
     if (positionals.length > 0) throw new UsageError("health takes no arguments");
     const client = await openClient(values, host);
     try {
-      const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+      const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
       host.stdout.write(values.json === true ? asJson(response) : asText(response));
       return response.ready ? 0 : STATUS_NOT_READY;
     } finally {

@@ -1,5 +1,6 @@
 import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
-import { agentVariables, generateToken, issueCertificates, prepareFolder, writeFolder } from "../credentials/index.ts";
+import { issueCertificates } from "../certificates/index.ts";
+import { agentVariables, generateToken, prepareFolder, writeFolder } from "../credentials/index.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount } from "../values.ts";
 import { type Command, defineCommand } from "../command-line/index.ts";

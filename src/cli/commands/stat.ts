@@ -21,7 +21,10 @@ export const stat: Command = defineCommand({
     const client = await openClient(values, host);
     try {
       for (const path of positionals) {
-        const response = await client.statPath(path, values.dereference !== true, { timeoutMs: ANSWER_TIMEOUT_MS });
+        const response = await client.statPath(path, {
+          noFollow: values.dereference !== true,
+          deadlineMs: ANSWER_TIMEOUT_MS,
+        });
         host.stdout.write(values.json === true ? asJson(path, response) : asText(path, response));
       }
       return 0;

@@ -1,29 +1,32 @@
-import { stat } from "node:fs/promises";
-import { basename, join, posix } from "node:path";
+import { mkdir, stat } from "node:fs/promises";
+import { basename, dirname, join, posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { FileType } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
 import { downloadFile } from "./download.ts";
 import { downloadTree } from "./download-tree.ts";
-import { localStat, localTree } from "./local-tree.ts";
+import { locally, localStat, localTree } from "./local-tree.ts";
 import type { CopyOrder } from "./locations.ts";
 import { Progress } from "./progress.ts";
 import type { CopyReport } from "./report.ts";
+import { type ArchiveStreams, tarIn, tarOut } from "./tar-stream.ts";
 import { type CopyParts, uploadFile } from "./upload.ts";
 import { uploadTree } from "./upload-tree.ts";
 
 /** What a copy needs from its command. */
-export interface CopyContext {
-  readonly client: GuestClient;
+export interface CopyContext extends ArchiveStreams {
   readonly report: CopyReport;
   /** Where progress is shown, if it is a terminal. */
   readonly terminal: NodeJS.WriteStream;
+  /** Make missing folders above the destination. */
   readonly makesParents: boolean;
 }
 
 /** Does what is asked for. A destination that is a directory gets the sources into it, as with cp(1). */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
+  if (order.direction === "tar out") return tarOut(sources[0] ?? "", context);
+  if (order.direction === "tar in") return tarIn(destination, context);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload
     ? await isRemoteDirectory(context.client, destination)
@@ -47,6 +50,8 @@ async function upload(local: string, remote: string, folder: string | undefined,
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {
+  const folder = dirname(local);
+  if (context.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
   const attributes = await context.client.statPath(remote);
   const isDirectoryThere = attributes.type === FileType.DIRECTORY;
   const totalBytes = isDirectoryThere ? undefined : Number(attributes.size);

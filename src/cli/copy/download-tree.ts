@@ -21,8 +21,10 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
     await new Extraction(local, report).extract(readTar(counted(tar.stdout as AsyncIterable<Uint8Array>)));
   } catch (error) {
     tar.cancel();
-    // Why tar failed tells more than how its stream broke off.
-    await tar.wait();
+    // Why tar failed tells more than how its stream broke off, but not that it was given up.
+    await tar.wait().catch((reason: unknown) => {
+      if (reason instanceof CliError) throw reason;
+    });
     throw error;
   }
   await tar.wait();

@@ -1,15 +1,17 @@
 import { randomBytes } from "node:crypto";
-import { type FileHandle, open, rename, unlink } from "node:fs/promises";
+import { open, rename, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
 import { localFailure } from "./local-tree.ts";
+import { SparseFile } from "./sparse-file.ts";
 import type { CopyParts } from "./upload.ts";
 
 /** A sandbox must not be able to leave programs here that run as somebody else. */
 export const MODE_MASK = 0o777;
 
-/** Copies a file out of the sandbox, mode included. It appears under its name when it is complete. */
+/** Copies a file out of the sandbox, with its mode and its time. It appears under its name when it is complete. */
 export async function downloadFile(
   parts: CopyParts,
   remote: string,
@@ -23,14 +25,18 @@ export async function downloadFile(
   });
   try {
     let received = 0;
+    const content = new SparseFile(file);
     for await (const chunk of client.readFile(remote)) {
-      await writeAll(file, chunk);
+      await content.write(chunk);
       received += chunk.length;
       progress.add(chunk.length);
     }
     if (BigInt(received) < stat.size && !isGenerated(remote))
       throw new CliError(`${remote} became shorter while it was being copied; copy it again`);
+    await content.end();
     await file.chmod(stat.mode & MODE_MASK);
+    const modified = stat.mtime && timestampDate(stat.mtime);
+    if (modified !== undefined) await file.utimes(modified, modified);
     await rename(temporary, local);
     report.files += 1;
     report.bytes += received;
@@ -45,9 +51,4 @@ export async function downloadFile(
 /** Files that the kernel makes up tell sizes that mean nothing. */
 function isGenerated(path: string): boolean {
   return /^\/+(?:proc|sys)\//.test(path);
-}
-
-/** Writes all of the bytes. */
-export async function writeAll(file: FileHandle, bytes: Uint8Array): Promise<void> {
-  for (let at = 0; at < bytes.length;) at += (await file.write(bytes, at)).bytesWritten;
 }

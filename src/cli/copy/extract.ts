@@ -1,9 +1,10 @@
 import { constants } from "node:fs";
 import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
 import { CliError } from "../errors.ts";
-import { MODE_MASK, writeAll } from "./download.ts";
+import { MODE_MASK } from "./download.ts";
 import { localFailure } from "./local-tree.ts";
 import type { CopyReport } from "./report.ts";
+import { SparseFile } from "./sparse-file.ts";
 import type { TarEntry } from "./tar-read.ts";
 
 const FLAGS = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
@@ -75,12 +76,16 @@ export class Extraction {
   async #file(entry: TarEntry, path: Buffer): Promise<void> {
     const file = await open(path, FLAGS, 0o600);
     try {
-      for await (const bytes of entry.content) await writeAll(file, bytes);
+      const content = new SparseFile(file);
+      for await (const bytes of entry.content) await content.write(bytes);
+      await content.end();
       await file.chmod(entry.mode & MODE_MASK);
     } finally {
       await file.close();
     }
-    await utimes(path, entry.modifiedSeconds, entry.modifiedSeconds);
+    // As a date: Node takes a negative number for now.
+    const modified = new Date(entry.modifiedSeconds * 1000);
+    await utimes(path, modified, modified);
     this.#report.files += 1;
     this.#report.bytes += entry.sizeBytes;
   }

@@ -1,37 +1,49 @@
 import type { Stats } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
-import { join } from "node:path";
 import { CliError } from "../errors.ts";
 
-/** A local file, directory, link or other thing below a directory that is being copied. */
+const SLASH = Buffer.from("/");
+
+/** A local file, directory, link or other thing below a directory that is being copied. Names are bytes: they need not be UTF-8. */
 export interface LocalEntry {
-  /** Relative to the directory, with slashes; "" for the directory itself. */
-  readonly name: string;
-  readonly path: string;
+  /** Relative to the directory, with slashes; empty for the directory itself. */
+  readonly name: Buffer;
+  readonly path: Buffer;
   readonly stats: Stats;
 }
 
 /** Says of a local path what system calls say, in words. */
-export function localFailure(path: string, error: unknown): CliError {
+export function localFailure(path: string | Buffer, error: unknown): CliError {
   const code = error instanceof Error && "code" in error ? String(error.code) : "failed";
   const problem = code === "ENOENT" ? "no such file or directory" : code;
-  return new CliError(`${path}: ${problem} on this machine`);
+  return new CliError(`${path.toString()}: ${problem} on this machine`);
 }
 
-/** Attributes of a local path, links followed. Throws CliError. */
-export async function localStat(path: string): Promise<Stats> {
-  return stat(path).catch((error: unknown) => {
+/** Does something with a local path. Throws CliError that names it. */
+export async function locally<Value>(path: string | Buffer, work: Promise<Value>): Promise<Value> {
+  return work.catch((error: unknown) => {
     throw localFailure(path, error);
   });
 }
 
+/** Attributes of a local path, links followed. Throws CliError. */
+export async function localStat(path: string | Buffer): Promise<Stats> {
+  return locally(path, stat(path));
+}
+
 /** Everything in a directory, itself first, parents before what is in them, by name; links are not followed. */
-export async function* localTree(root: string, name = ""): AsyncGenerator<LocalEntry> {
-  const path = name === "" ? root : join(root, name);
-  const stats = name === "" ? await localStat(path) : await lstat(path);
+export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): AsyncGenerator<LocalEntry> {
+  const path = joined(Buffer.from(root), name);
+  const stats = name.length === 0 ? await localStat(path) : await locally(path, lstat(path));
   yield { name, path, stats };
   if (!stats.isDirectory()) return;
-  for (const child of (await readdir(path)).toSorted()) {
-    yield* localTree(root, name === "" ? child : `${name}/${child}`);
-  }
+  const children = await locally(path, readdir(path, { encoding: "buffer" }));
+  for (const child of children.toSorted((one, other) => one.compare(other)))
+    yield* localTree(root, joined(name, child));
+}
+
+function joined(folder: Buffer, name: Buffer): Buffer {
+  return folder.length === 0 || name.length === 0
+    ? Buffer.concat([folder, name])
+    : Buffer.concat([folder, SLASH, name]);
 }

@@ -1,3 +1,5 @@
+import { damaged } from "./tar-header.ts";
+
 const NEWLINE = 0x0a;
 const SPACE = 0x20;
 const EQUALS = 0x3d;
@@ -23,11 +25,12 @@ export function readPax(content: Buffer): PaxValues {
   const values = new Map<string, Buffer>();
   for (let at = 0; at < content.length;) {
     const space = content.indexOf(SPACE, at);
-    const length = Number(content.toString("latin1", at, space));
+    const digits = space < 0 ? "" : content.toString("latin1", at, space);
+    const length = /^\d{1,9}$/.test(digits) ? Number(digits) : 0;
     const line = content.subarray(space + 1, at + length);
     const equals = line.indexOf(EQUALS);
-    if (space < 0 || !(length > 0) || equals < 0 || line.at(-1) !== NEWLINE)
-      throw new Error("the tar stream is damaged");
+    // A line of no length would be read for ever.
+    if (length === 0 || at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
     values.set(line.toString("utf8", 0, equals), line.subarray(equals + 1, -1));
     at += length;
   }

@@ -1,3 +1,5 @@
+import { CliError } from "../errors.ts";
+
 /** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
@@ -34,16 +36,18 @@ export function paddingBytes(sizeBytes: number): number {
 /** Reads a header block; undefined for the zeros that end an archive. Throws Error for what is no header. */
 export function readHeader(block: Buffer): TarHeader | undefined {
   if (block.every((byte) => byte === 0)) return undefined;
-  if (readNumber(block, 148, 8) !== checksum(block)) throw new Error("the tar stream is damaged");
+  if (readNumber(block, 148, 8) !== checksum(block)) throw damaged();
   const name = readText(block, 0, 100);
   const isUstar = block.toString("latin1", 257, 263) === "ustar\0";
+  const sizeBytes = readNumber(block, 124, 12);
+  if (sizeBytes < 0) throw damaged();
   const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
   return {
     type: TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other",
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkName: readText(block, 157, 100),
     mode: readNumber(block, 100, 8) & 0o7777,
-    sizeBytes: readNumber(block, 124, 12),
+    sizeBytes,
     modifiedSeconds: readNumber(block, 136, 12),
   };
 }
@@ -79,11 +83,29 @@ function readText(block: Buffer, at: number, length: number): Buffer {
   return end < 0 ? field : field.subarray(0, end);
 }
 
-/** Octal digits, or GNU's base 256 where the first bit is set. */
+/** What an archive is refused with, whatever is wrong with it: a sandbox made it. */
+export function damaged(): CliError {
+  return new CliError("the tar stream is damaged");
+}
+
+/**
+ * Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws Error for what is neither, and for
+ * what a number cannot hold.
+ */
 function readNumber(block: Buffer, at: number, length: number): number {
-  if (((block[at] ?? 0) & 0x80) !== 0)
-    return block.subarray(at + 4, at + length).reduce((number, byte) => number * 256 + byte, 0);
-  return Number.parseInt(block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "") || "0", 8);
+  if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
+  const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
+  if (!/^[0-7]*$/.test(digits)) throw damaged();
+  return Number.parseInt(digits || "0", 8);
+}
+
+function readBinary(bytes: Buffer): number {
+  // The first bit is the mark of base 256, and the second one the sign.
+  const first = (bytes[0] ?? 0) & 0x7f;
+  let value = (first & 0x40) === 0 ? first : first - 0x80;
+  for (const byte of bytes.subarray(1)) value = value * 256 + byte;
+  if (!Number.isSafeInteger(value)) throw damaged();
+  return value;
 }
 
 /** Numbers that do not fit are told by a pax header as well; here they are 0. */

@@ -1,5 +1,6 @@
+import { CliError } from "../errors.ts";
 import { readPax } from "./pax.ts";
-import { BLOCK_BYTES, paddingBytes, readHeader, type TarHeader } from "./tar-header.ts";
+import { BLOCK_BYTES, damaged, paddingBytes, readHeader, type TarHeader } from "./tar-header.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {
@@ -9,7 +10,7 @@ export interface TarEntry extends TarHeader {
 /** Longest name or pax header that is believed. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
-type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes">>;
+type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes" | "modifiedSeconds">>;
 
 /** Takes a tar stream apart. Throws Error where it is none or ends early. */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
@@ -20,7 +21,7 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
     if (header === undefined) break;
     const entry = { ...header, ...overrides };
     if (header.type === "pax" || header.type === "gnu-name" || header.type === "gnu-link") {
-      if (header.sizeBytes > META_LIMIT_BYTES) throw new Error("the tar stream is damaged");
+      if (header.sizeBytes > META_LIMIT_BYTES) throw damaged();
       const content = await bytes.exactly(header.sizeBytes);
       await bytes.exactly(paddingBytes(header.sizeBytes));
       Object.assign(overrides, overridesOf(header, content));
@@ -41,12 +42,22 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   if (type === "gnu-name") return { name: text };
   if (type === "gnu-link") return { linkName: text };
   const values = readPax(content);
-  const [name, linkName, size] = [values.get("path"), values.get("linkpath"), values.get("size")];
+  const [name, linkName] = [values.get("path"), values.get("linkpath")];
+  const [size, modified] = [values.get("size"), values.get("mtime")];
   return {
     ...(name && { name }),
     ...(linkName && { linkName }),
-    ...(size && { sizeBytes: Number(size.toString()) }),
+    ...(size && { sizeBytes: decimal(size, /^\d{1,16}$/) }),
+    ...(modified && { modifiedSeconds: decimal(modified, /^-?\d{1,15}(?:\.\d*)?$/) }),
   };
+}
+
+/** A sandbox may write anything there: NaN for a size would be waited for without end. */
+function decimal(value: Buffer, form: RegExp): number {
+  const text = value.toString("latin1");
+  const number = form.test(text) ? Number(text) : NaN;
+  if (!(Math.abs(number) <= Number.MAX_SAFE_INTEGER)) throw damaged();
+  return number;
 }
 
 /** Bytes in portions of one's own choice. */
@@ -83,7 +94,7 @@ class ByteStream {
   async #take(most: number): Promise<Buffer> {
     while (this.#held.length === 0) {
       const next = await this.#source.next();
-      if (next.done === true) throw new Error("the tar stream ended early");
+      if (next.done === true) throw new CliError("the tar stream ended early");
       this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
     }
     const taken = this.#held.subarray(0, most);

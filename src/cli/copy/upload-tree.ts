@@ -1,11 +1,14 @@
+import { isUtf8 } from "node:buffer";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
+import { CliError } from "../errors.ts";
 import { startIfThere } from "./guest-command.ts";
 import { type LocalEntry, localTree } from "./local-tree.ts";
 import { TAR_END, tarEntry, tarTypeOf } from "./tar-write.ts";
 import { type CopyParts, uploadFile } from "./upload.ts";
 
 const NOT_COPIED = "neither a file, a directory nor a link";
+const NEEDS_UTF8 = "its name is not UTF-8, and the image has no tar to make it with";
 const NEEDS_TAR = "the image has no tar to make it with";
 
 /**
@@ -13,33 +16,38 @@ const NEEDS_TAR = "the image has no tar to make it with";
  * can make neither links nor empty directories.
  */
 export async function uploadTree(parts: CopyParts, local: string, remote: string): Promise<void> {
-  if (await uploadTar(parts, local, remote)) return;
+  const { client, makesParents } = parts;
+  const isThere = await exists(client, remote);
+  if (!isThere && !makesParents && !(await exists(client, posix.dirname(remote)))) {
+    throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
+  }
+  if (await uploadTar(parts, local, remote, isThere)) return;
   await uploadFiles(parts, local, remote);
 }
 
-async function uploadTar({ client, progress, report }: CopyParts, local: string, remote: string): Promise<boolean> {
+async function uploadTar(parts: CopyParts, local: string, remote: string, isThere: boolean): Promise<boolean> {
+  const { client, progress, report, makesParents } = parts;
   // Looked for first: a directory should not be made for a copy that is then made otherwise.
   const probe = await startIfThere(client, ["tar", "--help"]);
   if (probe === undefined) return false;
   probe.stdout.resume();
   await probe.wait().catch(() => undefined);
-  const mkdir = await startIfThere(client, ["mkdir", "-p", "--", remote]);
-  if (mkdir === undefined) return false;
-  mkdir.stdout.resume();
-  await mkdir.wait();
+  if (!isThere) {
+    const mkdir = await startIfThere(client, ["mkdir", ...(makesParents ? ["-p"] : []), "--", remote]);
+    if (mkdir === undefined) return false;
+    mkdir.stdout.resume();
+    await mkdir.wait();
+  }
   const tar = await startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
   if (tar === undefined) return false;
   async function* archive(): AsyncGenerator<Buffer> {
     for await (const entry of localTree(local)) {
       const type = tarTypeOf(entry);
       if (type === undefined) {
-        report.skip(entry.path, NOT_COPIED);
+        report.skip(entry.path.toString(), NOT_COPIED);
         continue;
       }
-      for await (const bytes of tarEntry(entry, type)) {
-        progress.add(bytes.length);
-        yield bytes;
-      }
+      yield* tarEntry(entry, type, (bytes) => progress.add(bytes));
       if (type === "file") {
         report.files += 1;
         report.bytes += entry.stats.size;
@@ -56,18 +64,32 @@ async function uploadFiles(parts: CopyParts, local: string, remote: string): Pro
   const folder = await existingFolder(parts.client, remote);
   const emptyDirectories = new Map<string, LocalEntry>();
   for await (const entry of localTree(local)) {
-    const parent = posix.dirname(entry.name);
-    if (entry.name !== "") emptyDirectories.delete(parent === "." ? "" : parent);
+    const name = entry.name.toString();
+    const path = entry.path.toString();
+    const parent = posix.dirname(name);
+    if (name !== "") emptyDirectories.delete(parent === "." ? "" : parent);
     if (entry.stats.isDirectory()) {
-      emptyDirectories.set(entry.name, entry);
+      emptyDirectories.set(name, entry);
+    } else if (!isUtf8(entry.name)) {
+      report.skip(path, NEEDS_UTF8);
     } else if (entry.stats.isFile()) {
-      const target = posix.join(remote, entry.name);
+      const target = posix.join(remote, name);
       await uploadFile({ ...parts, makesParents: true }, entry.path, entry.stats, target, folder);
     } else {
-      report.skip(entry.path, entry.stats.isSymbolicLink() ? NEEDS_TAR : NOT_COPIED);
+      report.skip(path, entry.stats.isSymbolicLink() ? NEEDS_TAR : NOT_COPIED);
     }
   }
-  for (const { path } of emptyDirectories.values()) report.skip(path, NEEDS_TAR);
+  for (const { path } of emptyDirectories.values()) report.skip(path.toString(), NEEDS_TAR);
+}
+
+async function exists(client: GuestClient, remote: string): Promise<boolean> {
+  try {
+    await client.statPath(remote);
+    return true;
+  } catch (error) {
+    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return false;
+    throw error;
+  }
 }
 
 /** The destination, or the nearest folder above it that is there. */

@@ -4,6 +4,7 @@ import { createReadStream } from "node:fs";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { CliError } from "../errors.ts";
+import { startIfThere } from "./guest-command.ts";
 import type { Progress } from "./progress.ts";
 import type { CopyReport } from "./report.ts";
 
@@ -19,12 +20,12 @@ export interface CopyParts {
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * Copies a file into the sandbox, mode included; what arrives is held against what was read. With the folder that the person
- * named, no link that the workload put into it leads the file elsewhere.
+ * Copies a file into the sandbox, with its mode and, where the image has touch(1), its time; what arrives is held against
+ * what was read. With the folder that the person named, no link that the workload put into it leads the file elsewhere.
  */
 export async function uploadFile(
   parts: CopyParts,
-  local: string,
+  local: string | Buffer,
   stats: Stats,
   remote: string,
   folder?: string,
@@ -54,6 +55,7 @@ export async function uploadFile(
           return write(remote, "");
         });
   if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
+  await keepTime(client, stats, remote);
   report.files += 1;
   report.bytes += stats.size;
 }
@@ -62,4 +64,12 @@ export async function uploadFile(
 function isUnknownBeneath(error: unknown): boolean {
   if (!(error instanceof GuestError)) return false;
   return error.reason === "UNIMPLEMENTED" || (error.reason === "INVALID_FIELD" && error.metadata["field"] === "path");
+}
+
+/** The protocol has no time for a file that is written. One that cannot be set is no reason to call the copy a failure. */
+async function keepTime(client: GuestClient, { mtimeMs }: Stats, remote: string): Promise<void> {
+  const seconds = Math.floor(mtimeMs / 1000);
+  const touch = await startIfThere(client, ["touch", "-c", "-m", "-d", `@${seconds}`, "--", remote]);
+  touch?.stdout.resume();
+  await touch?.wait().catch(() => undefined);
 }

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { access, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { CliError } from "../errors.ts";
-import type { InstanceCertificates } from "./certificates.ts";
+import type { InstanceCertificates } from "../certificates/index.ts";
 
 /** Names of the files in a credential folder. */
 const FILES = {

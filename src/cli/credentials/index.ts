@@ -1,4 +1,3 @@
-export { type InstanceCertificates, issueCertificates, type PemPair, type Validity } from "./certificates.ts";
 export {
   agentVariables,
   type ClientCredentials,

@@ -18,7 +18,7 @@ export function forwardSignals(process: ExecProcess, isTerminal: boolean, host: 
   const leave = (signal: Signal): void => host.exit(signalStatus(constants.signals[signal]));
   const forward = (signal: Signal): void => {
     if (signal === "SIGINT" && ++interrupts >= PATIENCE) leave(signal);
-    process.signal(constants.signals[signal]);
+    process.signal(signal);
   };
   const handlers = SIGNALS.map((signal) => {
     const means = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) ? leave : forward;

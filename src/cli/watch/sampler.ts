@@ -32,7 +32,7 @@ export class Sampler {
     const started = performance.now();
     try {
       const client = (this.#client ??= this.#connect());
-      const health = await client.health({ timeoutMs: this.#timeoutMs, signal });
+      const health = await client.health({ deadlineMs: this.#timeoutMs, signal });
       const roundTripMs = performance.now() - started;
       const guestMs = health.guestTime === undefined ? Number.NaN : timestampMs(health.guestTime);
       const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);

@@ -1,5 +1,6 @@
-import { create } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { type ExecExit, type ExecStart, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import { fromArguments, wholeMilliseconds } from "../arguments.ts";
 
 /** A command to run in the sandbox. */
 export interface ExecCommand {
@@ -34,15 +35,24 @@ export interface ExecResult {
   readonly durationMs: number;
 }
 
-/** The start frame's content. */
+/** The start frame's content. Throws GuestError (INVALID_ARGUMENT) for what cannot be sent. */
 export function startMessage(command: ExecCommand): ExecStart {
+  return fromArguments("the command cannot be sent", () => {
+    const message = start(command);
+    // A frame that fails later would fail within a call that has begun.
+    toBinary(ExecStartSchema, message);
+    return message;
+  });
+}
+
+function start(command: ExecCommand): ExecStart {
   return create(ExecStartSchema, {
     args: [...command.args],
     env: { ...command.env },
     cwd: command.cwd ?? "",
     user: command.user ?? "",
     stdin: command.stdin ?? false,
-    timeoutMs: BigInt(command.timeoutMs ?? 0),
+    timeoutMs: BigInt(wholeMilliseconds(command.timeoutMs ?? 0, "timeoutMs")),
     ...(command.terminal && {
       terminal: { cols: command.terminal.cols, rows: command.terminal.rows, term: command.terminal.term ?? "" },
     }),

@@ -4,6 +4,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { wholeNumber } from "../arguments.ts";
 import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
@@ -11,6 +12,7 @@ import { readableStream, writableStream } from "../web-streams.ts";
 import { type ExecCommand, type ExecResult, resultOf, startMessage } from "./command.ts";
 import { inputStream } from "./input-stream.ts";
 import { OutputStream } from "./output-stream.ts";
+import { type SignalName, signalNumber } from "./signals.ts";
 
 type ExecCall = ClientDuplexStream<ExecFrame, ExecFrame>;
 type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
@@ -51,8 +53,9 @@ export class ExecProcess {
   #failed = false;
   #abandoned: GuestError | undefined;
 
-  /** Throws GuestError where the channel is closed. */
+  /** Throws GuestError where the channel is closed or the command cannot be sent. */
   constructor(channel: Channel, command: ExecCommand, options: CallOptions) {
+    const start = startMessage(command);
     this.#channel = channel;
     this.#signal = options.signal;
     this.#call = channel.bidiStream(METHOD, options);
@@ -66,7 +69,7 @@ export class ExecProcess {
     this.started.catch(() => undefined);
     this.#result.catch((error: unknown) => this.#closeStreams(error));
     this.#listen();
-    this.#send({ case: "start", value: startMessage(command) });
+    this.#send({ case: "start", value: start });
     const hasStdin = command.stdin === true || command.terminal !== undefined;
     this.stdin = inputStream({
       stdin: (bytes, sent) => this.#send({ case: "stdin", value: bytes }, sent),
@@ -88,14 +91,14 @@ export class ExecProcess {
     return this.#web;
   }
 
-  /** Sets the terminal's size. */
+  /** Sets the terminal's size. Throws GuestError for what is no whole number. */
   resize(cols: number, rows: number): void {
-    this.#send({ case: "resize", value: { cols, rows } });
+    this.#send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
   }
 
-  /** Sends a signal, by its number, to the command's process group. */
-  signal(number: number): void {
-    this.#send({ case: "signal", value: { number } });
+  /** Sends a signal to the command's process group, by its name or by its number in the guest. Throws GuestError. */
+  signal(signal: number | SignalName): void {
+    this.#send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
   /** Gives the call up: the agent hangs up on the command. */

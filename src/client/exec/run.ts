@@ -1,6 +1,21 @@
 import type { Readable } from "node:stream";
+import { wholeNumber } from "../arguments.ts";
+import type { CallOptions } from "../channel.ts";
+import { GuestError } from "../errors.ts";
 import type { ExecResult } from "./command.ts";
 import type { ExecProcess } from "./process.ts";
+
+/** What is collected of each output unless more is asked for. */
+const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
+
+/** Options of `run`. */
+export interface RunOptions extends CallOptions {
+  /**
+   * Bytes that are collected of each of the two outputs; a command that writes more is given up, with status
+   * RESOURCE_EXHAUSTED. Default: 100 MB.
+   */
+  readonly maxOutputBytes?: number | undefined;
+}
 
 /** How a command ended and what it wrote. */
 export interface RunResult extends ExecResult {
@@ -8,20 +23,36 @@ export interface RunResult extends ExecResult {
   readonly stderr: Buffer;
 }
 
-/** Gives a command its whole input and collects its whole output. */
-export async function runToEnd(process: ExecProcess, input: Uint8Array | undefined): Promise<RunResult> {
+/** Gives a command its whole input and collects its whole output. Rejects with GuestError. */
+export async function runToEnd(
+  start: () => ExecProcess,
+  input: Uint8Array | string | undefined,
+  { maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES }: RunOptions,
+): Promise<RunResult> {
+  const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
+  const process = start();
   if (input !== undefined) process.stdin.end(input);
   const [result, stdout, stderr] = await Promise.all([
     process.wait(),
-    collect(process.stdout),
-    collect(process.stderr),
+    collect(process, "stdout", limit),
+    collect(process, "stderr", limit),
   ]);
   return { ...result, stdout, stderr };
 }
 
-/** Everything that a stream gives; what it fails with is told by `wait()`. */
-async function collect(stream: Readable): Promise<Buffer> {
+/** Everything that an output gives; what it fails with is told by `wait()`. */
+async function collect(process: ExecProcess, name: "stdout" | "stderr", limit: number): Promise<Buffer> {
+  const stream: Readable = process[name];
   const chunks: Uint8Array[] = [];
-  for await (const chunk of stream as AsyncIterable<Uint8Array>) chunks.push(chunk);
+  let bytes = 0;
+  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
+    bytes += chunk.length;
+    if (bytes > limit) {
+      process.cancel();
+      const message = `the command wrote more than ${limit} bytes to ${name} and was given up; raise maxOutputBytes, or read its streams with exec`;
+      throw new GuestError({ status: "RESOURCE_EXHAUSTED", message });
+    }
+    chunks.push(chunk);
+  }
   return Buffer.concat(chunks);
 }

@@ -42,6 +42,18 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     }
   }
 
+  /** All of it, in memory. */
+  async bytes(): Promise<Buffer> {
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of this) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  }
+
+  /** All of it as text, which is taken to be UTF-8. */
+  async text(): Promise<string> {
+    return (await this.bytes()).toString("utf8");
+  }
+
   /** As a stream of Node. Destroying it cancels the call. */
   readable(): Readable {
     return Readable.from(this, { objectMode: false });

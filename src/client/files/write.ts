@@ -8,7 +8,8 @@ import {
   type WriteFileResponse,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
+import { GuestError } from "../errors.ts";
 import { ANSWERED, type UntilAnswered, untilAnswered } from "./race.ts";
 
 /** Largest piece of a file in one message. */
@@ -17,19 +18,23 @@ const CHUNK_BYTES = 256 * 1024;
 /** How a file is written, apart from its path and content. */
 export type WriteFileOptions = Omit<MessageInitShape<typeof WriteFileHeaderSchema>, "path" | "$typeName" | "$unknown">;
 
-/** Where content comes from: bytes, a stream of Node or of the web, or anything else that gives bytes one by one. */
-export type FileSource = Uint8Array | AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>;
+/** Bytes, or text that is written as UTF-8. */
+type Content = Uint8Array | string;
+
+/** Where content comes from: bytes or text, a stream of Node or of the web, or anything else that gives them one by one. */
+export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
 /** Size and SHA-256 of what was written. */
 export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
 
-/** Writes a file atomically from bytes or from a stream of them. Throws GuestError, or what the stream throws. */
+/** Writes a file atomically. Rejects with GuestError; of a source that fails, its error is the cause. */
 export async function writeFile(
   channel: Channel,
   header: MessageInitShape<typeof WriteFileHeaderSchema>,
   content: FileSource,
   options: CallOptions = {},
 ): Promise<WriteFileResult> {
+  encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
     // A part of the content must not become the file.
@@ -66,24 +71,42 @@ async function send(
 
 /** What a source gives until the answer comes, which need not wait for a source that has nothing to give. */
 async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerator<Uint8Array, void, undefined> {
-  if (source instanceof Uint8Array) {
-    yield source;
+  if (source instanceof Uint8Array || typeof source === "string") {
+    yield bytesOf(source);
     return;
   }
-  const parts = source[Symbol.asyncIterator]();
+  const parts = iteratorOf(source);
   let isFinished = false;
   try {
     for (;;) {
-      const next = await orAnswer(parts.next());
+      const next = await orAnswer(parts.next().catch(failed));
       if (next === ANSWERED) return;
       if (next.done === true) {
         isFinished = true;
         return;
       }
-      yield next.value;
+      yield bytesOf(next.value);
     }
   } finally {
     // Not awaited: a generator answers only when what it waits for has come.
     if (!isFinished) parts.return?.(undefined).catch(() => undefined);
   }
+}
+
+/** Programs without types pass anything. */
+function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
+  const parts = source?.[Symbol.asyncIterator]?.();
+  return parts ?? failed(new TypeError("it is neither bytes, text nor a stream of them"));
+}
+
+function bytesOf(content: Content): Uint8Array {
+  if (content instanceof Uint8Array) return content;
+  if (typeof content === "string") return Buffer.from(content);
+  return failed(new TypeError("it gave something that is neither bytes nor text"));
+}
+
+/** The one error of this client, with that of the source as its cause. */
+function failed(cause: unknown): never {
+  const problem = cause instanceof Error ? cause.message : String(cause);
+  throw new GuestError({ status: "CANCELLED", message: `the source of the file's content failed: ${problem}`, cause });
 }

@@ -26,11 +26,11 @@ export class BridgeLink implements Link {
 
   /** Throws GuestError where there is no command or no place for the socket. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
-    const [program, ...args] = bridge;
+    const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
     if (!program) {
       throw new GuestError({
         status: "INVALID_ARGUMENT",
-        message: "bridge is empty; name the command and its arguments",
+        message: "bridge is no list or an empty one; name the command and its arguments",
       });
     }
     this.#folder = privateFolder();

@@ -1,6 +1,6 @@
 /** What every connection needs, whatever carries it. */
 interface Credentials {
-  /** The instance token. */
+  /** The instance token, as its file holds it: white space around it is left out. */
   readonly token: string;
 }
 

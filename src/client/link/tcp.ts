@@ -6,13 +6,16 @@ import { DEFAULT_SERVER_NAME, type TcpOptions } from "./options.ts";
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
 
+const LAST_PORT = 65_535;
+
 /** Mutual TLS 1.3 to a host and port. Throws GuestError for an address of another form or PEM that is none. */
 export function tcpLink(options: TcpOptions): Link {
   const { address, serverName = DEFAULT_SERVER_NAME } = options;
-  if (!ADDRESS.test(address)) {
+  const port = Number(address.slice(address.lastIndexOf(":") + 1));
+  if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
     throw new GuestError({
       status: "INVALID_ARGUMENT",
-      message: `"${address}" is no address; write host:port with an IPv6 address in brackets, or unix:/path`,
+      message: `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
     });
   }
   return {
@@ -36,7 +39,8 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
 
 /** Node would take an empty text for none, and connect without. */
 function pem(value: string | Uint8Array, name: string): Buffer {
-  const bytes = Buffer.from(value);
+  const isGiven = typeof value === "string" || value instanceof Uint8Array;
+  const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
   throw new GuestError({ status: "INVALID_ARGUMENT", message: `${name} holds no PEM` });
 }

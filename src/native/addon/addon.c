@@ -29,7 +29,7 @@ static const struct {
     {"reseedCrng", agent_reseed_crng},
     {"makeCharacterDevice", agent_make_character_device},
     {"reseedOpenssl", agent_reseed_openssl},
-    {"ignoreCertificateTimes", agent_ignore_certificate_times},
+    {"relaxCertificateChecks", agent_relax_certificate_checks},
     {"acceptsTlsMaterial", agent_accepts_tls_material},
     {"cachedState", agent_cached_state},
     {"dropFileCache", agent_drop_file_cache},

@@ -61,7 +61,7 @@ napi_value agent_make_character_device(napi_env env, napi_callback_info info);
 
 /* openssl.c */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info);
-napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info);
+napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info);
 
 /* tls_material.c */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info);

@@ -10,6 +10,7 @@ typedef struct evp_rand_ctx_st EVP_RAND_CTX;
 typedef struct X509_VERIFY_PARAM_st X509_VERIFY_PARAM;
 
 /* From openssl/x509_vfy.h. */
+#define X509_V_FLAG_PARTIAL_CHAIN 0x80000
 #define X509_V_FLAG_NO_CHECK_TIME 0x200000
 
 HOST EVP_RAND_CTX *RAND_get0_primary(void *library);
@@ -40,11 +41,12 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
 }
 
 /*
- * ignoreCertificateTimes(name): from now on chains that are verified by the default parameters of that name ("ssl_client":
- * those that a server verifies) pass whatever the time, and fail for every other reason as before. 1: done; 0: it failed;
- * -ENOSYS: no such functions.
+ * relaxCertificateChecks(name): from now on chains that are verified by the default parameters of that name ("ssl_client":
+ * those that a server verifies) pass whatever the time, and may end at any authority that is trusted, an intermediate one
+ * included (Node's own option for that, allowPartialTrustChain, does not reach a server). They fail for every other reason
+ * as before. 1: done; 0: it failed; -ENOSYS: no such functions.
  */
-napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info) {
+napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info) {
   napi_value arg;
   char name[32];
   size_t length = 0;
@@ -61,7 +63,7 @@ napi_value agent_ignore_certificate_times(napi_env env, napi_callback_info info)
     return from_int(env, 0);
   }
   if (X509_VERIFY_PARAM_set1(changed, defaults) != 1 || X509_VERIFY_PARAM_set1_name(changed, name) != 1 ||
-      X509_VERIFY_PARAM_set_flags(changed, X509_V_FLAG_NO_CHECK_TIME) != 1 ||
+      X509_VERIFY_PARAM_set_flags(changed, X509_V_FLAG_NO_CHECK_TIME | X509_V_FLAG_PARTIAL_CHAIN) != 1 ||
       X509_VERIFY_PARAM_add0_table(changed) != 1) {
     X509_VERIFY_PARAM_free(changed);
     return from_int(env, 0);

@@ -31,10 +31,13 @@ export class WorkloadHttp {
 
   constructor(options: WorkloadHttpOptions) {
     this.#options = options;
-    this.#http1 = createHttp1Server({ maxHeaderSize: HEADER_LIMIT_BYTES }, (request, response) => {
-      response.shouldKeepAlive = false;
-      void this.#answer(request, response);
-    });
+    this.#http1 = createHttp1Server(
+      { maxHeaderSize: HEADER_LIMIT_BYTES, requireHostHeader: false },
+      (request, response) => {
+        response.shouldKeepAlive = false;
+        void this.#answer(request, response);
+      },
+    );
     this.#http1.on("clientError", (_error, socket) => socket.destroy());
     this.#http2 = createHttp2Server(
       {

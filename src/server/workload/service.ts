@@ -10,6 +10,12 @@ const NS_PER_SECOND = 1_000_000_000n;
 /** Far above any request of the service. */
 const REQUEST_LIMIT_BYTES = 64 * 1024;
 
+/**
+ * Takes the place of `:authority` and `Host`, which name nothing on a unix socket: gRPC's C core sends the percent-encoded
+ * path of the socket there, which is no authority of a URL, and others send nothing.
+ */
+const AUTHORITY = "localhost";
+
 /** Records that the workload is idle and says when, in nanoseconds since 1970. */
 export type DeclareIdle = () => { readonly declaredAtNs: bigint };
 
@@ -19,10 +25,7 @@ export type HttpExchange = (
   response: ServerResponse | Http2ServerResponse,
 ) => Promise<void>;
 
-/**
- * WorkloadService over gRPC, the Connect protocol and plain JSON. Rejects for requests that are not even HTTP, such as
- * those with an unusable Host.
- */
+/** WorkloadService over gRPC, the Connect protocol and plain JSON. Rejects for requests that end before they are whole. */
 export function workloadService(declareIdle: DeclareIdle): HttpExchange {
   const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: REQUEST_LIMIT_BYTES });
   router.service(WorkloadService, {
@@ -43,6 +46,8 @@ export function workloadService(declareIdle: DeclareIdle): HttpExchange {
       response.end();
       return;
     }
+    if ("authority" in request) Object.defineProperty(request, "authority", { value: AUTHORITY });
+    else request.headers.host = AUTHORITY;
     const answer = await handler(universalRequestFromNodeRequest(request, response, undefined, undefined));
     await universalResponseToNodeResponse(answer, response);
   };

@@ -171,7 +171,7 @@ describe("guestctl watch", { timeout: 300_000 }, () => {
       for (const name of ["ca.pem", "client.pem", "client.key"]) {
         await copyFile(join(agent.credentialsDir, name), join(folder, name));
       }
-      await writeFile(join(folder, "token"), "that of another sandbox");
+      await writeFile(join(folder, "token"), "that-of-another-sandbox");
       const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder };
       const { stdout, stderr, exitCode } = await runGuestctl(["watch"], env);
       assert.deepEqual([stdout, exitCode], ["", 125]);

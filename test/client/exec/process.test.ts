@@ -173,7 +173,7 @@ describe("ExecProcess", { timeout: TIMEOUT_MS }, () => {
   });
 
   test("gives up at its deadline", async () => {
-    const error = await failureOf(client.run({ args: ["sleep", "1000"] }, undefined, { timeoutMs: 200 }));
+    const error = await failureOf(client.run({ args: ["sleep", "1000"] }, undefined, { deadlineMs: 200 }));
     assert.equal(error.status, "DEADLINE_EXCEEDED");
   });
 

@@ -19,7 +19,7 @@ async function folderOf(t: TestContext): Promise<string> {
 async function failureOver(t: TestContext, bridge: readonly string[]): Promise<GuestError> {
   const client = connect({ bridge, token: "any" });
   t.after(() => client.close());
-  return client.health({ timeoutMs: 30_000 }).then(
+  return client.health({ deadlineMs: 30_000 }).then(
     () => assert.fail("somebody answered"),
     (error: unknown) => (error instanceof GuestError ? error : assert.fail(String(error))),
   );
@@ -84,7 +84,7 @@ describe("a bridge command", { timeout: 120_000 }, () => {
       assert.ok(error instanceof GuestError);
       return error.status === "UNAVAILABLE" && /sh was ended by SIGKILL/.test(error.message);
     });
-    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, deadlineMs: 60_000 })).alive, true);
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 

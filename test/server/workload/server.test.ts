@@ -21,6 +21,8 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const JSON_TYPE = { "content-type": "application/json" };
+/** The first is that of gRPC's C core. */
+const AUTHORITIES = ["tmp%2Fw.sock", "[", "%", "x:y:z", "localhost:99999", "[::1"];
 const DECLARED_AT_NS = 1_700_000_000_123_456_789n;
 const DECLARED_AT = "2023-11-14T22:13:20.123456789Z";
 
@@ -182,6 +184,41 @@ describe("the workload's socket", { timeout: 120_000 }, () => {
     assert.equal((await post(rig.path, DECLARE_IDLE, "{")).status, 400);
     assert.equal((await post(rig.path, DECLARE_IDLE, '{"unknown":1}')).status, 200);
     assert.equal(rig.calls(), 1);
+  });
+
+  test("cares for no Host, over HTTP/1.0 and 1.1", async () => {
+    await using rig = await start();
+    const rest = `${Object.entries(JSON_TYPE)
+      .map((field) => field.join(": "))
+      .join("\r\n")}\r\nContent-Length: 2\r\n\r\n{}`;
+    for (const version of ["1.0", "1.1"]) {
+      for (const host of [
+        "",
+        "Host:\r\n",
+        ...AUTHORITIES.map((authority) => `Host: ${authority}\r\n`),
+        "Host: /a b\r\n",
+      ]) {
+        const socket = net.connect(rig.path);
+        socket.write(`POST ${DECLARE_IDLE} HTTP/${version}\r\n${host}${rest}`);
+        assert.match(await textOf(socket), /^HTTP\/1\.1 200 OK\r\n[^]*declaredAt/, `HTTP/${version} ${host}`);
+      }
+    }
+  });
+
+  test("cares for no authority over HTTP/2, nor for its absence where there is a Host", async () => {
+    await using rig = await start();
+    const session = http2.connect("http://localhost", { createConnection: () => net.connect(rig.path) });
+    const heads = [...AUTHORITIES.map((authority) => ({ ":authority": authority })), { host: "tmp%2Fw.sock" }];
+    for (const head of heads) {
+      const stream = session.request({ ":method": "POST", ":path": DECLARE_IDLE, ...head, ...JSON_TYPE });
+      const status = await new Promise((resolve) => {
+        stream.once("response", (headers) => resolve(headers[":status"]));
+        stream.once("close", () => resolve("none"));
+        stream.resume().end("{}");
+      });
+      assert.equal(status, 200, JSON.stringify(head));
+    }
+    session.close();
   });
 
   test("survives requests that are hardly HTTP", async () => {

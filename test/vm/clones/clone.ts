@@ -137,7 +137,7 @@ class Callers implements Disposable {
     const older = new RawSession({ port, ca, client });
     await older.health(TOKEN);
     const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
-    await caller.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
+    await caller.health({ deadlineMs: REACH_LIMIT_MS, waitForReady: true });
     const halfOpen = connect(port, "127.0.0.1").on("error", () => undefined);
     return new Callers(older, new RawSession({ port, ca, client: expired }), caller, halfOpen);
   }

@@ -124,7 +124,7 @@ export class Guest implements Disposable {
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ timeoutMs });
+        await client.health({ deadlineMs: timeoutMs });
         return client;
       } catch (error) {
         client.close();

@@ -1,0 +1,63 @@
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { build, type Plugin } from "esbuild";
+import { readyDescriptors } from "./agent/descriptors/index.ts";
+import { LOWEST_NODE } from "./node-side.ts";
+
+/**
+ * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options: some versions look for
+ * --env-file in all that follows, and so take it from a command in a sandbox.
+ */
+const STARTER = `#!/bin/sh
+exec node -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
+`;
+
+/** What packages that are no ES modules call. */
+const REQUIRE = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
+
+/**
+ * Makes the command of the node side in a folder: modules, so that a command loads nothing but what it needs, and the
+ * program that starts them. What was there before is replaced.
+ */
+export async function makeGuestctl(root: string, folder: string): Promise<void> {
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  await build({
+    absWorkingDir: root,
+    entryPoints: { guestctl: join(root, "src/cli/main.ts") },
+    outdir: folder,
+    outExtension: { ".js": ".mjs" },
+    chunkNames: "lib/[name]-[hash]",
+    bundle: true,
+    splitting: true,
+    platform: "node",
+    target: `node${LOWEST_NODE}`,
+    format: "esm",
+    minify: true,
+    keepNames: true,
+    // An uncaught error prints the line that it came from.
+    lineLimit: 200,
+    legalComments: "none",
+    banner: { js: REQUIRE },
+    plugins: [readyDescriptors(), withoutChannelz()],
+    logLevel: "warning",
+  });
+  writeFileSync(join(folder, "guestctl"), STARTER);
+  chmodSync(join(folder, "guestctl"), 0o755);
+}
+
+/**
+ * Leaves out what grpc-js serves channelz with: a tenth of the modules' size, loaded with every command, for a service that
+ * a server alone can offer.
+ */
+function withoutChannelz(): Plugin {
+  return {
+    name: "without-channelz",
+    setup(from): void {
+      from.onResolve({ filter: /^@grpc\/proto-loader$/ }, ({ path }) => ({ path, namespace: "left-out" }));
+      from.onLoad({ filter: /.*/, namespace: "left-out" }, () => ({
+        contents: 'exports.loadSync = () => { throw new Error("guestctl serves no channelz"); };',
+      }));
+    },
+  };
+}

@@ -1,0 +1,1 @@
+export { type InstanceCertificates, issueCertificates, type PemPair, type Validity } from "./issue.ts";

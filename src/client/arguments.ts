@@ -1,0 +1,50 @@
+import { GuestError } from "./errors.ts";
+
+/** Longest token that the agent takes. */
+const TOKEN_LIMIT_CHARACTERS = 4096;
+const UINT32_MAX = 0xffff_ffff;
+
+function refused(message: string): GuestError {
+  return new GuestError({ status: "INVALID_ARGUMENT", message });
+}
+
+/**
+ * Does what depends on a caller's arguments alone, before anything is opened. Throws GuestError (INVALID_ARGUMENT) for
+ * whatever it fails with: packages throw errors of all kinds.
+ */
+export function fromArguments<Value>(what: string, make: () => Value): Value {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof GuestError) throw error;
+    throw refused(`${what}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/**
+ * The instance token without the line break that its file ends in. Throws GuestError (INVALID_ARGUMENT), which never holds
+ * any of it, as what cannot be sent would be shown by the error of whoever tries.
+ */
+export function tokenOf(given: string): string {
+  if (typeof given !== "string") throw refused("token is no text; read its file as UTF-8");
+  const token = given.trim();
+  if (token === "") throw refused("token is empty");
+  if (token.length > TOKEN_LIMIT_CHARACTERS) throw refused(`token has more than ${TOKEN_LIMIT_CHARACTERS} characters`);
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    throw refused("token may hold visible ASCII characters only, and no spaces; is it the right file?");
+  }
+  return token;
+}
+
+/** A duration in whole milliseconds, rounded up. Throws GuestError (INVALID_ARGUMENT). */
+export function wholeMilliseconds(durationMs: number, field: string): number {
+  const whole = Math.ceil(durationMs);
+  if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
+  throw refused(`${field} wants a number of milliseconds from 0 up, not ${String(durationMs)}`);
+}
+
+/** A whole number that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
+export function wholeNumber(value: number, field: string): number {
+  if (Number.isInteger(value) && value >= 0 && value <= UINT32_MAX) return value;
+  throw refused(`${field} wants a whole number from 0 up, not ${String(value)}`);
+}

@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { installPackages } from "../../scripts/machine/programs.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { provideGrpcio } from "../fixtures/python-packages.ts";
+import { provideDebianPython } from "./python.ts";
+
+/** A DeclareIdleResponse: a timestamp with seconds, and nanoseconds of up to 30 bits. */
+const LENGTH = String.raw`(?:8|9|1\d)`;
+const PYTHON_SAYS = new RegExp(`^${LENGTH} ${LENGTH}$`);
+const OPTIONS = { all: true, reject: false, timeout: 60_000 } as const;
+
+describe("a workload declares itself idle", { timeout: 300_000 }, () => {
+  let agent: RunningAgent;
+  before(async () => {
+    agent = await startAgent();
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const script = join(import.meta.dirname, "python", "declare_idle.py");
+  for (const [make, provide] of [
+    ["the newest grpcio of PyPI", provideGrpcio],
+    ["the grpcio of Debian", provideDebianPython],
+  ] as const) {
+    test(`with ${make}, blocking and with asyncio`, async (t) => {
+      const provided = await provide();
+      if (typeof provided === "string") {
+        t.skip(provided);
+        return;
+      }
+      const env = { PYTHONDONTWRITEBYTECODE: "1", PYTHONPATH: provided.path };
+      const result = await execa(provided.python, [script, `unix:${agent.workloadSocket}`], { ...OPTIONS, env });
+      assert.match(result.all ?? "", PYTHON_SAYS);
+    });
+  }
+
+  test("with Debian's grpc of Ruby", async (t) => {
+    if (!(await provideRuby())) {
+      t.skip("needs the grpc of Ruby (Debian: ruby-grpc)");
+      return;
+    }
+    const ruby = join(import.meta.dirname, "ruby", "declare_idle.rb");
+    const result = await execa("ruby", [ruby, `unix:${agent.workloadSocket}`], OPTIONS);
+    assert.match(result.all ?? "", new RegExp(`^${LENGTH}$`));
+  });
+});
+
+async function provideRuby(): Promise<boolean> {
+  const has = async (): Promise<boolean> => !(await execa("ruby", ["-e", 'require "grpc"'], OPTIONS)).failed;
+  if (await has()) return true;
+  if (process.getuid?.() !== 0) return false;
+  try {
+    installPackages(["ruby-grpc"]);
+  } catch (error) {
+    process.stderr.write(`cannot install ruby-grpc: ${error instanceof Error ? error.message : ""}\n`);
+  }
+  return has();
+}
