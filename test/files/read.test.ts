@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { appendFile, mkdir, open, readFile, symlink, truncate, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { after, before, describe, it } from "node:test";
@@ -111,7 +112,11 @@ describe("ReadFile", { timeout: 180_000 }, () => {
     assert.equal(part.data.toString("latin1"), whole.data.subarray(3, 8).toString("latin1"));
   });
 
-  it("reads a file of /sys, whose size is more than it gives", async () => {
+  it("reads a file of /sys, whose size is more than it gives", async (t) => {
+    if (!existsSync("/sys/kernel")) {
+      t.skip("needs /sys");
+      return;
+    }
     const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
     assert.ok(BigInt(data.length) < stat.size);
     assert.match(data.toString(), /never/);

@@ -5,13 +5,14 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { inMountNamespace, noNamespaces } from "../fixtures/namespaces.ts";
 import { processGone } from "../fixtures/processes.ts";
 
-const GUESTCTL = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts");
+const [NODE, ...GUESTCTL] = sourceCommand("cli/main.ts");
 const INPUT_CHUNK = Buffer.alloc(1 << 20, "0123456789abcdef");
 
 describe("an exec", { timeout: 120_000 }, () => {
@@ -42,8 +43,8 @@ describe("an exec", { timeout: 120_000 }, () => {
       agent.credentialsDir,
     ];
     const client = spawn(
-      process.execPath,
-      [GUESTCTL, "exec", ...dial, "--", "sh", "-c", "echo $$; exec yes 0123456789"],
+      NODE,
+      [...GUESTCTL, "exec", ...dial, "--", "sh", "-c", "echo $$; exec yes 0123456789"],
       { stdio: ["ignore", "pipe", "inherit"] },
     );
     const [first] = (await once(client.stdout, "data")) as [Buffer];
