@@ -48,7 +48,7 @@ async function anonymousMiB(): Promise<number> {
   return Number(/RssAnon:\s+(\d+)/.exec(text)?.[1]) / 1024;
 }
 
-describe("ReadFile", { timeout: 180_000 }, () => {
+describe("ReadFile", () => {
   for (const size of [0, 1, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17]) {
     it(`gives a file of ${size} bytes exactly, in full chunks, with its attributes first`, async () => {
       const content = randomBytes(size);

@@ -52,7 +52,7 @@ function assertRefused(failure: RpcFailure, code: number, reason: string): void 
   assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
 }
 
-describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
+describe("WriteFile changes nothing", () => {
   it("without any message", async () => {
     assertRefused(await failureOf(files.writeMessages([])), status.INVALID_ARGUMENT, "FRAME_ORDER");
   });

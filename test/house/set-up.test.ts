@@ -163,7 +163,10 @@ describe("scripts/run", () => {
     const { root, fake } = makeProject(t);
     writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
     fake("ldconfig", '#!/bin/sh\nif [ -e installed ]; then printf "\\tlibatomic.so.1 (libc6) => /x\\n"; fi\n');
-    fake("apt-get", '#!/bin/sh\necho noise; case $* in *" install "*) touch installed; echo "apt $*" >>calls ;; esac\n');
+    fake(
+      "apt-get",
+      '#!/bin/sh\necho noise; case $* in *" install "*) touch installed; echo "apt $*" >>calls ;; esac\n',
+    );
     fake("id", "#!/bin/sh\necho 0\n");
     const { code, stderr } = await runIn(root);
     assert.equal(code, 0);
@@ -178,7 +181,10 @@ describe("scripts/run", () => {
     fake("id", "#!/bin/sh\necho 0\n");
     const { code, stderr } = await runIn(root);
     assert.equal(code, 1);
-    assert.match(stderr, /\nE: no such mirror\nsetup: apt-get update failed, see above: install a C compiler .*libatomic1/);
+    assert.match(
+      stderr,
+      /\nE: no such mirror\nsetup: apt-get update failed, see above: install a C compiler .*libatomic1/,
+    );
   });
 
   test("says in its own words why the Node of npm does not run", async (t) => {

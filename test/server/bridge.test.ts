@@ -28,7 +28,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
-describe("guest-agent bridge", { timeout: 120_000 }, () => {
+describe("guest-agent bridge", () => {
   test("carries every byte both ways, and the end of its input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);

@@ -12,7 +12,7 @@ const [NODE, ...GUESTCTL] = sourceCommand("cli/main.ts");
 const USAGE = 64;
 const CONFIG = 78;
 
-describe("the transport that is reserved for the runtime sharedkernel", { timeout: 60_000 }, () => {
+describe("the transport that is reserved for the runtime sharedkernel", () => {
   test("is recognised by its name, and nothing else is taken for it", () => {
     for (const name of NAMES) assert.match(reservedTransport(name) ?? "", EXPLANATION);
     for (const name of ["sharedkernel.example:7071", "/run/sharedkernel", "unix:/run/sharedkernel", "host:7071", ""]) {

@@ -27,7 +27,7 @@ const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = 
 };
 
 for (const [name, optionsOf] of Object.entries(LINKS)) {
-  describe(`a client over ${name}`, { timeout: 120_000 }, () => {
+  describe(`a client over ${name}`, () => {
     let agent: SocketAgent;
     let client: GuestClient;
     let folder: string;

@@ -14,7 +14,7 @@ const FLOODS = 60;
 /** CPU time, which other load on the machine does not add to: several times what it takes, and well below what all floods do. */
 const ANSWER_LIMIT_MS = 2000;
 
-describe("connections of the workload that take turns", { timeout: 120_000 }, () => {
+describe("connections of the workload that take turns", () => {
   test("do not stop the agent when each sends as many cancelled calls as fit into its socket", async () => {
     await using rig = await start();
     assert.match(await answer(rig.path, request("{}")), /^HTTP\/1\.1 200 OK/);

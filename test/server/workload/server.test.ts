@@ -59,7 +59,7 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
   };
 }
 
-describe("the workload's socket", { timeout: 120_000 }, () => {
+describe("the workload's socket", () => {
   test("may be used by everybody, and is gone when the server is closed", async () => {
     await using rig = await start();
     assert.equal((await stat(rig.path)).mode & 0o777, 0o666);
