@@ -3,16 +3,20 @@
  * guest kernels and the built agent, and runs two machines at a time. Ends with a table of cases with their times and the
  * line `N passed, N failed, N skipped`.
  */
-import { globSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, globSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { run } from "node:test";
+import { runScript, UsageError, words } from "./machine/script.ts";
 import { probeAccelerator } from "../test/vm/harness/accelerator.ts";
 import { provideQemu, provideTools, SERIES } from "../test/vm/harness/provision.ts";
 import { prepareAgent } from "./vm/agent.ts";
 import { prepareKernels } from "./vm/kernels.ts";
 import { record, type RunEvent } from "./vm/events.ts";
 import { summarize } from "./vm/table.ts";
+
+const USAGE = `usage: npm run test:vm [-- FILE...]
+  FILE   a file of tests, as test/vm/clock.vm.ts; default: all`;
 
 /** Of one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 900_000;
@@ -21,7 +25,9 @@ const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 
 /** Those that were asked for, else all; without the one for a newer kernel where there is none. */
 function filesFor(kernels: readonly string[]): string[] {
-  const chosen = process.argv.slice(2);
+  const chosen = words();
+  const absent = chosen.find((file) => !existsSync(file));
+  if (absent !== undefined) throw new UsageError(`${absent}: no such file`);
   if (chosen.length > 0) return chosen;
   const files = globSync("test/vm/*.vm.ts").filter((file) => !file.includes("newer") || kernels.length > SERIES.length);
   return files.toSorted(longestFirst);
@@ -34,6 +40,7 @@ function longestFirst(a: string, b: string): number {
 }
 
 async function main(): Promise<number> {
+  words();
   const problem = provideQemu();
   if (problem !== undefined) {
     console.log(`SKIPPED: ${problem}\n0 passed, 0 failed, 1 skipped`);
@@ -68,7 +75,7 @@ async function main(): Promise<number> {
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
 process.env["TMPDIR"] = folder;
 try {
-  process.exitCode = await main();
+  await runScript("test:vm", USAGE, main);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

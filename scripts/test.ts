@@ -7,11 +7,15 @@ import { globSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { providePrograms } from "./machine/programs.ts";
+import { runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
 import { ChildrenCpu } from "./testing/children-cpu.ts";
 import { type FileOutcome } from "./testing/record.ts";
 import { runTestFile, type FileLimits } from "./testing/run-file.ts";
 import { summarize } from "./testing/summary.ts";
+
+const USAGE = `usage: npm test [-- PATH...]
+  PATH   a test file, or a folder of them; default: test`;
 
 const CONCURRENCY = 2;
 /** No verdicts on speed: what goes on, however slowly, is no failure. A test that hangs fails before its file counts as hung. */
@@ -23,7 +27,7 @@ const LIMITS: FileLimits = {
 
 function testFiles(paths: readonly string[]): string[] {
   const files = paths.flatMap((path) => {
-    if (!statSync(path, { throwIfNoEntry: false })) throw new Error(`${path}: no such test file or folder`);
+    if (!statSync(path, { throwIfNoEntry: false })) throw new UsageError(`${path}: no such test file or folder`);
     return statSync(path).isDirectory() ? globSync(join(path, "**/*.test.ts")) : [path];
   });
   return [...new Set(files)].toSorted();
@@ -34,7 +38,9 @@ function print(text: string): void {
 }
 
 function printOutcome({ file, output, durationMs, cpuMs, problems }: FileOutcome): void {
-  print(`\n--- ${file} (${(durationMs / 1000).toFixed(1)} s, ${(cpuMs / 1000).toFixed(1)} s of CPU)\n${output.trimEnd()}\n`);
+  print(
+    `\n--- ${file} (${(durationMs / 1000).toFixed(1)} s, ${(cpuMs / 1000).toFixed(1)} s of CPU)\n${output.trimEnd()}\n`,
+  );
   for (const problem of problems) print(`✖ ${problem}\n`);
 }
 
@@ -57,13 +63,14 @@ async function runAll(files: readonly string[], abort: AbortSignal): Promise<Fil
 }
 
 async function main(): Promise<number> {
+  const paths = words();
+  const files = testFiles(paths.length > 0 ? paths : ["test"]);
   const interrupted = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(name, () => interrupted.abort(name));
   }
   providePrograms(TEST_PROGRAMS, "for the tests");
-  const paths = process.argv.slice(2);
-  const outcomes = await runAll(testFiles(paths.length > 0 ? paths : ["test"]), interrupted.signal);
+  const outcomes = await runAll(files, interrupted.signal);
   if (interrupted.signal.aborted) {
     const name = interrupted.signal.reason as NodeJS.Signals;
     print(`\ninterrupted by ${name}; what the tests had started was killed\n`);
@@ -74,4 +81,4 @@ async function main(): Promise<number> {
   return summary.succeeded ? 0 : 1;
 }
 
-process.exitCode = await main();
+await runScript("test", USAGE, main);
