@@ -10,6 +10,7 @@ import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
 import { ChildrenCpu } from "./testing/children-cpu.ts";
+import { removeAbandonedCgroups } from "./testing/leftovers.ts";
 import { type FileOutcome } from "./testing/record.ts";
 import { runTestFile, type FileLimits } from "./testing/run-file.ts";
 import { summarize } from "./testing/summary.ts";
@@ -71,6 +72,7 @@ async function main(): Promise<number> {
   }
   providePrograms(TEST_PROGRAMS, "for the tests");
   const outcomes = await runAll(files, interrupted.signal);
+  removeAbandonedCgroups();
   if (interrupted.signal.aborted) {
     const name = interrupted.signal.reason as NodeJS.Signals;
     print(`\ninterrupted by ${name}; what the tests had started was killed\n`);

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ChildrenCpu } from "./children-cpu.ts";
@@ -81,6 +81,11 @@ export async function runTestFile(
   cpu: ChildrenCpu,
 ): Promise<FileOutcome> {
   const folder = mkdtempSync(join(tmpdir(), "test-run-"));
+  // What tests put into the temporary folder goes with it, however they end. Other users' commands work there too.
+  const temporary = join(folder, "t");
+  mkdirSync(temporary);
+  chmodSync(folder, 0o755);
+  chmodSync(temporary, 0o1777);
   const began = performance.now();
   try {
     const eventsPath = join(folder, "events");
@@ -96,7 +101,11 @@ export async function runTestFile(
         `--test-reporter-destination=${eventsPath}`,
         file,
       ],
-      { detached: true, stdio: ["ignore", "pipe", "pipe"], env: { ...inherited, [MARK_VARIABLE]: mark } },
+      {
+        detached: true,
+        stdio: ["ignore", "pipe", "pipe"],
+        env: { ...inherited, TMPDIR: temporary, [MARK_VARIABLE]: mark },
+      },
     );
     const output: Buffer[] = [];
     child.stdout.on("data", (bytes: Buffer) => output.push(bytes));
