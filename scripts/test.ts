@@ -45,6 +45,14 @@ function printOutcome({ file, output, durationMs, cpuMs, problems }: FileOutcome
   for (const problem of problems) print(`✖ ${problem}\n`);
 }
 
+/** What the run cost, and the files that cost most. */
+function costOf(outcomes: readonly FileOutcome[]): string {
+  const seconds = (cpuMs: number): string => `${(cpuMs / 1000).toFixed(0)} s`;
+  const costly = outcomes.toSorted((a, b) => b.cpuMs - a.cpuMs).slice(0, 5);
+  const sum = outcomes.reduce((total, { cpuMs }) => total + cpuMs, 0);
+  return `${seconds(sum)} of CPU; most: ${costly.map(({ file, cpuMs }) => `${file} ${seconds(cpuMs)}`).join(", ")}`;
+}
+
 async function runAll(files: readonly string[], abort: AbortSignal): Promise<FileOutcome[]> {
   const run = randomUUID();
   const cpu = new ChildrenCpu();
@@ -79,7 +87,7 @@ async function main(): Promise<number> {
     return 128 + constants.signals[name];
   }
   const summary = summarize(outcomes, process.env["CI"] === "true");
-  print(`\n${summary.lines.join("\n")}\n`);
+  print(`\n${costOf(outcomes)}\n${summary.lines.join("\n")}\n`);
   return summary.succeeded ? 0 : 1;
 }
 
