@@ -109,7 +109,7 @@ const ENDS: readonly {
   },
 ];
 
-describe("the agent leaves, whatever its peers do,", { timeout: 600_000 }, () => {
+describe("the agent leaves, whatever its peers do,", () => {
   let folder: string;
   let largeFile: string;
   before(async () => {
@@ -151,7 +151,7 @@ describe("the agent leaves, whatever its peers do,", { timeout: 600_000 }, () =>
   }
 });
 
-describe("a slot is not lost", { timeout: 600_000 }, () => {
+describe("a slot is not lost", () => {
   test("to 64 restores in a row, each over a connection that its client keeps open and never reads", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
@@ -197,7 +197,7 @@ describe("a slot is not lost", { timeout: 600_000 }, () => {
   }
 });
 
-describe("the restore duties", { timeout: 600_000 }, () => {
+describe("the restore duties", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
     test(`end the socket of an older client of ${listener} that does not read`, async () => {
       await using agent = await startSocketAgent();

@@ -42,7 +42,7 @@ const SLEEP = toBinary(
   create(ExecFrameSchema, { frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } } }),
 );
 
-describe("a client that goes too far", { timeout: 300_000 }, () => {
+describe("a client that goes too far", () => {
   let agent: SocketAgent;
   let other: RawHttp2;
   before(async () => {
