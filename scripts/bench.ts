@@ -1,14 +1,12 @@
 /** `npm run bench`: the agent beside what one would use instead, on this machine, in this run. See `--help`. */
 import { main } from "./bench/main.ts";
-import { USAGE } from "./bench/options.ts";
+import { readOptions, USAGE } from "./bench/options.ts";
+import { runScript } from "./machine/script.ts";
+import { isContained, runContained } from "./testing/contained.ts";
 
-if (process.argv.includes("--help")) {
-  console.log(USAGE);
-} else {
-  try {
-    process.exitCode = await main(process.argv.slice(2));
-  } catch (error) {
-    console.error(`bench: ${error instanceof Error ? error.message : String(error)}`);
-    process.exitCode = 1;
-  }
-}
+await runScript("bench", USAGE, () => {
+  const args = process.argv.slice(2);
+  readOptions(args);
+  // Servers, keys and loads are many, and whoever waits a quarter of an hour may well give up.
+  return isContained() ? main(args) : runContained(import.meta.filename, args);
+});

@@ -1,11 +1,14 @@
 /**
  * Builds the native addon into dist/native/linux-<arch>/agent.node, unless that was built from the same sources.
- * Usage: node scripts/build-native.ts [x64|arm64]
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { runScript, UsageError, words } from "./machine/script.ts";
+
+const USAGE = `usage: npm run build:native [-- x64|arm64]
+  default: this machine's own architecture`;
 
 const ROOT = join(import.meta.dirname, "..");
 const SOURCES = join(ROOT, "src", "native", "addon");
@@ -25,7 +28,7 @@ const COMPILERS: Readonly<Record<string, string>> = { x64: "gcc", arm64: "aarch6
 
 function compilerFor(arch: string): string {
   const compiler = arch === process.arch ? "gcc" : COMPILERS[arch];
-  if (compiler === undefined) throw new Error(`cannot build for "${arch}": the architecture is x64 or arm64`);
+  if (compiler === undefined) throw new UsageError(`cannot build for "${arch}": the architecture is x64 or arm64`);
   return compiler;
 }
 
@@ -81,10 +84,10 @@ export function buildNative(arch: string = process.arch): string {
 }
 
 if (import.meta.main) {
-  try {
-    process.stdout.write(`${buildNative(process.argv[2])}\n`);
-  } catch (error) {
-    process.stderr.write(`build-native: ${error instanceof Error ? error.message : String(error)}\n`);
-    process.exitCode = 1;
-  }
+  await runScript("build:native", USAGE, () => {
+    const [arch, tooMuch] = words();
+    if (tooMuch !== undefined) throw new UsageError(`"${tooMuch}" is an argument too many`);
+    console.log(buildNative(arch));
+    return Promise.resolve(0);
+  });
 }

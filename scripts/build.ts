@@ -1,13 +1,12 @@
 /**
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
- * into a sandbox, and archives of it; dist/guestctl and dist/client for the node side. Arguments: the architectures;
- * without any, this machine's own and, where a cross compiler can be had, the other one. With --unless-current those that
- * were built from the same sources are left as they are.
+ * into a sandbox, and archives of it; dist/guestctl and dist/client for the node side. See `--help`.
  */
 import { statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { bundleScript } from "./package/agent/script.ts";
+import { runScript, UsageError } from "./machine/script.ts";
 import { prepareTools } from "./package/cross-tools.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
@@ -17,6 +16,10 @@ import type { Architecture } from "./package/toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
+
+const USAGE = `usage: npm run build [-- [--unless-current] ARCHITECTURE...]
+  ARCHITECTURE       x64 or arm64; default: this machine's own, and the other one where its compiler can be had
+  --unless-current   leaves those as they are that were built from the same sources`;
 
 async function buildGuestctl(): Promise<void> {
   const folder = join(DIST, "guestctl");
@@ -56,7 +59,7 @@ function otherArchitecture(): Architecture {
 /** Those asked for, which then must be possible; else all that are. */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
-  if (unknown !== undefined) throw new Error(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
+  if (unknown !== undefined) throw new UsageError(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
   const wanted = asked.length > 0 ? asked : [process.arch, otherArchitecture()];
   return wanted.filter(isArchitecture).filter((arch) => {
     if (prepareTools(arch)) return true;
@@ -78,7 +81,7 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   }
 }
 
-try {
+await runScript("build", USAGE, async () => {
   process.chdir(ROOT);
   const { values, positionals: asked } = parseArgs({
     options: { "unless-current": { type: "boolean" } },
@@ -89,7 +92,5 @@ try {
   const keepsCurrent = values["unless-current"] === true && asked.length > 0;
   const stale = keepsCurrent ? asked.filter((arch) => !isArchitecture(arch) || !isCurrent(ROOT, arch, digest)) : asked;
   if (stale.length > 0 || !keepsCurrent) await build(stale, digest);
-} catch (error) {
-  console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
-  process.exitCode = 1;
-}
+  return 0;
+});

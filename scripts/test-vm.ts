@@ -3,23 +3,35 @@
  * machines with `--arch arm64`. Provides QEMU, the guest kernels and the built agent, and runs two machines at a time. Ends
  * with a table of cases with their times and the line `N passed, N failed, N skipped`.
  */
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { runScript, UsageError } from "./machine/script.ts";
+
+const USAGE = `usage: npm run test:vm [-- [--arch arm64] FILE...]
+  FILE           a file of tests, as test/vm/clock.vm.ts; default: all
+  --arch arm64   in emulated arm64 machines`;
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({ options: { arch: { type: "string" } }, allowPositionals: true });
+  const { arch } = values;
+  if (arch !== undefined && arch !== "x64" && arch !== "arm64") {
+    throw new UsageError(`--arch is x64 or arm64, not "${arch}"`);
+  }
+  const absent = positionals.find((file) => !existsSync(file));
+  if (absent !== undefined) throw new UsageError(`${absent}: no such file`);
+  process.env["TMPDIR"] = folder;
+  if (arch !== undefined) process.env["GUEST_VM_ARCH"] = arch;
+  // Everything of the guests looks at the architecture as soon as it is loaded.
+  const { runVmTests } = await import("./vm/run.ts");
+  return runVmTests(positionals);
+}
 
 // Snapshots are large: whatever a case that was cut short left behind goes with the run.
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
 try {
-  const { values, positionals } = parseArgs({ options: { arch: { type: "string" } }, allowPositionals: true });
-  process.env["TMPDIR"] = folder;
-  if (values.arch !== undefined) process.env["GUEST_VM_ARCH"] = values.arch;
-  // Everything of the guests looks at the architecture as soon as it is loaded.
-  const { runVmTests } = await import("./vm/run.ts");
-  process.exitCode = await runVmTests(positionals);
-} catch (error) {
-  console.error(`test:vm: ${error instanceof Error ? error.message : String(error)}`);
-  process.exitCode = 1;
+  await runScript("test:vm", USAGE, main);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -7,21 +7,28 @@ import { globSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { providePrograms } from "./machine/programs.ts";
+import { runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
+import { ChildrenCpu } from "./testing/children-cpu.ts";
+import { removeAbandonedCgroups } from "./testing/leftovers.ts";
 import { type FileOutcome } from "./testing/record.ts";
 import { runTestFile, type FileLimits } from "./testing/run-file.ts";
 import { summarize } from "./testing/summary.ts";
 
+const USAGE = `usage: npm test [-- PATH...]
+  PATH   a test file, or a folder of them; default: test`;
+
 const CONCURRENCY = 2;
+/** No verdicts on speed: what goes on, however slowly, is no failure. A test that hangs fails before its file counts as hung. */
 const LIMITS: FileLimits = {
-  testMs: Number(process.env["TEST_TIMEOUT_MS"] ?? 120_000),
-  fileMs: Number(process.env["TEST_FILE_TIMEOUT_MS"] ?? 300_000),
-  settleMs: 5_000,
+  testMs: 540_000,
+  silenceMs: Number(process.env["TEST_SILENCE_MS"] ?? 600_000),
+  settleMs: 15_000,
 };
 
 function testFiles(paths: readonly string[]): string[] {
   const files = paths.flatMap((path) => {
-    if (!statSync(path, { throwIfNoEntry: false })) throw new Error(`${path}: no such test file or folder`);
+    if (!statSync(path, { throwIfNoEntry: false })) throw new UsageError(`${path}: no such test file or folder`);
     return statSync(path).isDirectory() ? globSync(join(path, "**/*.test.ts")) : [path];
   });
   return [...new Set(files)].toSorted();
@@ -31,20 +38,31 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-function printOutcome({ file, output, durationMs, problems }: FileOutcome): void {
-  print(`\n--- ${file} (${(durationMs / 1000).toFixed(1)} s)\n${output.trimEnd()}\n`);
+function printOutcome({ file, output, durationMs, cpuMs, problems }: FileOutcome): void {
+  print(
+    `\n--- ${file} (${(durationMs / 1000).toFixed(1)} s, ${(cpuMs / 1000).toFixed(1)} s of CPU)\n${output.trimEnd()}\n`,
+  );
   for (const problem of problems) print(`✖ ${problem}\n`);
+}
+
+/** What the run cost, and the files that cost most. */
+function costOf(outcomes: readonly FileOutcome[]): string {
+  const seconds = (cpuMs: number): string => `${(cpuMs / 1000).toFixed(0)} s`;
+  const costly = outcomes.toSorted((a, b) => b.cpuMs - a.cpuMs).slice(0, 5);
+  const sum = outcomes.reduce((total, { cpuMs }) => total + cpuMs, 0);
+  return `${seconds(sum)} of CPU; most: ${costly.map(({ file, cpuMs }) => `${file} ${seconds(cpuMs)}`).join(", ")}`;
 }
 
 async function runAll(files: readonly string[], abort: AbortSignal): Promise<FileOutcome[]> {
   const run = randomUUID();
+  const cpu = new ChildrenCpu();
   const outcomes: FileOutcome[] = [];
   const waiting = files.entries();
   const worker = async (): Promise<void> => {
     // The workers share the iterator, so each file is taken once.
     for (const [index, file] of waiting) {
       if (abort.aborted) return;
-      const outcome = await runTestFile(file, `${run}-${index}`, LIMITS, abort);
+      const outcome = await runTestFile(file, `${run}-${index}`, LIMITS, abort, cpu);
       outcomes.push(outcome);
       printOutcome(outcome);
     }
@@ -54,21 +72,23 @@ async function runAll(files: readonly string[], abort: AbortSignal): Promise<Fil
 }
 
 async function main(): Promise<number> {
+  const paths = words();
+  const files = testFiles(paths.length > 0 ? paths : ["test"]);
   const interrupted = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(name, () => interrupted.abort(name));
   }
   providePrograms(TEST_PROGRAMS, "for the tests");
-  const paths = process.argv.slice(2);
-  const outcomes = await runAll(testFiles(paths.length > 0 ? paths : ["test"]), interrupted.signal);
+  const outcomes = await runAll(files, interrupted.signal);
+  removeAbandonedCgroups();
   if (interrupted.signal.aborted) {
     const name = interrupted.signal.reason as NodeJS.Signals;
     print(`\ninterrupted by ${name}; what the tests had started was killed\n`);
     return 128 + constants.signals[name];
   }
   const summary = summarize(outcomes, process.env["CI"] === "true");
-  print(`\n${summary.lines.join("\n")}\n`);
+  print(`\n${costOf(outcomes)}\n${summary.lines.join("\n")}\n`);
   return summary.succeeded ? 0 : 1;
 }
 
-process.exitCode = await main();
+await runScript("test", USAGE, main);

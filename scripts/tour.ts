@@ -4,13 +4,13 @@
  */
 import { join } from "node:path";
 import { execaNode } from "execa";
+import { runScript, UsageError } from "./machine/script.ts";
 import { Report } from "./tour/report.ts";
 import { GUESTCTL, Sandbox } from "./tour/sandbox.ts";
 import * as steps from "./tour/steps.ts";
 
 const USAGE = `usage: npm start                        the tour
-       npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends
-`;
+       npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends`;
 
 /** What the tour's sandbox is made of. */
 const SPEC = {
@@ -25,9 +25,9 @@ const SPEC = {
 async function main(args: readonly string[]): Promise<number> {
   const [first, separator, ...command] = args;
   if (first === undefined) return tour();
-  if (first === "--keep" && separator === "--" && command.length > 0) return keep(command);
-  process.stderr.write(USAGE);
-  return 64;
+  if (first !== "--keep") throw new UsageError(`"${first}" is not understood`);
+  if (separator !== "--" || command.length === 0) throw new UsageError("--keep is followed by -- and a command");
+  return keep(command);
 }
 
 /** Whether it worked; what did not was said by the build on stderr. */
@@ -85,4 +85,6 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
   return code ?? 1;
 }
 
-process.exit(await main(process.argv.slice(2)));
+await runScript("start", USAGE, () => main(process.argv.slice(2)));
+// What the tour leaves open, as a connection that was refused, is not waited for.
+process.exit();

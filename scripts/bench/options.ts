@@ -1,4 +1,5 @@
 import { parseArgs } from "node:util";
+import { UsageError } from "../machine/script.ts";
 
 /**
  * The groups of rows, in the order in which they are measured. Idle comes right after the loads: from growth on, whatever
@@ -59,7 +60,7 @@ function groupsOf(rows: string | undefined, guards: boolean): ReadonlySet<Group>
   if (rows === undefined) return new Set(guards ? GUARDED_GROUPS : GROUPS);
   const names = rows.split(",");
   const unknown = names.find((name) => !GROUPS.some((group) => group === name));
-  if (unknown !== undefined) throw new Error(`--rows: there is no group "${unknown}"\n${USAGE}`);
+  if (unknown !== undefined) throw new UsageError(`--rows: there is no group "${unknown}"`);
   return new Set(GROUPS.filter((group) => names.includes(group)));
 }
 

@@ -40,6 +40,6 @@ async function checkShell(): Promise<string> {
 }
 
 export const nativeChecks: readonly Check[] = [
-  { name: "C warnings and analysis", run: compileAll },
-  { name: "shell", run: checkShell },
+  { name: "C warnings and analysis", readsRepository: true, run: compileAll },
+  { name: "shell", readsRepository: true, run: checkShell },
 ];

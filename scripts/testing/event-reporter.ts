@@ -24,17 +24,24 @@ function recordOf(event: Ended, title: string): TestRecord {
   return { title, verdict: event.type === "test:pass" ? "passed" : "failed" };
 }
 
-/** Reporter of node:test: one JSON line a test, and the line `"end"` when all of the file's tests are done. */
+/**
+ * Reporter of node:test: one JSON line a test, and the line `"end"` when all of the file's tests are done. Whatever else
+ * happens is an empty line, which shows that the file goes on; the name of a test that begins has a line too.
+ */
 async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const titles: string[] = [];
   for await (const event of source) {
     if (event.type === "test:start") {
       titles.splice(event.data.nesting, Infinity, event.data.name);
+    } else if (event.type === "test:dequeue") {
+      yield `${JSON.stringify({ begun: event.data.name })}\n`;
     } else if (event.type === "test:summary") {
       yield '"end"\n';
     } else if ((event.type === "test:pass" || event.type === "test:fail") && !isMereSuite(event)) {
       const title = [...titles.slice(0, event.data.nesting), event.data.name].join(" > ");
       yield `${JSON.stringify(recordOf(event, title))}\n`;
+    } else {
+      yield "\n";
     }
   }
 }

@@ -1,4 +1,6 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** Environment variable that marks everything a test file starts, however far it moves away from its parent. */
@@ -38,6 +40,29 @@ export function findLeftovers(mark: string, session: number): Leftover[] {
       return stat.session === session || readProc(pid, "environ").split("\0").includes(`${MARK_VARIABLE}=${mark}`);
     })
     .map((pid) => ({ pid, command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120) }));
+}
+
+/** Where agents of this run make their cgroups: below the runner's own, which they inherit (cgroups(7)). */
+function cgroupFolders(): string[] {
+  const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
+  const mounts = readProc(process.pid, "mounts").split("\n");
+  return mounts
+    .map((line) => line.split(" "))
+    .filter(([, , type]) => type === "cgroup2")
+    .map(([, path = ""]) => join(path, own))
+    .filter((path) => existsSync(path));
+}
+
+/**
+ * Removes the cgroups of agents that were killed, as their next start would. A living agent, of another run too, holds a
+ * lock on each of its own, and the kernel keeps those in which something lives.
+ */
+export function removeAbandonedCgroups(): void {
+  for (const folder of cgroupFolders()) {
+    for (const name of readdirSync(folder).filter((entry) => /^svc-guest-\d+-\d+$/.test(entry))) {
+      spawnSync("flock", ["--nonblock", join(folder, name), "rmdir", join(folder, name)], { stdio: "ignore" });
+    }
+  }
 }
 
 function killAll(leftovers: readonly Leftover[]): void {

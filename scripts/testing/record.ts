@@ -4,6 +4,9 @@ export type TestRecord =
   | { readonly title: string; readonly verdict: "failed" }
   | { readonly title: string; readonly verdict: "skipped"; readonly reason: string };
 
+/** One line of a file's events: a test that has ended, the name of one that begins, or the end of all. */
+export type TestLine = TestRecord | { readonly begun: string } | "end";
+
 /** How a test file ended. */
 export interface FileOutcome {
   /** Path from the working directory. */
@@ -14,4 +17,6 @@ export interface FileOutcome {
   /** What the spec reporter and the tests printed. */
   readonly output: string;
   readonly durationMs: number;
+  /** User and system CPU time of the file and of all that it started and waited for, to 10 ms. */
+  readonly cpuMs: number;
 }

@@ -1,17 +1,19 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { ChildrenCpu } from "./children-cpu.ts";
+import { COMPILED_ONCE } from "./compiled.ts";
 import { killLeftovers, MARK_VARIABLE, settleLeftovers } from "./leftovers.ts";
-import type { FileOutcome, TestRecord } from "./record.ts";
+import type { FileOutcome, TestLine, TestRecord } from "./record.ts";
 
 /** Limits of one test file. */
 export interface FileLimits {
-  /** Time allowed for one test. */
+  /** Time allowed for one test, which fails then; the file goes on. */
   readonly testMs: number;
-  /** Time allowed for the whole file; then it is killed with all that it started. */
-  readonly fileMs: number;
+  /** Time without any event of a test after which the file counts as hung and is killed with all that it started. */
+  readonly silenceMs: number;
   /** Time that processes have to end once the file has. */
   readonly settleMs: number;
 }
@@ -19,18 +21,48 @@ export interface FileLimits {
 /** The spec reporter closes every file with its own counts; the suite's are printed once, at the end. */
 const OWN_COUNTS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
 
-function readEvents(path: string): { readonly tests: readonly TestRecord[]; readonly ended: boolean } {
+/** What a file's tests have told. */
+interface Events {
+  readonly tests: readonly TestRecord[];
+  /** The test that began last. */
+  readonly latest: string | undefined;
+  readonly ended: boolean;
+}
+
+function readEvents(path: string): Events {
   const lines = existsSync(path) ? readFileSync(path, "utf8").split("\n").filter(Boolean) : [];
-  const events = lines.map((line) => JSON.parse(line) as TestRecord | "end");
-  return { tests: events.filter((event) => event !== "end"), ended: events.includes("end") };
+  const events = lines.map((line) => JSON.parse(line) as TestLine);
+  const told = events.filter((event) => event !== "end");
+  return {
+    tests: told.filter((event) => "verdict" in event),
+    latest: told.findLast((event) => "begun" in event)?.begun,
+    ended: events.includes("end"),
+  };
+}
+
+/** Calls back when nothing was written to a file for some time. The clock of a file system must not matter: sizes do. */
+function watchSilence(path: string, silenceMs: number, hung: () => void): Disposable {
+  let size = -1;
+  let silentMs = 0;
+  const lookMs = silenceMs / 20;
+  const timer = setInterval(() => {
+    const now = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    silentMs = now === size ? silentMs + lookMs : 0;
+    size = now;
+    if (silentMs >= silenceMs) hung();
+  }, lookMs);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
 function problemsOf(
-  ending: { readonly code: number | null; readonly signal: string | null; readonly timedOut: boolean },
-  events: ReturnType<typeof readEvents>,
-  fileMs: number,
+  ending: { readonly code: number | null; readonly signal: string | null; readonly hung: boolean },
+  events: Events,
+  silenceMs: number,
 ): string[] {
-  if (ending.timedOut) return [`did not end within ${fileMs / 1000} s and was killed`];
+  if (ending.hung) {
+    const where = events.ended ? "after its last test" : `after the beginning of "${events.latest ?? "the file"}"`;
+    return [`was killed: it told nothing of its tests for ${silenceMs / 1000} s, ${where}`];
+  }
   const how = ending.signal === null ? `exit ${ending.code}` : `signal ${ending.signal}`;
   if (!events.ended) return [`ended before any test, or before all of them were done (${how})`];
   const failed = events.tests.some((test) => test.verdict === "failed");
@@ -46,8 +78,14 @@ export async function runTestFile(
   mark: string,
   limits: FileLimits,
   abort: AbortSignal,
+  cpu: ChildrenCpu,
 ): Promise<FileOutcome> {
   const folder = mkdtempSync(join(tmpdir(), "test-run-"));
+  // What tests put into the temporary folder goes with it, however they end. Other users' commands work there too.
+  const temporary = join(folder, "t");
+  mkdirSync(temporary);
+  chmodSync(folder, 0o755);
+  chmodSync(temporary, 0o1777);
   const began = performance.now();
   try {
     const eventsPath = join(folder, "events");
@@ -55,6 +93,7 @@ export async function runTestFile(
     const child = spawn(
       process.execPath,
       [
+        ...COMPILED_ONCE,
         `--test-timeout=${limits.testMs}`,
         "--test-reporter=spec",
         "--test-reporter-destination=stdout",
@@ -62,37 +101,42 @@ export async function runTestFile(
         `--test-reporter-destination=${eventsPath}`,
         file,
       ],
-      { detached: true, stdio: ["ignore", "pipe", "pipe"], env: { ...inherited, [MARK_VARIABLE]: mark } },
+      {
+        detached: true,
+        stdio: ["ignore", "pipe", "pipe"],
+        env: { ...inherited, TMPDIR: temporary, [MARK_VARIABLE]: mark },
+      },
     );
     const output: Buffer[] = [];
     child.stdout.on("data", (bytes: Buffer) => output.push(bytes));
     child.stderr.on("data", (bytes: Buffer) => output.push(bytes));
 
     const session = child.pid ?? -1;
-    let timedOut = false;
+    let hung = false;
     const kill = (): void => void killLeftovers(mark, session);
-    const timer = setTimeout(() => {
-      timedOut = true;
+    using _silence = watchSilence(eventsPath, limits.silenceMs, () => {
+      hung = true;
       kill();
-    }, limits.fileMs);
+    });
     abort.addEventListener("abort", kill, { once: true });
     // "exit", not "close": whatever the file left behind may hold its output open.
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
-    clearTimeout(timer);
+    const cpuMs = cpu.take();
     abort.removeEventListener("abort", kill);
 
-    const leftovers = await settleLeftovers(mark, session, abort.aborted || timedOut ? 0 : limits.settleMs);
+    const leftovers = await settleLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
     await killLeftovers(mark, session);
     if (!child.stdout.closed) await once(child.stdout, "close");
 
     const events = readEvents(eventsPath);
-    const leftBehind = timedOut ? [] : leftovers.map(({ pid, command }) => `left process ${pid} behind: ${command}`);
+    const leftBehind = hung ? [] : leftovers.map(({ pid, command }) => `left process ${pid} behind: ${command}`);
     return {
       file,
       tests: events.tests,
-      problems: [...problemsOf({ code, signal, timedOut }, events, limits.fileMs), ...leftBehind],
+      problems: [...problemsOf({ code, signal, hung }, events, limits.silenceMs), ...leftBehind],
       output: Buffer.concat(output).toString("utf8").replaceAll(OWN_COUNTS, ""),
       durationMs: performance.now() - began,
+      cpuMs,
     };
   } finally {
     rmSync(folder, { recursive: true, force: true });

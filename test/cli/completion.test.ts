@@ -22,7 +22,7 @@ function isMissing(t: TestContext, shell: string): boolean {
   return !isThere;
 }
 
-describe("guestctl completion", { timeout: 120_000 }, () => {
+describe("guestctl completion", () => {
   let folder: string;
   let env: Record<string, string>;
   before(async () => {

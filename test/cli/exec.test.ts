@@ -4,7 +4,7 @@ import { after, before, describe, test } from "node:test";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { type GuestctlResult, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-describe("guestctl exec", { timeout: 120_000 }, () => {
+describe("guestctl exec", () => {
   let agent: RunningAgent;
   let env: Record<string, string>;
   before(async () => {

@@ -78,7 +78,7 @@ async function tree(root: string): Promise<void> {
   await chmod(`${root}/sub/deep`, 0o750);
 }
 
-describe("guestctl cat", { timeout: 120_000 }, () => {
+describe("guestctl cat", () => {
   it("writes files byte for byte, in order", async () => {
     const content = randomBytes(2_000_000);
     await writeFile(folder.at("one"), content);
@@ -123,7 +123,7 @@ describe("guestctl cat", { timeout: 120_000 }, () => {
   });
 });
 
-describe("guestctl write", { timeout: 60_000 }, () => {
+describe("guestctl write", () => {
   const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
     runGuestctl(["write", ...args], guestctlVariables(agent), input);
 
@@ -148,7 +148,7 @@ describe("guestctl write", { timeout: 60_000 }, () => {
   });
 });
 
-describe("guestctl stat", { timeout: 60_000 }, () => {
+describe("guestctl stat", () => {
   it("describes files for people and for programs, links as links unless told otherwise", async () => {
     await writeFile(folder.at("file"), "12345", { mode: 0o640 });
     await symlink("file", folder.at("link"));
@@ -160,7 +160,7 @@ describe("guestctl stat", { timeout: 60_000 }, () => {
   });
 });
 
-describe("guestctl cp", { timeout: 280_000 }, () => {
+describe("guestctl cp", () => {
   it("copies a file in and out again, with its mode", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });

@@ -1,15 +1,13 @@
-import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { execa } from "execa";
+import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { DEFAULT_SERVER_NAME } from "../../src/client/index.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 
-const SOURCE = join(import.meta.dirname, "../../src/cli/main.ts");
-
 /** The command that is tested: the sources by default, a built executable where GUESTCTL_ENTRY names one. */
 export const GUESTCTL: readonly [file: string, ...args: string[]] =
-  process.env["GUESTCTL_ENTRY"] === undefined ? [process.execPath, SOURCE] : [process.env["GUESTCTL_ENTRY"]];
+  process.env["GUESTCTL_ENTRY"] === undefined ? sourceCommand("cli/main.ts") : [process.env["GUESTCTL_ENTRY"]];
 
 const OPTIONS = { reject: false, stripFinalNewline: false, extendEnv: false } as const;
 

@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-describe("guestctl health", { timeout: 120_000 }, () => {
+describe("guestctl health", () => {
   test("tells people how the agent is", async () => {
     await using agent = await startIssuedAgent();
     const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));

@@ -20,7 +20,7 @@ async function certificate(folder: string, name: string): Promise<X509Certificat
   return new X509Certificate(await readFile(join(folder, name)));
 }
 
-describe("guestctl issue", { timeout: 120_000 }, () => {
+describe("guestctl issue", () => {
   test("writes all files into a folder that nobody else may enter", async (t) => {
     const folder = join(await temporaryFolder(t), "nested", "creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", folder], ENV);

@@ -8,14 +8,14 @@ import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts"
 
 /** An agent that may not step this machine's clock. */
 const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
-const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root", timeout: 120_000 };
+const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root" };
 
 const HOOKS = {
   pre_snapshot: { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] },
   post_restore: { args: ["sh", "-c", "echo restored; sleep ${PAUSE:-0}"] },
 };
 
-describe("guestctl hook", { timeout: 120_000 }, () => {
+describe("guestctl hook", () => {
   test("runs a hook, shows what it wrote, and passes its status on", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const env = guestctlVariables(agent);

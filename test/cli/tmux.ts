@@ -7,7 +7,7 @@ import type { TestContext } from "node:test";
 import { execa } from "execa";
 
 /** Time for something to appear on the screen. */
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 300_000;
 /** Between two looks at the screen: tmux tells nobody when it changes. */
 const LOOK_MS = 50;
 

@@ -37,7 +37,7 @@ const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOpt
   WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, {}, options),
 };
 
-describe("aborting", { timeout: 60_000 }, () => {
+describe("aborting", () => {
   for (const [name, operate] of Object.entries(OPERATIONS)) {
     const method = name.split(" ")[0] ?? name;
 

@@ -7,7 +7,7 @@ import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 
-describe("connect", { timeout: 60_000 }, () => {
+describe("connect", () => {
   let agent: RunningAgent;
   before(async () => {
     agent = await startAgent();

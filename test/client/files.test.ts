@@ -15,7 +15,7 @@ async function collected(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-describe("files of a GuestClient", { timeout: 60_000 }, () => {
+describe("files of a GuestClient", () => {
   const content = randomBytes(3 * 1024 * 1024 + 7);
   let agent: RunningAgent;
   let client: GuestClient;

@@ -6,7 +6,7 @@ import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 
-describe("GuestClient", { timeout: 60_000 }, () => {
+describe("GuestClient", () => {
   test("runs hooks, configured or not", async () => {
     await using agent = await startAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", "echo quiet; exit 4"] } } });
     using client = clientOf(agent);

@@ -49,87 +49,80 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
 ];
 
-describe(
-  "the package of the client library",
-  { timeout: 240_000, skip: machine ? false : "needs Node 20 or later with npm" },
-  () => {
-    let agent: SocketAgent;
-    let folder: string;
-    let installed: InstalledClient;
-    const { node, path } = machine ?? { node: "", path: "" };
+describe("the package of the client library", { skip: machine ? false : "needs Node 20 or later with npm" }, () => {
+  let agent: SocketAgent;
+  let folder: string;
+  let installed: InstalledClient;
+  const { node, path } = machine ?? { node: "", path: "" };
 
-    before(async () => {
-      folder = await mkdtemp(join(tmpdir(), "client-package-"));
-      agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["echo", "at rest"] } } });
-      installed = await installClient(folder, path);
-      await Promise.all(
-        examples.map(({ code }, index) =>
-          writeFile(
-            join(installed.folder, `example-${index}.ts`),
-            code.replaceAll("/srv/example", join(folder, "srv")),
-          ),
-        ),
-      );
-      const docker = join(folder, "docker");
-      await writeFile(docker, `#!/bin/sh\nexec ${agent.bridge.map((word) => `'${word}'`).join(" ")}\n`);
-      await chmod(docker, 0o755);
-    });
-    after(async () => {
-      await agent[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true, force: true });
-    });
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "client-package-"));
+    agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["echo", "at rest"] } } });
+    installed = await installClient(folder, path);
+    await Promise.all(
+      examples.map(({ code }, index) =>
+        writeFile(join(installed.folder, `example-${index}.ts`), code.replaceAll("/srv/example", join(folder, "srv"))),
+      ),
+    );
+    const docker = join(folder, "docker");
+    await writeFile(docker, `#!/bin/sh\nexec ${agent.bridge.map((word) => `'${word}'`).join(" ")}\n`);
+    await chmod(docker, 0o755);
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
 
-    test("holds modules, types, a licence and its documentation, and nothing else", async () => {
-      const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.ts)$/.test(file));
-      assert.deepEqual(kinds, ["LICENSE", "README.md", "package.json"]);
-      const declared = installed.packed.filter(
-        (file) => file.endsWith(".js") && !installed.packed.includes(file.replace(/js$/, "d.ts")),
-      );
-      assert.deepEqual(declared, []);
-      const manifest = JSON.parse(
-        await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
-      ) as Record<string, unknown>;
-      assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
-    });
+  test("holds modules, types, a licence and its documentation, and nothing else", async () => {
+    const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.ts)$/.test(file));
+    assert.deepEqual(kinds, ["LICENSE", "README.md", "package.json"]);
+    const declared = installed.packed.filter(
+      (file) => file.endsWith(".js") && !installed.packed.includes(file.replace(/js$/, "d.ts")),
+    );
+    assert.deepEqual(declared, []);
+    const manifest = JSON.parse(
+      await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
+    ) as Record<string, unknown>;
+    assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
+  });
 
-    test("is what the project exports as its client", async () => {
-      const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
-        exports: Record<"./client", Record<"types" | "default", string>>;
-      };
-      for (const file of Object.values(exports["./client"])) {
-        assert.ok(installed.packed.includes(file.replace("./dist/client/", "")), file);
-      }
-    });
-
-    test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
-      assert.ok(examples.length >= 14, `${examples.length} examples`);
-      assert.equal(await installed.compile(), "");
-      const wrong = join(installed.folder, "wrong.ts");
-      await writeFile(wrong, 'import { connect } from "guest-agent-client";\nconnect({ address: "unix:/x" });\n');
-      assert.match(await installed.compile(), /wrong\.ts.*token/s);
-      await rm(wrong);
-    });
-
-    for (const [index, { title, code }] of examples.entries()) {
-      test(`runs the example "${title}" on this machine's own Node`, async () => {
-        const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
-          extendEnv: false,
-          all: true,
-          reject: false,
-          timeout: 60_000,
-          env: {
-            PATH: `${folder}${delimiter}${path}`,
-            CREDENTIALS: agent.credentialsDir,
-            ADDRESS: `127.0.0.1:${agent.port}`,
-            SERVER_NAME,
-            SOCKET: agent.socketPath,
-            TOKEN: agent.token,
-          },
-        });
-        assert.equal(result.exitCode, 0, `${code}\n${result.all}`);
-        const expected = OUTPUTS.find(([name]) => name === title)?.[1];
-        assert.match(result.stdout, expected ?? assert.fail(`nothing is expected of "${title}"`));
-      });
+  test("is what the project exports as its client", async () => {
+    const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
+      exports: Record<"./client", Record<"types" | "default", string>>;
+    };
+    for (const file of Object.values(exports["./client"])) {
+      assert.ok(installed.packed.includes(file.replace("./dist/client/", "")), file);
     }
-  },
-);
+  });
+
+  test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
+    assert.ok(examples.length >= 14, `${examples.length} examples`);
+    assert.equal(await installed.compile(), "");
+    const wrong = join(installed.folder, "wrong.ts");
+    await writeFile(wrong, 'import { connect } from "guest-agent-client";\nconnect({ address: "unix:/x" });\n');
+    assert.match(await installed.compile(), /wrong\.ts.*token/s);
+    await rm(wrong);
+  });
+
+  for (const [index, { title, code }] of examples.entries()) {
+    test(`runs the example "${title}" on this machine's own Node`, async () => {
+      const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
+        extendEnv: false,
+        all: true,
+        reject: false,
+        timeout: 500_000,
+        env: {
+          PATH: `${folder}${delimiter}${path}`,
+          CREDENTIALS: agent.credentialsDir,
+          ADDRESS: `127.0.0.1:${agent.port}`,
+          SERVER_NAME,
+          SOCKET: agent.socketPath,
+          TOKEN: agent.token,
+        },
+      });
+      assert.equal(result.exitCode, 0, `${code}\n${result.all}`);
+      const expected = OUTPUTS.find(([name]) => name === title)?.[1];
+      assert.match(result.stdout, expected ?? assert.fail(`nothing is expected of "${title}"`));
+    });
+  }
+});

@@ -30,7 +30,7 @@ async function restored(): Promise<StandIn> {
   return agent;
 }
 
-describe("restoreSequence", { timeout: 60_000 }, () => {
+describe("restoreSequence", () => {
   test("has the duties done until they are, then runs the hook once over a connection of its own, then asks", async () => {
     await using agent = await restored();
     const { duties, hook, health, clockErrorMs } = await restoreSequence(() => agent.redial());

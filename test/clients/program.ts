@@ -22,7 +22,7 @@ export interface ProgramTask {
   readonly pause: string;
 }
 
-const RUN_TIMEOUT_MS = 110_000;
+const RUN_TIMEOUT_MS = 500_000;
 
 /** Runs the program; the line that it printed for each case, by the case's name. */
 export async function runProgram(command: AgentCommand, task: ProgramTask): Promise<ReadonlyMap<string, string>> {

@@ -13,7 +13,7 @@ const BUF = join(ROOT, "node_modules", ".bin", "buf");
 /** Debian's packages, and so Debian's interpreter. */
 const PYTHON = "/usr/bin/python3";
 const PACKAGES = ["python3-grpcio", "python3-protobuf", "protobuf-compiler", "protobuf-compiler-grpc"];
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 500_000;
 
 /** The client of test/clients/python, over grpcio. */
 export const pythonClient: ClientProgram = {

@@ -66,7 +66,7 @@ describe("an exec whose client goes", () => {
     stream[Symbol.dispose]();
   });
 
-  it("gets SIGKILL when it ignores SIGHUP", { timeout: 60_000 }, async () => {
+  it("gets SIGKILL when it ignores SIGHUP", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; while :; do sleep 0.05; done"] });
     const pid = Number(await stream.until("\n"));
@@ -99,24 +99,20 @@ describe("an exec whose client goes", () => {
 });
 
 describe("a client that does not read", () => {
-  it(
-    "stops the command and costs the agent no memory; reading on, it gets every byte",
-    { timeout: 120_000 },
-    async () => {
-      using stream = new ExecStream(agent);
-      stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
-      await stream.next();
-      const earlier = await residentBytes(agent.pid);
-      await exec(agent, { args: ["sleep", "1"] });
-      const grownBytes = (await residentBytes(agent.pid)) - earlier;
-      assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
-      const { stdout, stderr } = await stream.outcome();
-      assert.equal(stdout.length, 67_108_864);
-      assert.equal(String(stderr), "done\n");
-    },
-  );
+  it("stops the command and costs the agent no memory; reading on, it gets every byte", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
+    await stream.next();
+    const earlier = await residentBytes(agent.pid);
+    await exec(agent, { args: ["sleep", "1"] });
+    const grownBytes = (await residentBytes(agent.pid)) - earlier;
+    assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
+    const { stdout, stderr } = await stream.outcome();
+    assert.equal(stdout.length, 67_108_864);
+    assert.equal(String(stderr), "done\n");
+  });
 
-  it("loses nothing when the command has long exited", { timeout: 60_000 }, async () => {
+  it("loses nothing when the command has long exited", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "head -c 60000 /dev/zero"] });
     await exec(agent, { args: ["sleep", "1"] });
@@ -125,7 +121,7 @@ describe("a client that does not read", () => {
 });
 
 describe("a command that does not read its input", () => {
-  it("holds the client back and costs the agent no memory", { timeout: 120_000 }, async () => {
+  it("holds the client back and costs the agent no memory", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "sleep 2; wc -c"], stdin: true });
     const earlier = await residentBytes(agent.pid);
@@ -140,7 +136,7 @@ describe("a command that does not read its input", () => {
 });
 
 describe("the number of execs at once", () => {
-  it("is bounded, with a clear status beyond it and recovery after it", { timeout: 120_000 }, async () => {
+  it("is bounded, with a clear status beyond it and recovery after it", async () => {
     const client = connect(agent);
     const streams = await Promise.all(
       Array.from({ length: EXEC_LIMIT }, async () => {

@@ -10,7 +10,7 @@ import { systemClock } from "../fixtures/system-clock.ts";
 const PIPE_BYTES = 64 * 1024;
 const KEYS = 200_000;
 
-describe("input that a command does not read", { timeout: 120_000 }, () => {
+describe("input that a command does not read", () => {
   it("is held back also when it comes in single bytes, and arrives whole once it is read", async () => {
     const child = await processes.spawn(
       request(["/bin/sh", "-c", "kill -STOP $$; exec wc -c"], { stdio: { kind: "pipes", stdin: true } }),

@@ -67,7 +67,7 @@ describe("exec on pipes", () => {
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 
-  it("carries 32 MiB through cat unchanged in both directions at once", { timeout: 120_000 }, async () => {
+  it("carries 32 MiB through cat unchanged in both directions at once", async () => {
     using stream = new ExecStream(agent);
     const chunk = randomBytes(256 * 1024);
     stream.start({ args: ["cat"], stdin: true });
@@ -161,7 +161,7 @@ describe("exec on pipes", () => {
     assert.equal(verdicts.filter((complete) => !complete).length, 0);
   });
 
-  it("runs 60 commands at once, each with its own output", { timeout: 120_000 }, async () => {
+  it("runs 60 commands at once, each with its own output", async () => {
     const outcomes = await Promise.all(
       Array.from({ length: 60 }, (_, i) => exec(agent, { args: ["sh", "-c", `echo ${i}; exit ${i}`] })),
     );

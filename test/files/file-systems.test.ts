@@ -44,7 +44,7 @@ async function mounted(
   }
 }
 
-describe("on a real file system", { timeout: 120_000 }, () => {
+describe("on a real file system", () => {
   it("that is full, a write fails in mid-stream and leaves the old file and all of the space", async (t) => {
     await using small = await mounted(t, "tmpfs", () => "size=4m");
     if (small === undefined) return;
@@ -151,7 +151,7 @@ describe("on a real file system", { timeout: 120_000 }, () => {
   });
 });
 
-describe("an agent killed in mid-write", { timeout: 60_000 }, () => {
+describe("an agent killed in mid-write", () => {
   it("leaves the old file and nothing else", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "old");

@@ -15,7 +15,7 @@ async function hangingMount(folder: string): Promise<ChildProcess | undefined> {
   return isReady ? mount : undefined;
 }
 
-describe("a file system that hangs", { timeout: 60_000 }, () => {
+describe("a file system that hangs", () => {
   it("holds up file calls alone: commands run, Health is answered, and SIGTERM ends the agent", async (t) => {
     await using folder = await testFolder();
     const mount = await hangingMount(folder.path);

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { appendFile, mkdir, open, readFile, symlink, truncate, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { after, before, describe, it } from "node:test";
@@ -14,6 +15,8 @@ import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
 const CHUNK = 256 * 1024;
 const GIB = 1024 ** 3;
+/** Four times what the agent may take while a file of that size goes through it. */
+const LARGE = 400 * 1024 ** 2;
 
 let agent: RunningAgent;
 let files: FileCalls;
@@ -47,7 +50,7 @@ async function anonymousMiB(): Promise<number> {
   return Number(/RssAnon:\s+(\d+)/.exec(text)?.[1]) / 1024;
 }
 
-describe("ReadFile", { timeout: 180_000 }, () => {
+describe("ReadFile", () => {
   for (const size of [0, 1, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17]) {
     it(`gives a file of ${size} bytes exactly, in full chunks, with its attributes first`, async () => {
       const content = randomBytes(size);
@@ -118,7 +121,11 @@ describe("ReadFile", { timeout: 180_000 }, () => {
     assert.equal(part.data.toString("latin1"), whole.data.subarray(3, 8).toString("latin1"));
   });
 
-  it("reads a file of /sys, whose size is more than it gives", async () => {
+  it("reads a file of /sys, whose size is more than it gives", async (t) => {
+    if (!existsSync("/sys/kernel")) {
+      t.skip("needs /sys");
+      return;
+    }
     const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
     assert.ok(BigInt(data.length) < stat.size);
     assert.match(data.toString(), /never/);
@@ -215,7 +222,7 @@ describe("ReadFile", { timeout: 180_000 }, () => {
   it("reads no further than its client does, in flat memory", async () => {
     const path = folder.at("large");
     await using file = await open(path, "w");
-    await file.truncate(GIB);
+    await file.truncate(LARGE);
     const beforeMiB = await anonymousMiB();
     let most = 0;
     let received = 0;
@@ -223,8 +230,8 @@ describe("ReadFile", { timeout: 180_000 }, () => {
       received += chunk.data.length;
       if (received % (64 * CHUNK) === 0) most = Math.max(most, await anonymousMiB());
     }
-    assert.equal(received, GIB);
-    assert.ok(most - beforeMiB < 100, `${beforeMiB} MiB before, ${most} MiB while reading 1 GiB`);
+    assert.equal(received, LARGE);
+    assert.ok(most - beforeMiB < 100, `${beforeMiB} MiB before, ${most} MiB while reading 400 MiB`);
   });
 
   it("gives what it read, whoever asks: a checksum over 64 MiB holds with each make of client", async () => {

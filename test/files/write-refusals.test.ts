@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
@@ -51,7 +52,7 @@ function assertRefused(failure: RpcFailure, code: number, reason: string): void 
   assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
 }
 
-describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
+describe("WriteFile changes nothing", () => {
   it("without any message", async () => {
     assertRefused(await failureOf(files.writeMessages([])), status.INVALID_ARGUMENT, "FRAME_ORDER");
   });
@@ -139,7 +140,8 @@ describe("WriteFile changes nothing", { timeout: 60_000 }, () => {
   });
 
   it("in file systems that take no files", async () => {
-    for (const target of ["/proc/guest-agent-test", "/sys/guest-agent-test"]) {
+    // Where nothing is mounted there, /sys is a folder like any other.
+    for (const target of ["/proc/guest-agent-test", ...(existsSync("/sys/kernel") ? ["/sys/guest-agent-test"] : [])]) {
       const failure = await failureOf(files.write({ path: target }, "x"));
       assert.ok(["PATH_PERMISSION_DENIED", "PATH_NOT_FOUND"].includes(failure.reason ?? ""), failure.message);
     }

@@ -28,7 +28,7 @@ const ownerOf = async (path: string): Promise<readonly [number, number]> => {
   return [uid, gid];
 };
 
-describe("WriteFile", { timeout: 180_000 }, () => {
+describe("WriteFile", () => {
   it("creates a file and tells its size and checksum", NEEDS_ROOT, async () => {
     const response = await files.write({ path: folder.at("new") }, "some ", "content");
     assert.equal(await readFile(folder.at("new"), "utf8"), "some content");
@@ -190,7 +190,7 @@ describe("WriteFile", { timeout: 180_000 }, () => {
   });
 });
 
-describe("new files", { timeout: 60_000 }, () => {
+describe("new files", () => {
   it("belong to the workload's user, looked up in the sandbox", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "daemon:games" } });
     using calls = new FileCalls(other);

@@ -91,6 +91,7 @@ describe("a POST_RESTORE hook", () => {
     ]);
     assert.equal(report.entropyBytesMixed, ENTROPY.length);
     assert.equal(outcome.ran, true);
+    await agent.logged("hook_ended");
     const events = agent.log.map((line) => line.event);
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });

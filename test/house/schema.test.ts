@@ -20,7 +20,7 @@ function changedSchema(t: TestContext, file: string, from: string | RegExp, to: 
   return folder;
 }
 
-describe("the released schemas", { timeout: 120_000 }, () => {
+describe("the released schemas", () => {
   test("are compatible with the schema as it is, and with one that has more", async (t) => {
     assert.equal(await incompatibilities(changedSchema(t, "health.proto", "", "")), "");
     const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 7;";

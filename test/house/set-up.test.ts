@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -72,6 +73,16 @@ function runIn(root: string, env: Readonly<Record<string, string | undefined>> =
   });
 }
 
+/** A search path without a compiler: the project's fake programs, and the few of the system that scripts/run starts. */
+function bareTools(root: string): string {
+  const folder = join(root, "tools");
+  mkdirSync(folder);
+  for (const tool of ["cat", "dirname", "flock", "mkdir", "sha256sum", "uname"]) {
+    symlinkSync(`/usr/bin/${tool}`, join(folder, tool));
+  }
+  return `${join(root, "fake")}:${folder}`;
+}
+
 describe("scripts/run", () => {
   test("says nothing and calls no npm when everything is in place", async (t) => {
     const { root } = makeProject(t);
@@ -133,7 +144,57 @@ describe("scripts/run", () => {
     fake("npm", "#!/bin/sh\nexit 0\n");
     const { code, stdout, stderr } = await runIn(root);
     assert.deepEqual([code, stdout], [1, ""]);
-    assert.match(stderr, /node_modules does not match package-lock\.json/);
+    assert.match(stderr, /npm did not install what package-lock\.json says: remove node_modules/);
+  });
+
+  test("names every package of the system that is missing, before it asks npm for anything", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("ldconfig", "#!/bin/sh\nexit 0\n");
+    fake("apt-get", '#!/bin/sh\ntouch "$(dirname "$0")/called"\n');
+    fake("id", "#!/bin/sh\necho 1000\n");
+    const { code, stdout, stderr } = await runIn(root, { PATH: bareTools(root) });
+    assert.deepEqual([code, stdout], [1, ""]);
+    assert.match(stderr, /not root: build-essential libatomic1: .*apt-get install build-essential libatomic1\)\n$/);
+    assert.equal(existsSync(join(root, "calls")) || existsSync(join(root, "fake/called")), false);
+  });
+
+  test("installs them as root before npm is called, and passes nothing on of what apt-get prints", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("ldconfig", '#!/bin/sh\nif [ -e installed ]; then printf "\\tlibatomic.so.1 (libc6) => /x\\n"; fi\n');
+    fake(
+      "apt-get",
+      '#!/bin/sh\necho noise; case $* in *" install "*) touch installed; echo "apt $*" >>calls ;; esac\n',
+    );
+    fake("id", "#!/bin/sh\necho 0\n");
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 0);
+    assert.match(stderr, /^setup: installing with apt-get: libatomic1\nsetup: installing the packages .*\n$/);
+    assert.match(readFileSync(join(root, "calls"), "utf8"), /^apt .* install .*libatomic1\ninstall --no-save /);
+  });
+
+  test("shows what apt-get printed when it failed", async (t) => {
+    const { root, fake } = makeProject(t);
+    fake("ldconfig", "#!/bin/sh\nexit 0\n");
+    fake("apt-get", "#!/bin/sh\necho 'E: no such mirror'; exit 100\n");
+    fake("id", "#!/bin/sh\necho 0\n");
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /\nE: no such mirror\nsetup: apt-get update failed, see above: install a C compiler .*libatomic1/,
+    );
+  });
+
+  test("says in its own words why the Node of npm does not run", async (t) => {
+    const { root } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    const node = join(root, `node_modules/node-linux-${process.arch}/bin/node`);
+    writeFileSync(node, "#!/bin/sh\necho 'libanything.so.7: cannot open shared object file' >&2; exit 127\n");
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 1);
+    assert.match(stderr, /bin\/node does not run: libanything\.so\.7: cannot open shared object file\n$/);
   });
 
   const UNFIT: readonly (readonly [title: string, program: string, text: string, message: RegExp])[] = [

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
+import { removeAbandonedCgroups } from "../../scripts/testing/leftovers.ts";
 
 const root = join(import.meta.dirname, "../..");
 const suite = (name: string): string => join("test/house/fixtures/suites", `${name}.ts`);
@@ -73,11 +74,17 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("kills a file that does not end, and counts that as a failure", async () => {
-    const run = await runTests(["hanging"], { TEST_FILE_TIMEOUT_MS: "4000" });
+  test("kills a file that tells nothing of its tests for long, and counts that as a failure", async () => {
+    const run = await runTests(["hanging"], { TEST_SILENCE_MS: "4000" });
     assert.match(run.lastLine, /^[01] passed, 1 failed, 0 skipped$/);
-    assert.match(run.output, /did not end within 4 s and was killed/);
+    assert.match(run.output, /was killed: it told nothing of its tests for 4 s, after/);
     assert.equal(run.code, 1);
+  });
+
+  test("lets a file go on for as long as it tells something of its tests", async () => {
+    const run = await runTests(["slow"], { TEST_SILENCE_MS: "4000" });
+    assert.equal(run.lastLine, "50 passed, 0 failed, 0 skipped");
+    assert.equal(run.code, 0);
   });
 
   test("kills processes that a file left behind, and counts each as a failure", async () => {
@@ -89,26 +96,50 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("kills what the tests started when it is interrupted, and says so with its exit status", async (t) => {
+  test("kills what the tests started when it is interrupted, removes what they left, and says so with its exit status", async (t) => {
     const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
     t.after(() => rmSync(folder, { recursive: true }));
-    const pidFile = join(folder, "pid");
+    const waiting = join(folder, "waiting");
     const runner = spawn(process.execPath, ["scripts/test.ts", suite("waiting")], {
       cwd: root,
-      env: { ...process.env, PID_FILE: pidFile },
+      env: { ...process.env, WAITING: waiting },
       stdio: "ignore",
     });
     const ended = once(runner, "exit") as Promise<[number | null]>;
-    while (!existsSync(pidFile)) await turn(20);
-    const pid = Number(readFileSync(pidFile, "utf8"));
+    while (!existsSync(waiting)) await turn(20);
+    const left = JSON.parse(readFileSync(waiting, "utf8")) as { readonly pid: number; readonly folder: string };
     runner.kill("SIGTERM");
     const [code] = await ended;
     assert.equal(code, 128 + 15);
-    assert.ok([undefined, "Z"].includes(processState(pid)));
+    assert.ok([undefined, "Z"].includes(processState(left.pid)));
+    assert.equal(existsSync(left.folder), false);
+  });
+
+  test("removes cgroups of agents that were killed, and none of an agent that lives", async (t) => {
+    const own = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1] ?? "/";
+    const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
+    const mount = mounts.map((line) => line.split(" ")).find(([, , type]) => type === "cgroup2")?.[1];
+    const [dead, living] = [1, 2].map((number) => join(mount ?? "/proc", own, `svc-guest-99999999-${number}`));
+    assert.ok(dead !== undefined && living !== undefined);
+    try {
+      mkdirSync(dead);
+      mkdirSync(living);
+    } catch {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const agent = spawn("flock", [living, "sh", "-c", "echo locked; read end"], { stdio: ["pipe", "pipe", "inherit"] });
+    await once(agent.stdout, "data");
+    removeAbandonedCgroups();
+    assert.deepEqual([existsSync(dead), existsSync(living)], [false, true]);
+    agent.stdin.end();
+    await once(agent, "exit");
+    removeAbandonedCgroups();
+    assert.equal(existsSync(living), false);
   });
 
   test("refuses paths that are not there", async () => {
     const run = await runTests(["passing", "no-such-file"]);
-    assert.equal(run.code, 1);
+    assert.equal(run.code, 64);
   });
 });

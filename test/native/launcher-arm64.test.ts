@@ -22,7 +22,7 @@ function notRunnable(): string | undefined {
 const refused = notRunnable();
 
 /** Emulated, with a native process in the place of the agent: the launcher itself is what is tried. */
-describe("the launcher for arm64, emulated", { skip: refused ?? false, timeout: TIMEOUT_MS }, () => {
+describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
   let bundle: LauncherBundle;
   before(() => {
     bundle = makeLauncherBundle({ arch: "arm64" });

@@ -99,7 +99,7 @@ function commandLine(pid: number): string {
 
 for (const setting of Object.keys(SETTINGS)) {
   const skip = setting === "the child of a shell" ? false : (noNamespaces() ?? false);
-  describe(`launcher as ${setting}`, { skip, timeout: TIMEOUT_MS }, () => {
+  describe(`launcher as ${setting}`, { skip }, () => {
     test("passes on all 62 signals that can be caught, and each of several real-time ones", async () => {
       const signals = Array.from({ length: 64 }, (_, index) => index + 1).filter((n) => n !== 9 && n !== 19);
       const sent = [...signals, 34, 34, 64];
@@ -167,7 +167,7 @@ for (const setting of Object.keys(SETTINGS)) {
   });
 }
 
-describe("launcher", { timeout: TIMEOUT_MS }, () => {
+describe("launcher", () => {
   test("ends by the agent's own signal where it is not PID 1", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);

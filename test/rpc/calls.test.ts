@@ -43,7 +43,7 @@ for (const { make, connect } of CLIENTS) {
     };
   };
 
-  describe(`a ${make} client`, { timeout: 120_000 }, () => {
+  describe(`a ${make} client`, () => {
     test("gets the response of a unary call, and the agent's version in its headers", async () => {
       await using rig = await start((router) =>
         router.unary(health, () => create(HealthResponseSchema, { alive: true, readyCmdExit: -1 })),

@@ -25,7 +25,7 @@ interface Answer {
   readonly records: number;
 }
 
-describe("an answer on the wire", { timeout: 120_000 }, () => {
+describe("an answer on the wire", () => {
   test("is one TLS record from its headers to its trailers when it is short", async () => {
     await using rig = await start((router) => {
       router.unary(health, () => create(HealthResponseSchema, { alive: true }));

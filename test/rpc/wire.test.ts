@@ -93,7 +93,7 @@ function assertError(answer: Answer, code: number, reason: string): void {
   assert.equal(answer.headers["svc-agent-version"], TEST_VERSION);
 }
 
-describe("the wire", { timeout: 120_000 }, () => {
+describe("the wire", () => {
   test("sends a unary response as headers, one message and trailers", async () => {
     await using rig = await start(withHealth);
     const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)));

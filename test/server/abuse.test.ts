@@ -13,7 +13,7 @@ import { CLIENTS, one } from "../fixtures/rpc-clients.ts";
 
 const { health } = GuestAgent.method;
 
-describe("the management port", { timeout: 120_000 }, () => {
+describe("the management port", () => {
   test("closes a connection that sends plain text, and says so in the log", async () => {
     await using server = await start();
     const socket = net.connect(server.port, "127.0.0.1");

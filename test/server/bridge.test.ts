@@ -11,6 +11,7 @@ import type { Readable, Writable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
 import { describe, test, type TestContext } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
+import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { connect } from "../../src/client/index.ts";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
@@ -18,6 +19,8 @@ import { processGone } from "../fixtures/processes.ts";
 import { addon } from "../fixtures/spawning.ts";
 
 const MAIN = join(import.meta.dirname, "../../src/main.ts");
+const [NODE, ...ARGS] = sourceCommand("main.ts");
+const BRIDGE = [...ARGS, "bridge"];
 const MEBIBYTE = 1024 * 1024;
 /** More than all buffers on the way hold together. */
 const MORE_THAN_FITS_BYTES = 64 * MEBIBYTE;
@@ -25,7 +28,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
-describe("guest-agent bridge", { timeout: 120_000 }, () => {
+describe("guest-agent bridge", () => {
   test("carries every byte both ways, and the end of its input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);
@@ -118,10 +121,10 @@ describe("guest-agent bridge", { timeout: 120_000 }, () => {
       openSync(join(folder, "out"), "w"),
       openSync("/dev/null", "r+"),
     ];
-    const child = spawn(process.execPath, [MAIN, "bridge", path], { stdio: [input, output, "inherit"] });
+    const child = spawn(NODE, [...BRIDGE, path], { stdio: [input, output, "inherit"] });
     assert.equal(await exitOf(child), 0);
     assert.deepEqual(await readFile(join(folder, "out")), await readFile(join(folder, "in")));
-    const idle = spawn(process.execPath, [MAIN, "bridge", path], { stdio: [none, none, "inherit"] });
+    const idle = spawn(NODE, [...BRIDGE, path], { stdio: [none, none, "inherit"] });
     assert.equal(await exitOf(idle), 0);
     for (const fd of [input, output, none]) closeSync(fd);
   });
@@ -131,7 +134,7 @@ describe("guest-agent bridge", { timeout: 120_000 }, () => {
     const ends = addon.openTerminal(80, 24);
     assert.ok(typeof ends !== "number");
     const [master, slave] = ends;
-    const run = (): ChildProcess => spawn(process.execPath, [MAIN, "bridge", path], { stdio: [slave, slave, "pipe"] });
+    const run = (): ChildProcess => spawn(NODE, [...BRIDGE, path], { stdio: [slave, slave, "pipe"] });
     const refused = run();
     assert.ok(refused.stderr);
     const [errors, status] = await Promise.all([text(refused.stderr), exitOf(refused)]);
@@ -153,7 +156,7 @@ describe("guest-agent bridge", { timeout: 120_000 }, () => {
   });
 
   test("says that it needs a socket's path", async () => {
-    const child = spawn(process.execPath, [MAIN, "bridge"], { stdio: ["pipe", "pipe", "pipe"], env: {} });
+    const child = spawn(NODE, BRIDGE, { stdio: ["pipe", "pipe", "pipe"], env: {} });
     const [output, errors, status] = await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]);
     assert.deepEqual([output, status], ["", 64]);
     assert.match(errors, /name it as the argument or in SVC_GUEST_SOCKET/);
@@ -180,7 +183,7 @@ describe("guest-agent bridge", { timeout: 120_000 }, () => {
   test("carries gRPC calls to an agent that has no network port, its socket named by the environment", async (t) => {
     const { path } = await listen(t);
     await using _agent = await agentOn(path);
-    const bridge = [process.execPath, MAIN, "bridge"];
+    const bridge = [NODE, ...BRIDGE];
     using client = connect({ bridge, env: { SVC_GUEST_SOCKET: path }, token: AGENT_TOKEN });
     const { stdout, code } = await client.run({ args: ["tr", "a-z", "A-Z"] }, Buffer.from("hello sandbox"));
     assert.deepEqual([stdout.toString(), code], ["HELLO SANDBOX", 0]);
@@ -188,7 +191,7 @@ describe("guest-agent bridge", { timeout: 120_000 }, () => {
 });
 
 function start(path: string): Bridge {
-  const child = spawn(process.execPath, [MAIN, "bridge", path], { stdio: ["pipe", "pipe", "pipe"] });
+  const child = spawn(NODE, [...BRIDGE, path], { stdio: ["pipe", "pipe", "pipe"] });
   child.stdin.on("error", () => undefined);
   return child;
 }

@@ -86,7 +86,7 @@ const ENDS: readonly {
   },
 ];
 
-describe("the agent leaves, whatever its peers do,", { timeout: 600_000 }, () => {
+describe("the agent leaves, whatever its peers do,", () => {
   let folder: string;
   let largeFile: string;
   before(async () => {

@@ -39,7 +39,7 @@ const WRONG_TOKEN = "wrong-token-0123456789";
 const STATUS_LIMIT_BYTES = 6 * 1024;
 const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
 
-describe("a client that goes too far", { timeout: 300_000 }, () => {
+describe("a client that goes too far", () => {
   let agent: SocketAgent;
   let other: RawHttp2;
   before(async () => {

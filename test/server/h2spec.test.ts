@@ -34,7 +34,7 @@ interface Outcome {
   readonly problem: string | undefined;
 }
 
-describe("HTTP/2 of the management listener, as h2spec judges it", { timeout: 600_000 }, () => {
+describe("HTTP/2 of the management listener, as h2spec judges it", () => {
   let agent: SocketAgent;
   let program: string;
   let reason: string | undefined;

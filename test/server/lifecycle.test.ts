@@ -26,7 +26,7 @@ const STDOUT = 7;
 const token = TEST_TOKEN;
 
 for (const { make, connect } of CLIENTS) {
-  describe(`shutdown, as ${make} sees it`, { timeout: 120_000 }, () => {
+  describe(`shutdown, as ${make} sees it`, () => {
     test("lets running calls end and takes no new ones", async () => {
       const release = Promise.withResolvers<void>();
       await using server = await startManagement((router) => {
@@ -83,7 +83,7 @@ for (const { make, connect } of CLIENTS) {
   });
 }
 
-describe("the management server", { timeout: 120_000 }, () => {
+describe("the management server", () => {
   test("drops every session and handshake but the caller's, which gets its answer", async () => {
     const inside = Promise.withResolvers<CallContext>();
     const release = Promise.withResolvers<void>();
@@ -197,7 +197,7 @@ describe("the management server", { timeout: 120_000 }, () => {
   });
 });
 
-describe("the management socket", { timeout: 120_000 }, () => {
+describe("the management socket", () => {
   test("serves the same calls without TLS, to its owner only, and needs the token", async (t) => {
     const path = join(await folder(t), "deep", "er", "guest.sock");
     const { server } = plainServer();

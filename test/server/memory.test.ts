@@ -12,7 +12,7 @@ const MIB = 1024 * 1024;
 /** 100 calls one way with up to 512 KiB queued each, 100 the other with 128 KiB held each and up to 256 KiB of window. */
 const BOUND_BYTES = 120 * MIB;
 
-describe("the agent's memory", { timeout: 120_000 }, () => {
+describe("the agent's memory", () => {
   test("stays bounded when clients do not read, and when handlers do not", async (t) => {
     const certificates = await issueCertificates();
     const program = fileURLToPath(new URL("../fixtures/flooded-server.ts", import.meta.url));

@@ -68,7 +68,7 @@ const CLIENTS: readonly Client[] = [
 ];
 
 for (const { who, ask: askAgent } of CLIENTS) {
-  describe(who, { timeout: 120_000 }, () => {
+  describe(who, () => {
     let agent: SocketAgent;
     before(async () => {
       agent = await startSocketAgent();

@@ -19,7 +19,7 @@ const FIRST = 256 * KIB;
 const SMALLEST = 32 * KIB;
 const MANY = 70;
 
-describe("the flow-control windows of a connection", { timeout: 120_000 }, () => {
+describe("the flow-control windows of a connection", () => {
   test("are wide for one large request, and stay as they are for small ones", async () => {
     await using rig = await start();
     const small = rig.open();

@@ -68,7 +68,7 @@ function cgroupsOf(pid: unknown): string[] {
 }
 
 for (const [setting, through] of Object.entries(SETTINGS)) {
-  describe(`an agent that is killed, its launcher being ${setting}`, { timeout: 120_000 }, () => {
+  describe(`an agent that is killed, its launcher being ${setting}`, () => {
     it("leaves nothing: no process of a workload and a command that run away, and no cgroup", async (t) => {
       const missing = noNamespaces();
       if (missing !== undefined) {
@@ -93,7 +93,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
   });
 }
 
-describe("an agent that starts", { timeout: 120_000 }, () => {
+describe("an agent that starts", () => {
   it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
     const killed = await startAgent({ command: SOURCES_COMMAND });
     const living = await startAgent();

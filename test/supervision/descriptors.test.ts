@@ -13,7 +13,7 @@ import { RpcFailure } from "../fixtures/rpc-clients.ts";
 const SPARE_DESCRIPTORS = 24;
 const TRIES = 40;
 
-describe("an agent that runs out of descriptors", { timeout: 120_000 }, () => {
+describe("an agent that runs out of descriptors", () => {
   it("refuses execs with RESOURCE_EXHAUSTED, keeps those that run, and recovers", async (t) => {
     if (process.getuid?.() !== 0) {
       t.skip("needs root");

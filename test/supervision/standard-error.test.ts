@@ -61,7 +61,7 @@ async function eventsUntil(fifo: number, last: string): Promise<string[]> {
   return events;
 }
 
-describe("standard error, which the workload shares", { timeout: 120_000 }, () => {
+describe("standard error, which the workload shares", () => {
   it("carries every line of the agent, late, when the workload has flooded it", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });

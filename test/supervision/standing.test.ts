@@ -30,7 +30,7 @@ function ownScore(): string {
   return readFileSync("/proc/self/oom_score_adj", "utf8");
 }
 
-describe("the agent beside its children", { timeout: 60_000 }, () => {
+describe("the agent beside its children", () => {
   it("is among the last that the out-of-memory killer takes, where the kernel permits that", () => {
     const expected = hasCapability(24) ? "-900\n" : ownScore();
     assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), expected);
@@ -68,7 +68,7 @@ describe("the agent beside its children", { timeout: 60_000 }, () => {
   });
 });
 
-describe("an agent without privileges", { timeout: 60_000 }, () => {
+describe("an agent without privileges", () => {
   it("cannot be looked into by its own commands, and works", async (t) => {
     if (skipped(t)) return;
     await using plain = await startAgent({

@@ -30,7 +30,7 @@ async function usedMs(): Promise<number> {
 }
 
 for (const [name, kind] of Object.entries(KINDS)) {
-  describe(`an exec on ${name}`, { timeout: 120_000 }, () => {
+  describe(`an exec on ${name}`, () => {
     it("that does not read what is sent to it costs no processor time", async () => {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "test -t 0 && stty raw; echo up; exec sleep 1000"], ...kind });
@@ -103,7 +103,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
   });
 }
 
-describe("a terminal with tostop set", { timeout: 60_000 }, () => {
+describe("a terminal with tostop set", () => {
   it("stops a background writer without any work for the agent, and goes on with it when that may write", async () => {
     using stream = new ExecStream(agent);
     const line =

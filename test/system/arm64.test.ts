@@ -62,7 +62,7 @@ const refused = noEmulation();
  * As far as emulation of one program carries. It has no vfork(2), whose child shares memory with its parent, so nothing
  * that starts a command can be seen here: no workload, exec or hook. What is not run is checked in distribution.test.ts.
  */
-describe("the standalone agent for arm64, in an empty root", { skip: refused ?? false, timeout: TIMEOUT_MS }, () => {
+describe("the standalone agent for arm64, in an empty root", { skip: refused ?? false }, () => {
   const root = mkdtempSync(join(tmpdir(), "guest-agent-arm64-"));
   let namespaces: string[] = [];
   before(() => {

@@ -26,7 +26,7 @@ interface Outcome {
 const EVERYTHING: Setting = { proc: true, dev: true, user: 0, init: "stays", hostile: true, writable: true };
 const refused = noNamespaces() ?? noDebian();
 
-describe("guest-agent's own commands", { skip: refused ?? false, timeout: 300_000 }, () => {
+describe("guest-agent's own commands", { skip: refused ?? false }, () => {
   let roots: Roots;
   let bundle = "";
   before(() => {
@@ -42,7 +42,7 @@ describe("guest-agent's own commands", { skip: refused ?? false, timeout: 300_00
     const [file = "", ...args] = command;
     // The folder of the certificates is where a sandbox has its sockets; here there are none.
     const env = { PATH: process.env["PATH"] ?? "", SVC_TLS_CERT_FILE: join(roots.folder(), "none") };
-    return spawnSync(file, args, { env, encoding: "utf8", timeout: 100_000 });
+    return spawnSync(file, args, { env, encoding: "utf8", timeout: 500_000 });
   }
 
   function check(name: RootName, difference: Partial<Setting>): { readonly status: number | null; limited: string[] } {

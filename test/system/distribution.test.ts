@@ -13,7 +13,6 @@ const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const ARCHITECTURES: readonly Architecture[] = ["x64", "arm64"];
 const OTHER: Readonly<Record<Architecture, Architecture>> = { x64: "arm64", arm64: "x64" };
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
-const OPTIONS = { timeout: 240_000 };
 
 /** Why nothing is built for an architecture here; undefined: it is. */
 function noCompiler(arch: Architecture): string | undefined {
@@ -21,7 +20,7 @@ function noCompiler(arch: Architecture): string | undefined {
   return haveTool(gcc) ? undefined : `needs ${gcc} (Debian: g++-${gcc.replace(/-gcc$/, "")})`;
 }
 
-describe("what is shipped", OPTIONS, () => {
+describe("what is shipped", () => {
   for (const arch of ARCHITECTURES) {
     const skip = noCompiler(arch) ?? false;
 
@@ -66,7 +65,7 @@ describe("what is shipped", OPTIONS, () => {
   });
 });
 
-describe("the inspection of what is shipped", OPTIONS, () => {
+describe("the inspection of what is shipped", () => {
   function makeFolder(t: TestContext): string {
     const folder = mkdtempSync(join(tmpdir(), "guest-agent-inspect-"));
     t.after(() => rmSync(folder, { recursive: true }));

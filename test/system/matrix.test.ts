@@ -10,7 +10,6 @@ import { makeRoots, type Root, ROOT_NAMES, type Roots } from "./roots.ts";
 import { endAtLast, makeSandbox, type Setting } from "./sandbox.ts";
 import { type Run, tableOf } from "./table.ts";
 
-const TIMEOUT_MS = 300_000;
 const BOTH = [true, false];
 
 /** Each of the first three is tried with all; the other three vary so that each is seen with each of the first. */
@@ -59,7 +58,7 @@ async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting)
 
 const refused = noNamespaces() ?? noDebian();
 
-describe("the standalone agent", { skip: refused ?? false, timeout: TIMEOUT_MS, concurrency: 2 }, () => {
+describe("the standalone agent", { skip: refused ?? false, concurrency: 2 }, () => {
   const runs: Run[] = [];
   let roots: Roots;
   let bundle = "";

@@ -18,7 +18,7 @@ const LEFT_OUT = new Set([".git", "dist", "node_modules"]);
 /** What npm has brought: mounted there, as a link would lead elsewhere and a copy take 500 MB. */
 const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
-const OPTIONS = { skip: refused ?? false, timeout: 280_000 };
+const OPTIONS = { skip: refused ?? false };
 
 interface Outcome {
   readonly status: number | null;

@@ -12,7 +12,7 @@ const MATTERING = new Set(["NODE_OPTIONS", "LD_PRELOAD", "LD_LIBRARY_PATH", "OPE
 const refused = noNamespaces() ?? noDebian();
 
 /** That the agent does its work among the traps shows something only if they break what heeds them. */
-describe("the hostile image of the tests", { skip: refused ?? false, timeout: 300_000 }, () => {
+describe("the hostile image of the tests", { skip: refused ?? false }, () => {
   let roots: Roots;
   before(() => {
     roots = makeRoots(["glibc without libstdc++"]);

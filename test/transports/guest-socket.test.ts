@@ -20,7 +20,7 @@ const NO_NETWORK = Object.fromEntries(
   ]),
 );
 
-describe("SVC_GUEST_SOCKET", { timeout: 120_000 }, () => {
+describe("SVC_GUEST_SOCKET", () => {
   test("alone serves GuestAgent without TLS, to its owner only, and is gone with the agent", async (t) => {
     const socket = join(await folder(t), "not", "there", "yet", "guest.sock");
     await using agent = await startOn(socket);
@@ -82,7 +82,7 @@ describe("SVC_GUEST_SOCKET", { timeout: 120_000 }, () => {
   });
 });
 
-describe("an agent with neither port nor TLS files", { timeout: 120_000 }, () => {
+describe("an agent with neither port nor TLS files", () => {
   test("holds no socket that a network could reach", async (t) => {
     const socket = join(await folder(t), "guest.sock");
     await using agent = await startOn(socket);

@@ -7,7 +7,7 @@ import { rustClient } from "../clients/rust.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 import { CASES } from "./cases.ts";
-import { CLIENT_LIMIT_MS, suiteRig } from "./rig.ts";
+import { suiteRig } from "./rig.ts";
 import { TRANSPORTS } from "./transports.ts";
 
 /* The clients in other languages, each a program that runs the suite's cases by itself. */
@@ -23,7 +23,7 @@ let commands = 0;
 for (const { make, provided } of programs) {
   for (const transport of TRANSPORTS) {
     const row = addRow(transport.name, make);
-    describe(`${make} over ${transport.name}`, { timeout: CLIENT_LIMIT_MS }, () => {
+    describe(`${make} over ${transport.name}`, () => {
       const pause = `1000.${commands++}${Date.now()}`;
       let program: AgentCommand | string;
       let said: ReadonlyMap<string, string> = new Map();

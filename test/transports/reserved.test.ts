@@ -1,18 +1,18 @@
 import assert from "node:assert/strict";
-import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
+import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { connect } from "../../src/client/index.ts";
 import { reservedTransport } from "../../src/transports.ts";
 import { AGENT_COMMAND, startAgent } from "../fixtures/agent.ts";
 
 const NAMES = ["sharedkernel", "sharedkernel:7071", "sharedkernel:/run/guest.sock", "sharedkernel://tier"];
 const EXPLANATION = /names the transport sharedkernel, which is reserved for a later tier and has no backend yet/;
-const GUESTCTL = join(import.meta.dirname, "../../src/cli/main.ts");
+const [NODE, ...GUESTCTL] = sourceCommand("cli/main.ts");
 const USAGE = 64;
 const CONFIG = 78;
 
-describe("the transport that is reserved for the runtime sharedkernel", { timeout: 60_000 }, () => {
+describe("the transport that is reserved for the runtime sharedkernel", () => {
   test("is recognised by its name, and nothing else is taken for it", () => {
     for (const name of NAMES) assert.match(reservedTransport(name) ?? "", EXPLANATION);
     for (const name of ["sharedkernel.example:7071", "/run/sharedkernel", "unix:/run/sharedkernel", "host:7071", ""]) {
@@ -58,8 +58,8 @@ describe("the transport that is reserved for the runtime sharedkernel", { timeou
   test("is refused by guestctl, which does not take it for the name of a host", async () => {
     for (const address of ["sharedkernel", "sharedkernel:7071"]) {
       const { exitCode, stdout, stderr } = await execa(
-        process.execPath,
-        [GUESTCTL, "health", "--address", address, "--credentials", "/nonexistent"],
+        NODE,
+        [...GUESTCTL, "health", "--address", address, "--credentials", "/nonexistent"],
         { reject: false },
       );
       assert.notEqual(exitCode, 0);

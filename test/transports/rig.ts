@@ -9,9 +9,6 @@ import { CASES, SUITE_HOOKS } from "./cases.ts";
 import { type Row, table } from "./table.ts";
 import { type OpenTransport, type Transport, TRANSPORTS } from "./transports.ts";
 
-/** For one client over one transport, on a machine that is busy with something else; it may have to be built first. */
-export const CLIENT_LIMIT_MS = 240_000;
-
 /** One agent with every way to it, for the tests of a file. */
 export interface SuiteRig {
   /** Once the file's tests run. */

@@ -3,7 +3,7 @@ import { CASES } from "./cases.ts";
 import { GENERIC_MAKERS } from "./generic-guest.ts";
 import type { Guest } from "./guest.ts";
 import { LIBRARY_MAKER } from "./library-guest.ts";
-import { CLIENT_LIMIT_MS, suiteRig } from "./rig.ts";
+import { suiteRig } from "./rig.ts";
 import { TRANSPORTS } from "./transports.ts";
 
 /* The clients that run in this process. Those in other languages: programs.test.ts. */
@@ -13,7 +13,7 @@ const { agent, folder, wayOf, addRow } = suiteRig();
 for (const transport of TRANSPORTS) {
   for (const maker of [LIBRARY_MAKER, ...GENERIC_MAKERS]) {
     const row = addRow(transport.name, maker.make);
-    describe(`${maker.make} over ${transport.name}`, { timeout: CLIENT_LIMIT_MS }, () => {
+    describe(`${maker.make} over ${transport.name}`, () => {
       const guests: Guest[] = [];
       const dial = (token = agent().token): Guest => {
         const guest = maker.connect(wayOf(transport), token);

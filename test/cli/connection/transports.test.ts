@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { AGENT_COMMAND, type RunningAgent } from "../../fixtures/agent.ts";
 import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
 
-describe("guestctl reaches an agent", { timeout: 120_000 }, () => {
+describe("guestctl reaches an agent", () => {
   let folder: string;
   let agent: RunningAgent;
   let env: Record<string, string>;

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import { contextsPath } from "../../../src/cli/contexts/index.ts";
 import { type GuestctlResult, runGuestctl } from "../guestctl.ts";
 
-describe("guestctl context", { timeout: 120_000 }, () => {
+describe("guestctl context", () => {
   let home: string;
   let path: string;
   beforeEach(async () => {

@@ -7,7 +7,7 @@ import { isWithoutTmux, TmuxTerminal } from "../tmux.ts";
 
 const KIB = 1024;
 
-describe("guestctl exec -it at a keyboard", { timeout: 300_000 }, () => {
+describe("guestctl exec -it at a keyboard", () => {
   let agent: RunningAgent;
   before(async () => {
     agent = await startIssuedAgent();

@@ -8,7 +8,7 @@ import { type RunningAgent } from "../../fixtures/agent.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
 import { isWithoutTmux, TmuxTerminal } from "../tmux.ts";
 
-describe("guestctl watch", { timeout: 300_000 }, () => {
+describe("guestctl watch", () => {
   let agent: RunningAgent;
   before(async () => {
     agent = await startIssuedAgent();

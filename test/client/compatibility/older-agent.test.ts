@@ -12,7 +12,7 @@ function without(method: string): ReleasedSchema {
   return schema;
 }
 
-describe("a client of an older agent", { timeout: 60_000 }, () => {
+describe("a client of an older agent", () => {
   test("names the method that the agent lacks, the agent's version, and what to do", async () => {
     await using agent = await startStandIn({
       service: without("RunHook").service(),

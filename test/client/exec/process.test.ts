@@ -7,8 +7,6 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 
-const TIMEOUT_MS = 60_000;
-
 function sha256(...parts: Uint8Array[]): string {
   const hash = createHash("sha256");
   for (const part of parts) hash.update(part);
@@ -31,7 +29,7 @@ async function until(process: ExecProcess, marker: string): Promise<string> {
   return assert.fail(`ended before ${marker}: ${seen}`);
 }
 
-describe("ExecProcess", { timeout: TIMEOUT_MS }, () => {
+describe("ExecProcess", () => {
   let agent: RunningAgent;
   let client: GuestClient;
   before(async () => {

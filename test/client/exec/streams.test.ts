@@ -21,7 +21,7 @@ async function sizeOf(stream: AsyncIterable<Uint8Array>): Promise<number> {
   return size;
 }
 
-describe("the streams of a command", { timeout: 120_000 }, () => {
+describe("the streams of a command", () => {
   let agent: RunningAgent;
   let client: GuestClient;
   let folder: string;

@@ -25,7 +25,7 @@ async function failureOver(t: TestContext, bridge: readonly string[]): Promise<G
   );
 }
 
-describe("a bridge command", { timeout: 120_000 }, () => {
+describe("a bridge command", () => {
   test("that cannot be started is named, and what to do", async (t) => {
     const error = await failureOver(t, ["/no/such/bridge", "secret-argument"]);
     assert.deepEqual(

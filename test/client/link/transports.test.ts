@@ -27,7 +27,7 @@ const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = 
 };
 
 for (const [name, optionsOf] of Object.entries(LINKS)) {
-  describe(`a client over ${name}`, { timeout: 120_000 }, () => {
+  describe(`a client over ${name}`, () => {
     let agent: SocketAgent;
     let client: GuestClient;
     let folder: string;
@@ -52,12 +52,13 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
       assert.deepEqual([result.stdout.toString(), result.stderr.toString(), result.code], ["input", "err\n", 3]);
     });
 
-    test("carries 100 MiB both ways at once", async () => {
+    // More than all windows and pipes on the way hold; test/transports carries 100 MiB over the same ways.
+    test("carries 20 MiB both ways at once", async () => {
       const process = client.exec({ args: ["cat"], stdin: true });
       const [sent, received] = [createHash("sha256"), createHash("sha256")];
       const block = randomBytes(MEBIBYTE);
       function* blocks(): Generator<Buffer> {
-        for (let number = 0; number < 100; number++) {
+        for (let number = 0; number < 20; number++) {
           block.writeUInt32LE(number);
           sent.update(block);
           yield Buffer.from(block);
@@ -70,7 +71,7 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
         received.update(part);
       }
       await copied;
-      assert.deepEqual([size, received.digest("hex")], [100 * MEBIBYTE, sent.digest("hex")]);
+      assert.deepEqual([size, received.digest("hex")], [20 * MEBIBYTE, sent.digest("hex")]);
       assert.equal((await process.wait()).code, 0);
     });
 

@@ -15,7 +15,7 @@ test("a process whose id was given to another between the look and the signal: t
   }
   const { stdout, stderr } = spawnSync("unshare", ["-pf", "--kill-child", "--mount-proc", ...script("reuse-id")], {
     encoding: "utf8",
-    timeout: 60_000,
+    timeout: 500_000,
   });
   const spared = { outsiderHasTheId: true, outsiderLives: true };
   assert.notEqual(stdout, "", stderr);

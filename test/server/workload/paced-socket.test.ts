@@ -11,22 +11,23 @@ import { systemClock } from "../../fixtures/system-clock.ts";
 
 const PATH = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const FLOODS = 60;
-/** Several times what it takes, and well below what it took when the floods were handled first. */
+/** CPU time, which other load on the machine does not add to: several times what it takes, and well below what all floods do. */
 const ANSWER_LIMIT_MS = 2000;
 
-describe("connections of the workload that take turns", { timeout: 120_000 }, () => {
+describe("connections of the workload that take turns", () => {
   test("do not stop the agent when each sends as many cancelled calls as fit into its socket", async () => {
     await using rig = await start();
     assert.match(await answer(rig.path, request("{}")), /^HTTP\/1\.1 200 OK/);
     const flood = cancelledCalls(2500);
     const sockets = await Promise.all(Array.from({ length: FLOODS }, () => connect(rig.path)));
     const closed = Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once("close", resolve))));
-    const startedAt = performance.now();
+    const before = process.cpuUsage();
     for (const socket of sockets) socket.resume().write(flood);
     assert.match(await answer(rig.path, request("{}")), /^HTTP\/1\.1 200 OK/);
-    const tookMs = Math.round(performance.now() - startedAt);
+    const { user, system } = process.cpuUsage(before);
+    const tookMs = Math.round((user + system) / 1000);
     await closed;
-    assert.ok(tookMs < ANSWER_LIMIT_MS, `another connection's request took ${tookMs} ms`);
+    assert.ok(tookMs < ANSWER_LIMIT_MS, `another connection's request took ${tookMs} ms of CPU`);
   });
 
   test("hand on every byte, in pieces of any size", async () => {

@@ -61,7 +61,7 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
   };
 }
 
-describe("the workload's socket", { timeout: 120_000 }, () => {
+describe("the workload's socket", () => {
   test("removes its path at its end, but not the socket that another process has put there since", async () => {
     for (const isReplaced of [false, true]) {
       await using rig = await start();

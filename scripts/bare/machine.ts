@@ -1,0 +1,161 @@
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
+import { execa } from "execa";
+import { debianRoot } from "../../test/system/debian-archive.ts";
+import { hostNode, networkFiles, networkVariables } from "./host.ts";
+
+/** Who works on the machine. */
+export interface Person {
+  readonly name: string;
+  readonly uid: number;
+  readonly home: string;
+  readonly path: string;
+}
+
+/** May install what is missing. */
+export const ADMINISTRATOR: Person = {
+  name: "root",
+  uid: 0,
+  home: "/root",
+  path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+};
+/** May not, and has no sbin in the search path, as Debian gives it. */
+export const ORDINARY_USER: Person = {
+  name: "someone",
+  uid: 1000,
+  home: "/home/someone",
+  path: "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
+};
+
+/** How a command on the machine ended. */
+export interface Outcome {
+  /** Undefined: it was killed. */
+  readonly code: number | undefined;
+  /** Standard output and error, as they came. */
+  readonly output: string;
+  readonly seconds: number;
+}
+
+const NPM_CACHE = "/var/cache/npm";
+
+/**
+ * In mount and process namespaces of its own, so that nothing that is mounted or started outlives the command: the layers
+ * become a root with /proc and /dev, and without /sys.
+ */
+const ENTER = `
+set -eu
+base=$1 place=$2 cache=$3 uid=$4 folder=$5
+shift 5
+root=$place/root
+mount -t overlay -o "lowerdir=$base,upperdir=$place/upper,workdir=$place/work" overlay "$root"
+mount -t proc proc "$root/proc"
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for node in null:3 zero:5 full:7 random:8 urandom:9; do
+  mknod -m 666 "$root/dev/\${node%:*}" c 1 "\${node#*:}"
+done
+mknod -m 666 "$root/dev/tty" c 5 0
+mkdir "$root/dev/pts" "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts "$root/dev/pts"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+ln -s pts/ptmx "$root/dev/ptmx"
+ln -s /proc/self/fd "$root/dev/fd"
+for stream in stdin:0 stdout:1 stderr:2; do ln -s "/proc/self/fd/\${stream#*:}" "$root/dev/\${stream%:*}"; done
+chown -R "$uid" "$cache/npm"
+mkdir -p "$root${NPM_CACHE}"
+mount --bind "$cache/npm" "$root${NPM_CACHE}"
+mount --bind "$cache/apt" "$root/var/cache/apt/archives"
+exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$folder" "$@"
+`;
+
+/**
+ * A machine as a new user has it: Debian's minimal installation with the Node and the npm of this machine, which reaches
+ * the network as this machine does. No git, no compiler, no /sys. What is written to it stays until it is disposed of.
+ */
+export class BareMachine implements Disposable {
+  readonly #base: string = debianRoot();
+  readonly #cache: string;
+  readonly #place: string;
+  readonly #abort: AbortSignal;
+
+  /**
+   * @param folder on a disk with 4 GB to spare: holds what is written to the machine, and caches of npm and apt that stay
+   * @param abort kills what runs on the machine
+   */
+  constructor(folder: string, abort: AbortSignal) {
+    this.#cache = join(folder, "cache");
+    this.#abort = abort;
+    for (const name of ["npm", "apt"]) mkdirSync(join(this.#cache, name), { recursive: true });
+    this.#place = mkdtempSync(join(folder, "machine-"));
+    for (const name of ["upper", "work", "root"]) mkdirSync(join(this.#place, name));
+    this.#addNode();
+    for (const { path, text } of networkFiles()) writeFileSync(this.#file(path), text);
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.#place, { recursive: true, force: true });
+  }
+
+  /** Runs a command line of a person in a folder, and waits until it has ended. */
+  async run(person: Person, folder: string, line: string): Promise<Outcome> {
+    const began = performance.now();
+    const { name, home, path, uid } = person;
+    const variables = {
+      ...networkVariables(),
+      HOME: home,
+      USER: name,
+      LOGNAME: name,
+      SHELL: "/bin/bash",
+      LANG: "C.UTF-8",
+      PATH: path,
+      npm_config_cache: NPM_CACHE,
+    };
+    const words = Object.entries(variables).map(([variable, value]) => `${variable}=${value}`);
+    const namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
+    const enter = ["sh", "-c", ENTER, "sh", this.#base, this.#place, this.#cache, String(uid), folder];
+    const { exitCode, all } = await execa(
+      "unshare",
+      [...namespaces, ...enter, ...words, "bash", "-c", line],
+      // unshare(1) passes no signal on, and its end is that of its namespaces.
+      { all: true, reject: false, stdin: "ignore", cancelSignal: this.#abort, killSignal: "SIGKILL" },
+    );
+    return { code: exitCode, output: all, seconds: (performance.now() - began) / 1000 };
+  }
+
+  /** Copies files of a folder of this machine into a folder of that one. */
+  addFiles(files: readonly string[], source: string, target: string): void {
+    for (const file of files) {
+      const copy = this.#file(join(target, file));
+      copyFileSync(join(source, file), copy);
+      chmodSync(copy, statSync(join(source, file)).mode & 0o777);
+    }
+  }
+
+  #addNode(): void {
+    const { node, npm, libraries } = hostNode();
+    copyFileSync(node, this.#file("/usr/bin/node"));
+    cpSync(npm, this.#file("/usr/lib/node_modules/npm"), { recursive: true });
+    symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", this.#file("/usr/bin/npm"));
+    // Debian's /lib is a link to /usr/lib, and apt brings most of them.
+    for (const library of libraries.filter((file) => !existsSync(join(this.#base, file)))) {
+      copyFileSync(library, this.#file(library.replace(/^\/lib/, "/usr/lib")));
+    }
+  }
+
+  /** Where a file of the machine is written from outside, while nothing runs on it. */
+  #file(path: string): string {
+    const file = join(this.#place, "upper", path);
+    mkdirSync(dirname(file), { recursive: true });
+    return file;
+  }
+}

@@ -1,0 +1,45 @@
+import { parseArgs } from "node:util";
+
+/** Exit status for a wrong command line, as sysexits.h has it. */
+const USAGE_STATUS = 64;
+
+/** A command line that is not understood: what is wrong with which argument. */
+export class UsageError extends Error {}
+
+/** It, or what node:util's parseArgs throws. */
+function isMistake(error: unknown): boolean {
+  if (error instanceof UsageError) return true;
+  return error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS_");
+}
+
+/** A whole number of 1 or more. @throws UsageError that names the argument */
+export function countFrom(text: string, what: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new UsageError(`${what} is a whole number from 1 on, not "${text}"`);
+  return Number(text);
+}
+
+/** The arguments that are no options, of which there are none but the usual. @throws TypeError for any option */
+export function words(): string[] {
+  return parseArgs({ allowPositionals: true, options: {} }).positionals;
+}
+
+/**
+ * Runs a script whose arguments were given by a person. `--help` as the first of them prints the usage. What the script throws is told
+ * without a stack; where the command line was wrong, the usage follows, and the exit status is 64.
+ *
+ * @param name of the npm script
+ * @param run resolves with the exit status; reads process.argv by parseArgs
+ */
+export async function runScript(name: string, usage: string, run: () => Promise<number>): Promise<void> {
+  if (process.argv[2] === "--help" || process.argv[2] === "-h") {
+    console.log(usage);
+    return;
+  }
+  try {
+    process.exitCode = await run();
+  } catch (error) {
+    console.error(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+    if (isMistake(error)) console.error(usage);
+    process.exitCode = isMistake(error) ? USAGE_STATUS : 1;
+  }
+}

@@ -1,0 +1,43 @@
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
+import { killLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
+
+/** Whether this process is the inner one of runContained. */
+export function isContained(): boolean {
+  return process.env[MARK_VARIABLE] !== undefined;
+}
+
+/**
+ * Runs a script once more, in a process and a session of its own, with a temporary folder of its own. When it has ended, or
+ * one of the signals by which people and machines end things has come, all that it started is killed, and the folder and
+ * the cgroups of its agents go.
+ *
+ * @returns its exit status, or 128 + the signal's number
+ */
+export async function runContained(script: string, args: readonly string[]): Promise<number> {
+  const folder = mkdtempSync(join(tmpdir(), "guest-agent-run-"));
+  const mark = randomUUID();
+  const env = { ...process.env, TMPDIR: folder, [MARK_VARIABLE]: mark };
+  const child = spawn(process.execPath, [script, ...args], { detached: true, stdio: "inherit", env });
+  const session = child.pid ?? -1;
+  let ended: NodeJS.Signals | undefined;
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => {
+      ended ??= name;
+      void killLeftovers(mark, session);
+    });
+  }
+  try {
+    const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
+    const by = ended ?? signal;
+    return by === null ? (code ?? 1) : 128 + constants.signals[by];
+  } finally {
+    await killLeftovers(mark, session);
+    rmSync(folder, { recursive: true, force: true });
+    removeAbandonedCgroups();
+  }
+}

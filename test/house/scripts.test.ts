@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+  readonly scripts: Readonly<Record<string, string>>;
+};
+/** The npm scripts that are programs of ours, by name. */
+const OURS = Object.entries(scripts).flatMap(([name, line]) => {
+  const [, file] = /(scripts\/[\w-]+\.ts)$/.exec(line) ?? [];
+  return file === undefined ? [] : [{ name, file }];
+});
+
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+async function run(file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
+  const child = execFile(process.execPath, [...COMPILED_ONCE, join(ROOT, file), ...args], {
+    cwd: ROOT,
+    env: { ...process.env, ...env },
+  });
+  let stdout = "";
+  let stderr = "";
+  child.stdout?.on("data", (text: string) => (stdout += text));
+  child.stderr?.on("data", (text: string) => (stderr += text));
+  const [code] = (await once(child, "close")) as [number];
+  return { code, stdout, stderr };
+}
+
+describe("the npm scripts", () => {
+  test("are found", () => {
+    assert.ok(OURS.some(({ name }) => name === "soak") && OURS.length > 8, JSON.stringify(OURS));
+  });
+
+  for (const { name, file } of OURS) {
+    test(`${name} says how it is used, and does nothing else then`, async () => {
+      const { code, stdout, stderr } = await run(file, ["--help"]);
+      assert.deepEqual([code, stderr], [0, ""]);
+      assert.match(stdout, new RegExp(`^usage: npm ${name === "start" || name === "test" ? "" : "run "}${name}`));
+    });
+
+    test(`${name} refuses an option that it does not know, by its name`, async () => {
+      const { code, stdout, stderr } = await run(file, ["--no-such-option"]);
+      assert.deepEqual([code, stdout], [64, ""]);
+      assert.match(stderr, new RegExp(`^${name}: .*--no-such-option.*\\nusage: `));
+    });
+  }
+
+  test("refuse a number that is none", async () => {
+    for (const word of ["many", "0", "-5", "1.5", "1e9"]) {
+      const { code, stdout, stderr } = await run("scripts/soak.ts", ["10", "--", word]);
+      assert.deepEqual([code, stdout], [64, ""]);
+      assert.match(stderr, new RegExp(`AT-ONCE is a whole number from 1 on, not "${word}"`));
+    }
+  });
+
+  test("say that git is missing, or that this is no clone, instead of failing check by check", async () => {
+    const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
+    assert.deepEqual([nowhere.code, nowhere.stdout], [1, ""]);
+    assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);
+    const noClone = await run("scripts/check.ts", ["shell"], { GIT_DIR: "/nowhere" });
+    assert.deepEqual([noClone.code, noClone.stdout], [1, ""]);
+    assert.match(noClone.stderr, /^check: needs a clone: /);
+  });
+});
