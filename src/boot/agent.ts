@@ -36,6 +36,7 @@ export class Agent {
       log,
       relaxClientCertificateChecks,
       onCall: () => memory.worked(),
+      onLargeCalls: (any) => memory.streaming(any),
     });
     this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
   }

@@ -22,6 +22,8 @@ export interface ListenerParts {
   readonly relaxClientCertificateChecks: () => boolean;
   /** Told of every management call when it is over. */
   readonly onCall: () => void;
+  /** Told when calls that move much begin and end. */
+  readonly onLargeCalls: (any: boolean) => void;
 }
 
 /**
@@ -56,16 +58,16 @@ export class Listeners {
 
   /** Opens the management listeners that are configured. Throws AgentError when one cannot be had. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
-    const { configuration, clock, log, onCall } = this.#parts;
+    const { configuration, clock, log, onCall, onLargeCalls } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
     process.getBuiltinModule("node:stream").setDefaultHighWaterMark(false, STREAM_BUFFER_BYTES);
-    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall });
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
-      (candidate) => credentials.matchesToken(candidate),
+      { matches: (candidate) => credentials.matchesToken(candidate), current: () => credentials.currentToken },
       credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
     );
     const management = new ManagementServer({

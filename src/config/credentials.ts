@@ -77,6 +77,11 @@ export class Credentials {
     return (await Promise.all(Array.from(this.#versions.keys(), credentialFileVersion))).join(";");
   }
 
+  /** The token in force, for nothing but to tell it from another one. */
+  get currentToken(): object {
+    return this.#material.token;
+  }
+
   /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const reread: ReadCredentialFile = (path) => rereadCredentialFile(path, dropFileCache);

@@ -1,4 +1,5 @@
 import type { Http2Limits } from "./limits.ts";
+import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
 /** Allows so many events at once and so many a second in the long run. */
@@ -59,13 +60,13 @@ export class FloodGuard {
     if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("SETTINGS and PINGs without a pause");
   }
 
-  /** All answers so far are taken. To be called back when they are written; undefined: there were none. */
-  taken(): (() => void) | undefined {
+  /** All answers so far are taken: from when the output is written they do not count any more. */
+  taken(output: Output): void {
     const answers = this.#queued;
-    if (answers === 0) return undefined;
+    if (answers === 0) return;
     this.#queued = 0;
-    return () => {
+    output.whenWritten(() => {
       this.#unwritten -= answers;
-    };
+    });
   }
 }

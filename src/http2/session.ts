@@ -66,7 +66,8 @@ export class Http2Session implements FrameHandler, StreamOwner {
   #lastStreamId = 0;
   /** The last stream that is taken on. */
   #acceptUpTo = LAST_STREAM_ID;
-  #peerIsLeaving = false;
+  /** The peer has said that it sends no more requests. */
+  peerIsLeaving = false;
   readonly #ended = new EndedStreams();
   /** The stream of the DATA frame that is being read. */
   #current: Http2Stream | undefined;
@@ -82,14 +83,9 @@ export class Http2Session implements FrameHandler, StreamOwner {
     this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
   }
 
-  /** Why the session is over; undefined while it is not. */
+  /** Why the session is over. */
   get failure(): ConnectionError | undefined {
     return this.#failure;
-  }
-
-  /** The peer has said that it sends no more requests. */
-  get peerIsLeaving(): boolean {
-    return this.#peerIsLeaving;
   }
 
   /** Reads the next bytes of the connection. Never throws for what the peer did. */
@@ -106,8 +102,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
   /** The next bytes to write, about `limitBytes` at most; undefined where there are none. */
   take(limitBytes: number): Batch | undefined {
     this.#sender.fill(limitBytes);
-    const answered = this.#floods.taken();
-    if (answered !== undefined) this.#output.whenWritten(answered);
+    this.#floods.taken(this.#output);
     return this.#output.take();
   }
 
@@ -176,9 +171,8 @@ export class Http2Session implements FrameHandler, StreamOwner {
     this.#currentBytes = lengthBytes;
     const stream = this.streams.get(streamId);
     this.#current = stream;
-    if (stream === undefined) {
-      if (!this.#ended.wasReset(streamId)) this.#streamError(streamId, ErrorCode.STREAM_CLOSED);
-    } else if (stream.remoteEnded) {
+    if (stream === undefined && this.#ended.wasReset(streamId)) return;
+    if (stream === undefined || stream.remoteEnded) {
       this.#streamError(streamId, ErrorCode.STREAM_CLOSED);
     } else {
       stream.receiveWindowBytes -= lengthBytes;
@@ -238,7 +232,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
       case FrameType.GOAWAY:
         if (streamId !== 0) throw protocolError("GOAWAY for a stream");
         if (payload.length < 8) throw frameSizeError("GOAWAY");
-        this.#peerIsLeaving = true;
+        this.peerIsLeaving = true;
         this.#events.quieter();
         break;
       case FrameType.WINDOW_UPDATE:

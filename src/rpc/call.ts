@@ -12,6 +12,8 @@ const LOW_WATER_BYTES = 256 * 1024;
 const LINGER_MS = 1_000;
 /** How long the status of a call that is refused may wait for the end of its request. */
 const PATIENCE_MS = 1_000;
+/** A call that has moved more than this moves much. */
+const LARGE_CALL_BYTES = 1024 * 1024;
 /** Longest delay that a timer takes: 24.8 days. A later deadline is as good as none. */
 const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
@@ -24,6 +26,8 @@ export interface CallSetup {
   readonly messageLimitBytes: number;
   /** What all calls together may hold of requests that nobody has taken yet. */
   readonly unread: Allowance;
+  /** Told of a call that moves much, once it is known to, and when it is over: 1 and -1. */
+  readonly onLarge: (change: 1 | -1) => void;
 }
 
 /** One call on one HTTP/2 stream, from its headers to its trailers. */
@@ -35,6 +39,7 @@ export class Call implements RawCall, StreamConsumer {
   readonly #setup: CallSetup;
   readonly #request: RequestMessages;
   #queuedBytes = 0;
+  #movedBytes = 0;
   #waiters: (() => void)[] | undefined;
   #deadline: NodeJS.Timeout | undefined;
   #aborted: AgentError | undefined;
@@ -91,6 +96,7 @@ export class Call implements RawCall, StreamConsumer {
     }
     if (!this.#stream.headersSent) this.#stream.respond(this.#setup.responseFields);
     this.#queuedBytes += sizeBytes;
+    this.#count(sizeBytes);
     this.#stream.write(frame, () => {
       this.#queuedBytes -= sizeBytes;
       done?.();
@@ -173,6 +179,7 @@ export class Call implements RawCall, StreamConsumer {
   // --- the stream's
 
   data(slice: Buffer): void {
+    this.#count(slice.length);
     this.#request.data(slice);
   }
 
@@ -189,6 +196,13 @@ export class Call implements RawCall, StreamConsumer {
     }
     this.#releaseWaiters();
     this.#requestEnded();
+    if (this.#movedBytes > LARGE_CALL_BYTES) this.#setup.onLarge(-1);
+  }
+
+  #count(sizeBytes: number): void {
+    const before = this.#movedBytes;
+    this.#movedBytes += sizeBytes;
+    if (before <= LARGE_CALL_BYTES && this.#movedBytes > LARGE_CALL_BYTES) this.#setup.onLarge(1);
   }
 
   #requestEnded(): void {

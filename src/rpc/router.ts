@@ -33,6 +33,8 @@ export interface RouterOptions {
   readonly messageLimitBytes?: number;
   /** Told of every call when it is over. */
   readonly onCall?: () => void;
+  /** Told when the first of the calls that move much is one, and when the last is over. */
+  readonly onLargeCalls?: (any: boolean) => void;
 }
 
 /** Answers a call, and says when it is over: with the error that its status tells, or without. */
@@ -48,6 +50,8 @@ export class Router {
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
   readonly #calls = new Set<Call>();
+  #largeCalls = 0;
+  readonly #onLarge: (change: 1 | -1) => void;
   readonly #unread: Allowance;
 
   constructor(options: RouterOptions) {
@@ -55,6 +59,11 @@ export class Router {
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
     this.#onCall = options.onCall;
+    this.#onLarge = (change) => {
+      const before = this.#largeCalls;
+      this.#largeCalls += change;
+      if (before === 0 || this.#largeCalls === 0) options.onLargeCalls?.(this.#largeCalls > 0);
+    };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
     this.#responseFields = {
@@ -140,6 +149,7 @@ export class Router {
       responseFields: this.#responseFields,
       messageLimitBytes: this.#messageLimitBytes,
       unread: this.#unread,
+      onLarge: this.#onLarge,
     });
     this.#serve(call, interceptor);
   }

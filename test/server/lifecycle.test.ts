@@ -15,7 +15,7 @@ import { HealthRequestSchema, HealthResponseSchema } from "../../src/gen/svc/gue
 import { bytesFieldFrame, type CallContext, Router } from "../../src/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator } from "../../src/server/index.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
-import { startManagement, TEST_TOKEN } from "../fixtures/management.ts";
+import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../fixtures/management.ts";
 import { recordingLog } from "../fixtures/recording-log.ts";
 import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
@@ -256,7 +256,7 @@ function plainServer(): { server: ManagementServer; log: ReturnType<typeof recor
   const log = recordingLog();
   const router = new Router({ clock: systemClock, log, agentVersion: "0" });
   router.unary(health, () => create(HealthResponseSchema));
-  const authenticate = tokenAuthenticator((candidate) => candidate === TEST_TOKEN);
+  const authenticate = tokenAuthenticator(TEST_TOKEN_CHECK);
   return { server: new ManagementServer({ router, authenticate, log, clock: systemClock }), log };
 }
 
