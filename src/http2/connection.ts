@@ -53,6 +53,9 @@ export class Http2Connection {
   readonly #session: Http2Session;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
+  /** Bytes are being read; the flush that they make necessary comes after them. */
+  #receiving = false;
+  #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
   /** The peer knows that no more requests are taken. */
@@ -108,7 +111,13 @@ export class Http2Connection {
     this.#socket.on("data", (chunk: Buffer) => {
       // Whoever says something, such as how much he has read, is not idle.
       if (this.#state === "closing") this.#takenMs = this.#nowMs();
-      if (!this.#halfClosed) this.#session.receive(chunk);
+      if (this.#halfClosed) return;
+      this.#receiving = true;
+      this.#session.receive(chunk);
+      this.#receiving = false;
+      // What was answered at once is complete: nothing that is still to come could join it in one write.
+      if (this.#session.hasAnswer) this.#flush();
+      else if (this.#flushIsWanted) this.#flushSoon();
     });
     this.#socket.once("end", () => this.close());
     this.#firstRequest = setTimeout(() => {
@@ -147,7 +156,7 @@ export class Http2Connection {
     this.#state = "closing";
     this.#stopTimers();
     if (this.#session.failure === undefined) this.#session.goAway(true);
-    this.#session.dropUnanswered(ErrorCode.CONNECT_ERROR);
+    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
     this.#beginDeadline();
     this.#flushSoon();
   }
@@ -157,7 +166,7 @@ export class Http2Connection {
    * with what the kernel holds for it.
    */
   cut(): void {
-    this.#session.dropUnanswered(ErrorCode.CONNECT_ERROR);
+    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
     if (this.#session.streams.size === 0 && !this.#writing) this.#destroy(true);
     else this.close();
   }
@@ -187,7 +196,7 @@ export class Http2Connection {
     this.#state = "gone";
     this.#stopTimers();
     clearTimeout(this.#deadline);
-    this.#session.dropAll(ErrorCode.CONNECT_ERROR);
+    this.#session.drop("all", ErrorCode.CONNECT_ERROR);
     this.#events.gone();
   }
 
@@ -195,7 +204,8 @@ export class Http2Connection {
 
   /** After all that this turn of the event loop has to say: an answer is one write, and one TLS record. */
   #flushSoon(): void {
-    if (this.#flushIsDue || this.#writing) return;
+    if (this.#receiving) this.#flushIsWanted = true;
+    if (this.#receiving || this.#flushIsDue || this.#writing) return;
     this.#flushIsDue = true;
     void SETTLED.then(this.#afterMicrotasks);
   }
@@ -204,6 +214,7 @@ export class Http2Connection {
 
   readonly #flush = (): void => {
     this.#flushIsDue = false;
+    this.#flushIsWanted = false;
     if (this.#writing || this.#state === "gone") return;
     const batch = this.#session.take(WRITE_BYTES);
     if (batch === undefined) {

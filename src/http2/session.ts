@@ -68,6 +68,8 @@ export class Http2Session implements FrameHandler, StreamOwner {
   #acceptUpTo = LAST_STREAM_ID;
   /** The peer has said that it sends no more requests. */
   peerIsLeaving = false;
+  /** An answer has become complete since the last call of `take`. */
+  hasAnswer = false;
   readonly #ended = new EndedStreams();
   /** The stream of the DATA frame that is being read. */
   #current: Http2Stream | undefined;
@@ -101,6 +103,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
 
   /** The next bytes to write, about `limitBytes` at most; undefined where there are none. */
   take(limitBytes: number): Batch | undefined {
+    this.hasAnswer = false;
     this.#sender.fill(limitBytes);
     this.#floods.taken(this.#output);
     return this.#output.take();
@@ -124,18 +127,13 @@ export class Http2Session implements FrameHandler, StreamOwner {
     if (this.#failure !== undefined) return;
     this.#failure = error;
     this.goAway(true, error.code, error.message);
-    for (const stream of this.streams.values()) this.#close(stream, error.code);
+    this.drop("all", error.code);
     this.#events.failed(error);
   }
 
-  /** Ends every stream whose answer is not complete. Those that are complete are still to be taken. */
-  dropUnanswered(code: number): void {
-    for (const stream of this.streams.values()) if (!stream.ended) this.#close(stream, code);
-  }
-
-  /** Ends every stream: the connection is lost. */
-  dropAll(code: number): void {
-    for (const stream of this.streams.values()) this.#close(stream, code);
+  /** Ends every stream, or those whose answers are not complete: the others are still to be taken. */
+  drop(which: "all" | "unanswered", code: number): void {
+    for (const stream of this.streams.values()) if (which === "all" || !stream.ended) this.#close(stream, code);
   }
 
   // --- for streams
@@ -148,6 +146,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
 
   readyToSend(stream: Http2Stream): void {
     this.#sender.ready(stream);
+    if (stream.ended) this.hasAnswer = true;
     this.#events.output();
   }
 

@@ -9,7 +9,7 @@ import {
 } from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
-import { decodeMessage, messageFrame } from "./codec.ts";
+import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
 import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
 import { type HttpRefusal, httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
@@ -92,7 +92,7 @@ export class Router {
         call.answer(messageFrame(method.output, response));
         end();
       };
-      // Without a promise where the handler needs none: most of what a Health call costs is its bookkeeping.
+      // Without a promise where the handler needs none.
       call.messages().only((bytes) => {
         try {
           const response = handler(decodeMessage(method.input, bytes), call);
@@ -102,6 +102,21 @@ export class Router {
           end(error);
         }
       }, end);
+    });
+  }
+
+  /** As unary, for a method that needs nothing of its request, and whose handler lays the response out itself. */
+  framed<I extends DescMessage, O extends DescMessage>(method: Method<"unary", I, O>, handler: () => Frame): void {
+    this.#register(method, (call, over) => {
+      call.messages().only((bytes) => {
+        try {
+          decodeMessage(method.input, bytes);
+          call.answer(handler());
+          over();
+        } catch (error) {
+          over(error);
+        }
+      }, over);
     });
   }
 

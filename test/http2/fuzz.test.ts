@@ -90,7 +90,7 @@ class Peer {
 
   /** Whatever has happened, the end leaves nothing behind. */
   end(): void {
-    this.session.dropAll(8);
+    this.session.drop("all", 8);
     this.#write();
     for (const written of this.#unwritten.splice(0)) written();
     assert.equal(this.session.streams.size, 0);

@@ -6,7 +6,7 @@ import { ActivityClock, IdleDeclarations, Stamps } from "../../src/domain/index.
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Health } from "../../src/health/index.ts";
 import { Restore } from "../../src/restore/index.ts";
-import { healthResponse } from "../../src/rpc/handlers/health.ts";
+import { healthFrame } from "../../src/rpc/handlers/health.ts";
 import { serveRestoreDuties } from "../../src/rpc/handlers/restore.ts";
 import type { Session } from "../../src/rpc/index.ts";
 import { startAgent } from "../fixtures/agent.ts";
@@ -58,7 +58,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
   const certificates = { ...issued, client };
   const server = await startManagement(
     (router) => {
-      router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
+      router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
       router.unary(GuestAgent.method.runRestoreDuties, (request, call) => serveRestoreDuties(restore, request, call));
     },
     { clock, certificates },

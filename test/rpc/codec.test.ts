@@ -4,6 +4,9 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { AgentError } from "../../src/domain/index.ts";
 import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { FileChunkSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
+import { healthFrame } from "../../src/rpc/handlers/health.ts";
+import { timestamp } from "../../src/rpc/handlers/index.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../../src/rpc/index.ts";
 
 const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];
@@ -65,4 +68,29 @@ test("bytes that are no message are the client's fault", () => {
     () => decodeMessage(ExecFrameSchema, Buffer.from([0x12, 0x05, 0x00])),
     (error) => error instanceof AgentError && error.reason === "MALFORMED_MESSAGE",
   );
+});
+
+test("a Health answer that is laid out by hand is what the library would have made", () => {
+  const reports = [
+    { ready: true, readyCommandExit: 0, lastUserActivityNs: 0n, guestTimeNs: 1n, idleDeclaredNs: undefined },
+    { ready: false, readyCommandExit: -1, lastUserActivityNs: -1n, guestTimeNs: -1_500_000_000n, idleDeclaredNs: 0n },
+    { ready: false, readyCommandExit: 124, lastUserActivityNs: 1_795_219_200_123_456_789n, guestTimeNs: 2n ** 62n },
+    {
+      ready: true,
+      readyCommandExit: -2_147_483_648,
+      lastUserActivityNs: 5n,
+      guestTimeNs: 253_402_300_799_999_999_999n,
+    },
+  ].map((report) => ({ idleDeclaredNs: 1_795_219_200_000_000_000n, ...report }));
+  for (const report of reports) {
+    const message = create(HealthResponseSchema, {
+      alive: true,
+      ready: report.ready,
+      readyCmdExit: report.readyCommandExit,
+      lastUserActivity: timestamp(report.lastUserActivityNs),
+      guestTime: timestamp(report.guestTimeNs),
+      ...(report.idleDeclaredNs !== undefined && { idleDeclared: timestamp(report.idleDeclaredNs) }),
+    });
+    assert.deepEqual(Buffer.concat(healthFrame(report)), Buffer.concat(messageFrame(HealthResponseSchema, message)));
+  }
 });

@@ -10,7 +10,7 @@ import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
 import { statResponse } from "./file-messages.ts";
 import { serveReadFile, serveWriteFile } from "./files.ts";
-import { healthResponse } from "./health.ts";
+import { healthFrame } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
 import { serveRestoreDuties } from "./restore.ts";
 
@@ -29,7 +29,7 @@ export interface Capabilities {
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, hooks, restore } = capabilities;
   const largeStarts = new Mutex();
-  router.unary(GuestAgent.method.health, () => healthResponse(health.report()));
+  router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
