@@ -162,12 +162,14 @@ export class Http2Connection {
   }
 
   /**
-   * For a peer that must get nothing more but the answers that are complete: without any it is cut off at once, together
-   * with what the kernel holds for it.
+   * For a peer that must get nothing more but the answers that are complete. Where there is none it is cut off at once,
+   * together with what the kernel holds for it: not even a goodbye is written under keys that a clone of this guest has too.
+   * A connection whose end has begun goes on ending: its last answer may be on its way.
    */
   cut(): void {
     this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
-    if (this.#session.streams.size === 0 && !this.#writing) this.#destroy(true);
+    const isIdle = this.#session.streams.size === 0 && !this.#writing;
+    if (isIdle && this.#state === "serving") this.#destroy(true);
     else this.close();
   }
 
