@@ -7,12 +7,6 @@ import type { ManagementServer } from "../server/index.ts";
 import type { WorkloadServer } from "../server/workload/index.ts";
 import { AGENT_VERSION } from "../version.ts";
 
-/**
- * What a stream that nobody reads holds beside its flow-control window: Node's 64 KiB, of hundreds of calls, are memory
- * that V8 takes for a growing heap.
- */
-const STREAM_BUFFER_BYTES = 16 * 1024;
-
 /** What the listeners need. */
 export interface ListenerParts {
   readonly configuration: Configuration;
@@ -63,7 +57,6 @@ export class Listeners {
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
-    process.getBuiltinModule("node:stream").setDefaultHighWaterMark(false, STREAM_BUFFER_BYTES);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
