@@ -1,10 +1,10 @@
 import type { Configuration, TlsMaterial } from "../config/index.ts";
 import type { AgentError, Clock, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
-import type { Session } from "../rpc/index.ts";
 import type { Capabilities } from "../rpc/handlers/index.ts";
+import type { Session } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
-import type { WorkloadServer } from "../server/workload/index.ts";
+import type { WorkloadServer } from "../server/workload/server.ts";
 import { AGENT_VERSION } from "../version.ts";
 
 /**
@@ -45,7 +45,7 @@ export class Listeners {
     const { configuration, clock, log } = this.#parts;
     const path = configuration.workloadSocketPath;
     if (path === undefined) return;
-    const { WorkloadServer } = await import("../server/workload/index.ts");
+    const { WorkloadServer } = await import("../server/workload/server.ts");
     this.#workload = new WorkloadServer({
       declareIdle: () => ({ declaredAtNs: declareIdle() }),
       agentVersion: AGENT_VERSION,

@@ -1,7 +1,8 @@
 import { commandCandidates } from "./command-lookup.ts";
 import { type Environment, type Replacements, type SessionEnvironment, withDefaults } from "./environment.ts";
 import { nextTurn, STRINGS_A_TURN } from "./many.ts";
-import { type Accounts, type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/index.ts";
+import { type ChildProcess, type Processes, SpawnError, type StdioPlan } from "./ports/processes.ts";
+import type { Accounts } from "./ports/system.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
 

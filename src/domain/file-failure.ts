@@ -1,5 +1,5 @@
 import { AgentError, type Reason, type StatusName } from "./errors.ts";
-import { type FileSystemError, PathEscapes } from "./ports/index.ts";
+import { type FileSystemError, PathEscapes } from "./ports/files.ts";
 
 interface Failure {
   readonly status: StatusName;

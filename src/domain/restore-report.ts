@@ -1,4 +1,4 @@
-import type { Errno } from "./ports/index.ts";
+import type { Errno } from "./ports/system.ts";
 
 /** What RunRestoreDuties is asked to do (message RestoreDutiesRequest). */
 export interface RestoreRequest {

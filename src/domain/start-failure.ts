@@ -1,5 +1,5 @@
 import { AgentError, type Reason, type StatusName } from "./errors.ts";
-import type { SpawnError, SpawnStep } from "./ports/index.ts";
+import type { SpawnError, SpawnStep } from "./ports/processes.ts";
 
 interface Failure {
   readonly status: StatusName;

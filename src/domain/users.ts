@@ -1,5 +1,5 @@
 import { AgentError } from "./errors.ts";
-import type { Identity } from "./ports/index.ts";
+import type { Identity } from "./ports/processes.ts";
 
 /** A user of the image, ready to run a process. */
 export interface ResolvedUser {

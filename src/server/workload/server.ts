@@ -5,9 +5,8 @@ import { errnoOf } from "../listening.ts";
 import { sniffProtocol } from "../protocol-sniffer.ts";
 import { RefusalLog } from "../refusals.ts";
 import { listenUnix } from "../unix-socket.ts";
-import { dropAfter } from "./deadline.ts";
 import type { WorkloadHttp } from "./http.ts";
-import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
+import { DEFAULT_WORKLOAD_LIMITS, dropAfter, type WorkloadLimits } from "./limits.ts";
 import type { DeclareIdle } from "./service.ts";
 
 /** Anybody in the guest may declare idle: the workload may run as any user. */
