@@ -1,7 +1,7 @@
 import type { Configuration, TlsMaterial } from "../config/index.ts";
 import type { AgentError, Clock, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
-import type { Capabilities } from "../rpc/handlers/index.ts";
+import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Session } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import type { WorkloadServer } from "../server/workload/server.ts";
@@ -62,7 +62,7 @@ export class Listeners {
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
-      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
+      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
     process.getBuiltinModule("node:stream").setDefaultHighWaterMark(false, STREAM_BUFFER_BYTES);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall, onLargeCalls });
     serveGuestAgent(router, capabilities);
