@@ -14,7 +14,6 @@ import {
   type HookSpec,
   type HooksSpec,
   type ProcessSpec,
-  userSyntaxProblem,
 } from "../domain/index.ts";
 import {
   type Hook,
@@ -23,6 +22,7 @@ import {
   ProcessSchema,
   type ReadyCommand,
 } from "../gen/svc/guest/v1alpha1/process_pb.ts";
+import { userSyntaxProblem } from "../session/index.ts";
 import { readCredentialFile } from "./credential-file.ts";
 import type { Read } from "./variables.ts";
 

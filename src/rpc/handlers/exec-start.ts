@@ -2,10 +2,10 @@ import {
   AgentError,
   EXEC_ENTRIES_LIMIT,
   EXEC_STRINGS_LIMIT_BYTES,
-  type ExecRequest,
   nextTurn,
   STRINGS_A_TURN,
 } from "../../domain/index.ts";
+import type { ExecRequest } from "../../exec/index.ts";
 import { ExecFrameSchema, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { decodeMessage } from "../codec.ts";
 import { malformedMessage } from "../framing.ts";

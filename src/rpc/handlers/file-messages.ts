@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
-import type { FileAttributes, FileType, ReadRequest, WriteRequest } from "../../domain/index.ts";
-import type { PathReport, WriteResult } from "../../files/index.ts";
+import type { FileAttributes, FileType } from "../../domain/index.ts";
+import type { PathReport, ReadRequest, WriteRequest, WriteResult } from "../../files/index.ts";
 import {
   FileChunkSchema,
   FileType as FileTypeNumber,

@@ -13,8 +13,8 @@ const FLOORS: ReadonlyMap<string, number> = new Map([
   ...["rpc", "credentials"].map((room) => [room, 4] as const),
   ["http2", 3],
   ...CAPABILITIES.map((room) => [room, 3] as const),
-  ...["session", "config", "platform"].map((room) => [room, 2] as const),
-  ["native", 1],
+  ...["config", "platform"].map((room) => [room, 2] as const),
+  ...["session", "native"].map((room) => [room, 1] as const),
   ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
 ]);
 

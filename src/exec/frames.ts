@@ -1,4 +1,4 @@
-import { AgentError, invalidField } from "./errors.ts";
+import { AgentError, invalidField } from "../domain/index.ts";
 
 /** What to run in a terminal. */
 export interface TerminalRequest {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { AgentError, resolveUser } from "../../src/domain/index.ts";
+import { AgentError } from "../../src/domain/index.ts";
+import { resolveUser } from "../../src/session/users.ts";
 
 const none = new Uint8Array();
 const passwd = Buffer.from(

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { commandCandidates } from "../../src/domain/index.ts";
+import { commandCandidates } from "../../src/session/command-start.ts";
 
 function candidates(command: string, ...environment: string[]): string[] {
   return commandCandidates(

@@ -1,4 +1,4 @@
-import { invalidField } from "./errors.ts";
+import { invalidField } from "../domain/index.ts";
 
 /** Largest offset in a file: off_t is a signed 64-bit number. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;

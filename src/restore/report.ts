@@ -1,4 +1,4 @@
-import type { Errno } from "./ports/system.ts";
+import type { Errno } from "../domain/index.ts";
 
 /** What RunRestoreDuties is asked to do (message RestoreDutiesRequest). */
 export interface RestoreRequest {

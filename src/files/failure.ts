@@ -1,5 +1,4 @@
-import { AgentError, type Reason, type StatusName } from "./errors.ts";
-import { type FileSystemError, PathEscapes } from "./ports/files.ts";
+import { AgentError, type FileSystemError, PathEscapes, type Reason, type StatusName } from "../domain/index.ts";
 
 interface Failure {
   readonly status: StatusName;

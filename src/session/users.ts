@@ -1,5 +1,4 @@
-import { AgentError } from "./errors.ts";
-import type { Identity } from "./ports/processes.ts";
+import { AgentError, type Identity } from "../domain/index.ts";
 
 /** A user of the image, ready to run a process. */
 export interface ResolvedUser {

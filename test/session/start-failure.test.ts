@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Reason, SpawnError, type SpawnStep, startFailure, type StatusName } from "../../src/domain/index.ts";
+import { type Reason, SpawnError, type SpawnStep, type StatusName } from "../../src/domain/index.ts";
+import { startFailure } from "../../src/session/start-failure.ts";
 
 describe("a command that could not be started", () => {
   const cases: readonly [SpawnStep, string, StatusName, Reason][] = [

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AgentError, checkExecRequest, ExecInputOrder, type ExecRequest } from "../../src/domain/index.ts";
+import { AgentError } from "../../src/domain/index.ts";
+import { checkExecRequest, ExecInputOrder, type ExecRequest } from "../../src/exec/index.ts";
 
 function request(changes: Partial<ExecRequest> = {}): ExecRequest {
   return {

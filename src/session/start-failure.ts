@@ -1,5 +1,4 @@
-import { AgentError, type Reason, type StatusName } from "./errors.ts";
-import type { SpawnError, SpawnStep } from "./ports/processes.ts";
+import { AgentError, type Reason, type SpawnError, type SpawnStep, type StatusName } from "../domain/index.ts";
 
 interface Failure {
   readonly status: StatusName;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fileFailure, FileSystemError, notARegularFile } from "../../src/domain/index.ts";
+import { FileSystemError } from "../../src/domain/index.ts";
+import { fileFailure, notARegularFile } from "../../src/files/failure.ts";
 
 const CASES = [
   ["open", "ENOENT", "NOT_FOUND", "PATH_NOT_FOUND"],

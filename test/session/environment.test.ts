@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Environment, SessionEnvironment } from "../../src/domain/index.ts";
+import { type Environment, SessionEnvironment } from "../../src/session/index.ts";
 
 const BOOTSTRAP = ["SVC_INSTANCE_TOKEN", "SVC_WORKLOAD_SOCKET", "SVC_PROCESS_SPEC"];
 
