@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, open, realpath, rename, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, isAbsolute, join } from "node:path";
+import { errnoOf } from "../domain/index.ts";
 import { CliError } from "./errors.ts";
 
 /** How an agent is reached and how to be let in, under a name of the user's. */
@@ -58,7 +59,9 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
     await writeFile(temporary, formatContexts(contexts), { mode: 0o600, flag: "wx" });
     await rename(temporary, target);
   } catch (error) {
-    throw new CliError(`cannot write ${path} (${errnoOf(error)}); check the folder's owner and mode`);
+    throw new CliError(
+      `cannot write ${path} (${errnoOf(error) ?? "unknown error"}); check the folder's owner and mode`,
+    );
   }
 }
 
@@ -69,7 +72,7 @@ async function readTrusted(path: string): Promise<string | undefined> {
     file = await open(path, "r");
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return undefined;
-    throw new CliError(`cannot read ${path} (${errnoOf(error)}); check its owner and mode`);
+    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
   }
   try {
     const { mode, uid } = await file.stat();
@@ -81,10 +84,6 @@ async function readTrusted(path: string): Promise<string | undefined> {
   } finally {
     await file.close();
   }
-}
-
-function errnoOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown error";
 }
 
 /** The file's names of a context's fields. */

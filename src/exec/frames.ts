@@ -1,4 +1,4 @@
-import { AgentError, invalidField } from "../domain/index.ts";
+import { frameOrder, invalidField } from "../domain/index.ts";
 
 /** What to run in a terminal. */
 export interface TerminalRequest {
@@ -36,10 +36,6 @@ const TERMINAL_SIZE_MAX = 65_535;
 const NUL = "\0";
 /** Of a variable's name in an error. */
 const SHOWN_NAME_CHARACTERS = 100;
-
-function frameOrder(message: string): AgentError {
-  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
-}
 
 /** Refuses a start frame that no command could be run from. */
 export function checkExecRequest(request: ExecRequest): void {

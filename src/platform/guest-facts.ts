@@ -1,7 +1,7 @@
 import { closeSync, existsSync, statfsSync, statSync } from "node:fs";
 import { release, totalmem } from "node:os";
 import type { Errno, GuestFacts, MemoryFacts } from "../domain/index.ts";
-import { type Addon, errnoName } from "../native/index.ts";
+import { type Addon, errnoName, failedWith } from "../native/index.ts";
 import { cgroupFacts } from "./processes/cgroup-base.ts";
 import { entropyFacts } from "./random-device.ts";
 
@@ -64,7 +64,7 @@ function deviceProblem(path: string, number: number): string | undefined {
     const stat = statSync(path);
     return stat.isCharacterDevice() && stat.rdev === number ? undefined : "NOT_A_DEVICE";
   } catch (error) {
-    return errnoOf(error);
+    return failedWith(error) ?? "EIO";
   }
 }
 
@@ -83,9 +83,4 @@ function terminalProblem(addon: Pick<Addon, "openTerminal">): Errno | undefined 
   if (typeof opened === "number") return errnoName(opened);
   for (const fd of opened) closeSync(fd);
   return undefined;
-}
-
-function errnoOf(error: unknown): Errno {
-  const number = error instanceof Error && "errno" in error ? Number(error.errno) : Number.NaN;
-  return Number.isNaN(number) ? "EIO" : errnoName(number);
 }

@@ -2,7 +2,7 @@ import { closeSync, constants, fstatSync, mkdtempSync, openSync, rmSync } from "
 import { release } from "node:os";
 import { join } from "node:path";
 import type { EntropyDevice, EntropyFacts, Errno } from "../domain/index.ts";
-import { type Addon, errnoName } from "../native/index.ts";
+import { type Addon, errnoName, failedWith } from "../native/index.ts";
 
 /** Character devices of the kernel's generator (Documentation/admin-guide/devices.txt). */
 const MAJOR = 1;
@@ -50,7 +50,7 @@ function openIfDevice(path: string): number | Errno {
     closeSync(fd);
     return "ENXIO";
   } catch (error) {
-    return errnoOf(error);
+    return failedWith(error) ?? "EIO";
   }
 }
 
@@ -67,11 +67,6 @@ function openOwnNode(addon: Addon, parent: string): number | undefined {
   } finally {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   }
-}
-
-function errnoOf(error: unknown): Errno {
-  const number = error instanceof Error && "errno" in error ? Number(error.errno) : Number.NaN;
-  return Number.isNaN(number) ? "EIO" : errnoName(number);
 }
 
 function failure(result: number): Errno | undefined {

@@ -2,6 +2,7 @@ import {
   AgentError,
   EXEC_ENTRIES_LIMIT,
   EXEC_STRINGS_LIMIT_BYTES,
+  frameOrder,
   nextTurn,
   STRINGS_A_TURN,
 } from "../../domain/index.ts";
@@ -10,7 +11,6 @@ import { ExecFrameSchema, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/e
 import { decodeMessage } from "../codec.ts";
 import { malformedMessage } from "../framing.ts";
 import { FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields } from "../wire.ts";
-import { frameOrder } from "./frame-order.ts";
 
 const START = ExecFrameSchema.field.start.number;
 const ARGS = ExecStartSchema.field.args.number;

@@ -1,7 +1,6 @@
 import { createServer, type Server, type Socket } from "node:net";
-import type { Clock, Log } from "../../domain/index.ts";
+import { type Clock, errnoOf, type Log } from "../../domain/index.ts";
 import { type Connection, Connections } from "../connections.ts";
-import { errnoOf } from "../listening.ts";
 import { sniffProtocol } from "../protocol-sniffer.ts";
 import { RefusalLog } from "../refusals.ts";
 import { listenUnix } from "../unix-socket.ts";
