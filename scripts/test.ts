@@ -1,5 +1,5 @@
 /**
- * Runs the tests: `npm test`, or `npm test -- test/exec test/domain/users.test.ts` for some of them. Files run two at
+ * Runs the tests: `npm test`, or `npm test -- test/exec test/session/users.test.ts` for some of them. Files run two at
  * a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  */
 import { randomUUID } from "node:crypto";

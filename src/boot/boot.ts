@@ -5,9 +5,10 @@ import {
   describeFault,
   readBootstrap,
 } from "../config/index.ts";
-import { type InheritedEnvironment, KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
+import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 import { complain, jsonLog, stderrLines, takeInheritance } from "../platform/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
 

@@ -12,7 +12,7 @@ const STATUS_LIMITED = 1;
 export async function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
   const { channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const [{ guestFacts }, { checkGuest, describeChecks }] = await Promise.all([
-    import("../platform/guest-facts/index.ts"),
+    import("../platform/guest-facts.ts"),
     import("../check/index.ts"),
   ]);
   // Under the launcher that is the entrypoint.

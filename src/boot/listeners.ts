@@ -1,10 +1,10 @@
 import type { Configuration, TlsMaterial } from "../config/index.ts";
 import type { AgentError, Clock, Log } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
+import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Session } from "../rpc/index.ts";
-import type { Capabilities } from "../rpc/handlers/index.ts";
 import type { ManagementServer } from "../server/index.ts";
-import type { WorkloadServer } from "../server/workload/index.ts";
+import type { WorkloadServer } from "../server/workload/server.ts";
 import { AGENT_VERSION } from "../version.ts";
 
 /** What the listeners need. */
@@ -39,7 +39,7 @@ export class Listeners {
     const { configuration, clock, log } = this.#parts;
     const path = configuration.workloadSocketPath;
     if (path === undefined) return;
-    const { WorkloadServer } = await import("../server/workload/index.ts");
+    const { WorkloadServer } = await import("../server/workload/server.ts");
     this.#workload = new WorkloadServer({
       declareIdle: () => ({ declaredAtNs: declareIdle() }),
       agentVersion: AGENT_VERSION,
@@ -56,7 +56,7 @@ export class Listeners {
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
-      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/index.ts"), import("../server/index.ts")]);
+      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(

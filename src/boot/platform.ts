@@ -1,7 +1,6 @@
 import type {
   Accounts,
   Clock,
-  InheritedEnvironment,
   FileOwner,
   FileSystem,
   Kernel,
@@ -20,7 +19,6 @@ import {
   guestClock,
   guestFileSystem,
   guestKernel,
-  relaxClientCertificateChecks,
   type Inheritance,
   LauncherChannel,
   MemoryKeeper,
@@ -31,7 +29,9 @@ import {
   processRandomness,
   processSignals,
   protectSelf,
+  relaxClientCertificateChecks,
 } from "../platform/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
 
 /** What the agent stands on. */
 export interface Platform {

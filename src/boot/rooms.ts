@@ -2,11 +2,9 @@ import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../confi
 import {
   ActivityClock,
   type ChildProcess,
-  CommandStarter,
   IdleDeclarations,
   type Log,
   type ReadyCommandSpec,
-  SessionEnvironment,
   Stamps,
   type StdioPlan,
   type Timers,
@@ -17,6 +15,7 @@ import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
 import type { Session } from "../rpc/index.ts";
+import { CommandStarter, SessionEnvironment } from "../session/index.ts";
 import { Workload } from "../workload/index.ts";
 import type { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";

@@ -1,3 +1,2 @@
-export type { Check } from "./check.ts";
-export { checkGuest } from "./checks.ts";
+export { type Check, checkGuest } from "./checks.ts";
 export { describeChecks } from "./table.ts";

@@ -1,4 +1,4 @@
-import type { Check } from "./check.ts";
+import type { Check } from "./checks.ts";
 
 const FOUND_WIDTH = 24;
 const MEANING_WIDTH = 72;

@@ -7,3 +7,25 @@ export class CliError extends Error {
 export class UsageError extends CliError {
   override readonly name = "UsageError";
 }
+
+/** Exit statuses of guestctl. Those of `exec` are docker's and those of a shell, so that scripts can tell them apart. */
+
+/** The agent answered, and the answer is no: not ready. */
+export const STATUS_NOT_READY = 1;
+/** A restore went through, but not all of it as intended. */
+export const STATUS_NOT_AS_INTENDED = 1;
+/** A copy is complete but for what was named. */
+export const STATUS_SKIPPED = 1;
+/** The command ran into `--timeout`, as timeout(1) has it. */
+export const STATUS_TIMED_OUT = 124;
+/** guestctl failed: wrong command line, no connection, an error of the agent. */
+export const STATUS_FAILED = 125;
+/** The command is there but cannot be run. */
+export const STATUS_CANNOT_RUN = 126;
+/** There is no such command. */
+export const STATUS_NOT_FOUND = 127;
+
+/** Status of a process that a signal ended. */
+export function signalStatus(signal: number): number {
+  return 128 + signal;
+}

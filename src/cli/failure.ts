@@ -1,6 +1,6 @@
 import { GuestError } from "../client/index.ts";
-import { CliError, UsageError } from "./errors.ts";
-import { STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND } from "./exit-status.ts";
+import { CredentialsError } from "../credentials/index.ts";
+import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
 const STATUS_BY_REASON: Readonly<Record<string, number>> = {
   EXEC_NOT_FOUND: STATUS_NOT_FOUND,
@@ -26,7 +26,7 @@ function failureStatus(error: unknown): number {
 function failureLine(error: unknown): string {
   if (error instanceof GuestError) return guestFailureLine(error);
   if (error instanceof UsageError) return `${error.message} (see --help)`;
-  if (error instanceof CliError) return error.message;
+  if (error instanceof CliError || error instanceof CredentialsError) return error.message;
   // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }

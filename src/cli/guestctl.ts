@@ -1,8 +1,7 @@
 import { AGENT_VERSION } from "../version.ts";
-import type { Host } from "./command-line/index.ts";
-import { COMMANDS } from "./commands/index.ts";
+import { type Host, nearest } from "./command-line.ts";
+import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./errors.ts";
-import { nearest } from "./nearest.ts";
 
 const HELP = `Usage: guestctl COMMAND [options]
 

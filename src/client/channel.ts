@@ -13,17 +13,17 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import {
-  type CallOptions as GrpcCallOptions,
   type Client,
   type ClientDuplexStream,
   type ClientReadableStream,
   type ClientWritableStream,
+  type CallOptions as GrpcCallOptions,
   Metadata,
   type ServiceError,
 } from "@grpc/grpc-js";
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import { abortedError, GuestError, guestError } from "./errors.ts";
-import type { Link } from "./link/index.ts";
+import type { Link } from "./link/link.ts";
 import { withRetries } from "./retry.ts";
 import { settlement } from "./settlement.ts";
 

@@ -2,7 +2,8 @@ import { type ChannelOptions, Client } from "@grpc/grpc-js";
 import { fromArguments, tokenOf } from "./arguments.ts";
 import { Channel } from "./channel.ts";
 import { GuestClient } from "./guest-client.ts";
-import { type ConnectOptions, linkOf } from "./link/index.ts";
+import type { ConnectOptions } from "./link/link.ts";
+import { linkOf } from "./link/open.ts";
 
 /**
  * Bytes that a call may receive ahead of its reader. Larger than what grpc-js starts with (64 KiB halves the

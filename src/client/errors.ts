@@ -1,6 +1,8 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { type ServiceError, status } from "@grpc/grpc-js";
-import { type ErrorDetails, readErrorDetails } from "./error-details.ts";
-import { nextStepFor } from "./next-step.ts";
+import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
 
 /** A gRPC status by its canonical name. Never OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
@@ -104,4 +106,78 @@ function withoutNoise(details: string): string {
     .replace(/^Error(?: \[\w+\])?: /, "")
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .trim();
+}
+
+const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
+
+/** What a google.rpc.Status says. */
+interface ErrorDetails {
+  /** Exact, where grpc-message may have lost characters to its encoding. */
+  readonly message: string | undefined;
+  /** Undefined without an ErrorInfo. */
+  readonly reason: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+/**
+ * Reads the value of grpc-status-details-bin: a google.rpc.Status (code = 1, message = 2, details = 3). Undefined when
+ * it is malformed: the status itself is still worth reporting.
+ */
+export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
+  let message: string | undefined;
+  let reason: string | undefined;
+  let metadata: Readonly<Record<string, string>> = {};
+  try {
+    const reader = new BinaryReader(bytes);
+    while (reader.pos < reader.len) {
+      const [field, wireType] = reader.tag();
+      if (field === 2) {
+        message = reader.string();
+      } else if (field === 3) {
+        const detail = fromBinary(AnySchema, reader.bytes());
+        if (detail.typeUrl === ERROR_INFO_TYPE) ({ reason, metadata } = fromBinary(ErrorInfoSchema, detail.value));
+      } else {
+        reader.skip(wireType, field);
+      }
+    }
+    return { message, reason, metadata };
+  } catch {
+    return undefined;
+  }
+}
+
+/** What there is to go by. */
+interface Failure {
+  readonly status: string;
+  readonly message: string;
+  readonly reason?: string | undefined;
+}
+
+const BY_REASON: Readonly<Record<string, string>> = {
+  SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
+  TOO_MANY_EXECS: "wait until a command has ended",
+  CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
+  SIZE_MISMATCH: "the content changed at its source: write it again",
+};
+
+/** What to do about a failed call; undefined where its message says it all. */
+function nextStepFor({ status: name, reason, message }: Failure): string | undefined {
+  if (name === "UNAUTHENTICATED") return "give the token of this very instance; it changes with a restore";
+  if (name === "UNIMPLEMENTED") return "update the agent, or do without; it may be that of an old snapshot";
+  if (reason !== undefined) return BY_REASON[reason];
+  if (name === "DEADLINE_EXCEEDED") return "check that the agent runs, or give the call more time";
+  return name === "UNAVAILABLE" ? connectionStep(message) : undefined;
+}
+
+function connectionStep(message: string): string {
+  if (/bridge command/.test(message)) return "run the bridge command by hand: it must wait for input, silently";
+  if (/altname/i.test(message)) return "give the name in the agent's certificate as serverName";
+  if (/certificate has expired/i.test(message)) return "renew the agent's certificate, or look at this host's clock";
+  if (/certificate is not yet valid/i.test(message))
+    return "look at this host's clock: the agent's certificate begins later";
+  if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
+  if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
+  if (/dropped|ECONNRESET/.test(message)) return "the connection broke: look whether the call has taken effect";
+  if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";
+  return "check that the agent runs and that the address is right";
 }

@@ -1,12 +1,15 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { GuestAgent } from "../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { StatPathResponse } from "../gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 import type { RunHookRequestSchema, RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { CallOptions, Channel } from "./channel.ts";
-import { type ExecCommand, ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/index.ts";
-import { FileContent, type FileSource, type WriteFileOptions, type WriteFileResult, writeFile } from "./files/index.ts";
+import type { ExecCommand } from "./exec/command.ts";
+import { ExecProcess } from "./exec/process.ts";
+import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
+import { FileContent } from "./files/read.ts";
+import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 
 /** Options of `statPath`. */

@@ -1,16 +1,11 @@
 export type { CallOptions } from "./channel.ts";
 export { connect } from "./connect.ts";
 export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
-export type {
-  ExecCommand,
-  ExecProcess,
-  ExecResult,
-  RunOptions,
-  RunResult,
-  SignalName,
-  WebStreams,
-} from "./exec/index.ts";
-export type { FileContent, FileSource, WriteFileOptions, WriteFileResult } from "./files/index.ts";
+export type { ExecCommand, ExecResult, SignalName } from "./exec/command.ts";
+export type { ExecProcess, WebStreams } from "./exec/process.ts";
+export type { RunOptions, RunResult } from "./exec/run.ts";
+export type { FileContent } from "./files/read.ts";
+export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export type { GuestClient, StatPathOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
@@ -18,12 +13,12 @@ export {
   DEFAULT_SERVER_NAME,
   type TcpOptions,
   type UnixSocketOptions,
-} from "./link/index.ts";
+} from "./link/link.ts";
 export {
   type Dial,
   type DutiesOptions,
-  restoreDuties,
   type RestoredGuest,
+  restoreDuties,
   type RestoreOptions,
   type RestoreOutcome,
   restoreSequence,

@@ -1,12 +1,18 @@
 import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
-import { Credentials, type CredentialSources } from "./credentials.ts";
-import { type BootstrapValues, readVariables } from "./environ.ts";
-import { BootstrapError, type BootstrapFault } from "./faults.ts";
-import type { Read } from "./read.ts";
-import { readLogLevel, readPort, readSocketPath } from "./scalars.ts";
+import { type AcceptsTlsMaterial, Credentials, type CredentialSources } from "./credentials.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
-import type { AcceptsTlsMaterial } from "./tls-material.ts";
-import { BOOTSTRAP_VARIABLES, type BootstrapVariable } from "./variables.ts";
+import {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  type BootstrapFault,
+  type BootstrapValues,
+  type BootstrapVariable,
+  type Read,
+  readLogLevel,
+  readPort,
+  readSocketPath,
+  readVariables,
+} from "./variables.ts";
 
 /** All that the agent is told at its start. */
 export interface Configuration {

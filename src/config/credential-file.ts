@@ -1,8 +1,11 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
 import { type FileHandle, open, stat } from "node:fs/promises";
+import { errnoOf } from "../domain/index.ts";
 
 /** Far above any certificate bundle or token. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
+/** Where a failure has no errno. */
+const UNKNOWN = "unknown error";
 
 /** A credential file's bytes, or why they cannot be had (without the path, which is a bootstrap value). */
 export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
@@ -65,7 +68,7 @@ export async function credentialFileVersion(path: string): Promise<string> {
   try {
     return versionOf(await stat(path));
   } catch (error) {
-    return errnoOf(error);
+    return errnoOf(error) ?? UNKNOWN;
   }
 }
 
@@ -90,7 +93,8 @@ function content(bytes: Buffer, attributes: Stats): CredentialFile {
 }
 
 function unreadable(error: unknown): CredentialFile {
-  return { problem: `names a file that cannot be read (${errnoOf(error)})`, version: errnoOf(error) };
+  const errno = errnoOf(error) ?? UNKNOWN;
+  return { problem: `names a file that cannot be read (${errno})`, version: errno };
 }
 
 /** Closed again before the file is read: only a fresh open is sure to see what is there now. */
@@ -101,8 +105,4 @@ async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<
   } finally {
     await file.close();
   }
-}
-
-function errnoOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown error";
 }

@@ -1,13 +1,12 @@
 import {
+  type CredentialFile,
   credentialFileVersion,
   type DropFileCache,
-  readCredentialFile,
   type ReadCredentialFile,
+  readCredentialFile,
   rereadCredentialFile,
 } from "./credential-file.ts";
-import type { BootstrapFault } from "./faults.ts";
-import { type AcceptsTlsMaterial, readTlsMaterial, type TlsFiles, type TlsMaterial } from "./tls-material.ts";
-import { InstanceToken, tokenProblem } from "./token.ts";
+import type { BootstrapFault } from "./variables.ts";
 
 /** Where the credentials come from. */
 export interface CredentialSources {
@@ -146,4 +145,92 @@ function check(token: string, variable: BootstrapFault["variable"], subject: str
   return problem === undefined
     ? { token: new InstanceToken(token), faults: [] }
     : { token: undefined, faults: [{ variable, problem: subject + problem }] };
+}
+
+/** What the management listener needs for mutual TLS, as PEM. */
+export interface TlsMaterial {
+  /** The server's certificate, followed by intermediate ones if any. */
+  readonly cert: Buffer;
+  /** Its private key. */
+  readonly key: Buffer;
+  /** The authorities whose client certificates are accepted. */
+  readonly clientCa: Buffer;
+}
+
+/** Paths of the three TLS files; undefined: not given. */
+interface TlsFiles {
+  readonly cert: string | undefined;
+  readonly key: string | undefined;
+  readonly clientCa: string | undefined;
+}
+
+/** Whether a listener could start with the material. False also where that cannot be told; then it is found out here. */
+export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
+
+/**
+ * Reads those TLS files that are given and checks that a listener could start with them. Material only when all three
+ * are there and without faults.
+ */
+async function readTlsMaterial(
+  files: TlsFiles,
+  accepts: AcceptsTlsMaterial,
+  readFile: ReadCredentialFile,
+): Promise<{ material: TlsMaterial | undefined; faults: readonly BootstrapFault[] }> {
+  const read = async (path: string | undefined): Promise<CredentialFile | undefined> =>
+    path === undefined ? undefined : readFile(path);
+  const [cert, key, clientCa] = await Promise.all([read(files.cert), read(files.key), read(files.clientCa)]);
+  if (cert === undefined && key === undefined && clientCa === undefined) return { material: undefined, faults: [] };
+  const material = materialOf(cert, key, clientCa);
+  if (material !== undefined && accepts(material)) return { material, faults: [] };
+  // Only a fault needs what this loads: Node's whole crypto and TLS, 8 ms that the workload would wait for.
+  const { tlsFaults } = await import("./tls-faults.ts");
+  const faults = tlsFaults({ cert, key, clientCa });
+  return { material: faults.length === 0 ? material : undefined, faults };
+}
+
+function materialOf(...files: readonly (CredentialFile | undefined)[]): TlsMaterial | undefined {
+  const [cert, key, clientCa] = files.map((file) => (file === undefined || "problem" in file ? undefined : file.bytes));
+  return cert === undefined || key === undefined || clientCa === undefined ? undefined : { cert, key, clientCa };
+}
+
+/** Longest token accepted: it travels in the headers of every call. */
+const TOKEN_LIMIT_BYTES = 4096;
+
+/**
+ * What keeps a value from being a token, or undefined. The contract leaves the format open, so anything that can be a
+ * gRPC metadata value (gRPC over HTTP/2, "ASCII-Value") passes, spaces excepted. Length says nothing about strength:
+ * there is no least one.
+ */
+function tokenProblem(token: string): string | undefined {
+  if (token === "") return "is empty";
+  if (token.length > TOKEN_LIMIT_BYTES) return `is longer than ${TOKEN_LIMIT_BYTES} characters`;
+  return /^[\x21-\x7e]+$/.test(token) ? undefined : "may hold visible ASCII characters only, and no spaces";
+}
+
+/** The instance token; once it has been digested, its SHA-256 alone. */
+class InstanceToken {
+  #token: string | undefined;
+  #digest: Buffer | undefined;
+
+  constructor(token: string) {
+    this.#token = token;
+  }
+
+  /** Forgets the token but for its digest. Not at once: it loads Node's crypto, and the workload need not wait for that. */
+  digest(): Buffer {
+    this.#digest ??= digestOf(this.#token ?? "");
+    this.#token = undefined;
+    return this.#digest;
+  }
+
+  /** Compares in constant time, with the same work for a missing candidate. */
+  matches(candidate: string | undefined): boolean {
+    const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
+    const equal = timingSafeEqual(this.digest(), digestOf(candidate ?? ""));
+    return equal && candidate !== undefined;
+  }
+}
+
+function digestOf(text: string): Buffer {
+  return process.getBuiltinModule("node:crypto").hash("sha256", text, "buffer");
 }

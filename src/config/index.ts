@@ -1,5 +1,9 @@
 export { type Configuration, readBootstrap } from "./bootstrap.ts";
-export { Credentials } from "./credentials.ts";
-export { BootstrapError, type BootstrapFault, describeFault } from "./faults.ts";
-export type { TlsMaterial } from "./tls-material.ts";
-export { BOOTSTRAP_VARIABLES, type BootstrapVariable } from "./variables.ts";
+export { Credentials, type TlsMaterial } from "./credentials.ts";
+export {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  type BootstrapFault,
+  type BootstrapVariable,
+  describeFault,
+} from "./variables.ts";

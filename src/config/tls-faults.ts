@@ -1,7 +1,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import type { CredentialFile } from "./credential-file.ts";
-import type { BootstrapFault } from "./faults.ts";
+import type { BootstrapFault } from "./variables.ts";
 
 /** The three TLS files as they were read; undefined: not given. */
 export interface ReadTlsFiles {

@@ -1,3 +1,6 @@
+import type { LogLevel } from "../domain/index.ts";
+import { reservedTransport } from "../transports.ts";
+
 /**
  * Names of the bootstrap channel: the whole configuration of the agent. Every one of them is removed from the
  * environment of every child (contract, "Environment of an exec'd command", layer 1).
@@ -20,3 +23,109 @@ export const BOOTSTRAP_VARIABLES = [
 
 /** A name of the bootstrap channel. */
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
+
+/** One thing that is wrong with the bootstrap channel. Neither part ever holds a value. */
+export interface BootstrapFault {
+  readonly variable: BootstrapVariable;
+  /** Completes a sentence that begins with the variable's name, or "field: what is wrong with it". */
+  readonly problem: string;
+}
+
+/** Everything that is wrong with the bootstrap channel, in the order of BOOTSTRAP_VARIABLES. */
+export class BootstrapError extends Error {
+  override readonly name = "BootstrapError";
+  readonly faults: readonly BootstrapFault[];
+
+  constructor(faults: readonly BootstrapFault[]) {
+    super(faults.map(describeFault).join("\n"));
+    this.faults = faults;
+  }
+}
+
+/** One line for people, such as `SVC_GUEST_PORT: must be a number from 1 to 65535`. */
+export function describeFault(fault: BootstrapFault): string {
+  return `${fault.variable}: ${fault.problem}`;
+}
+
+/** A value read from a bootstrap variable, and all that is wrong with it. The value counts only without problems. */
+export interface Read<Value> {
+  readonly value: Value;
+  readonly problems: readonly string[];
+}
+
+/** Values of the bootstrap variables that are set. */
+export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
+
+/** Picks the bootstrap channel out of raw `NAME=value` entries. A variable with a fault is left out of the values. */
+export function readVariables(environ: readonly Uint8Array[]): { values: BootstrapValues; faults: BootstrapFault[] } {
+  const values = new Map<BootstrapVariable, string>();
+  const faults: BootstrapFault[] = [];
+  for (const variable of BOOTSTRAP_VARIABLES) {
+    const [raw, ...more] = rawValues(environ, variable);
+    if (raw === undefined) continue;
+    const value = decode(raw);
+    const problem =
+      more.length > 0
+        ? "is set more than once; set it once"
+        : value === undefined
+          ? "is not valid UTF-8"
+          : value === ""
+            ? "is empty; give it a value or leave it out"
+            : undefined;
+    if (problem !== undefined) faults.push({ variable, problem });
+    else if (value !== undefined) values.set(variable, value);
+  }
+  return { values, faults };
+}
+
+function rawValues(environ: readonly Uint8Array[], variable: BootstrapVariable): Buffer[] {
+  const head = Buffer.from(`${variable}=`);
+  return environ
+    .map((entry) => Buffer.from(entry.buffer, entry.byteOffset, entry.byteLength))
+    .filter((entry) => entry.subarray(0, head.length).equals(head))
+    .map((entry) => entry.subarray(head.length));
+}
+
+function decode(raw: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(raw);
+  } catch {
+    return undefined;
+  }
+}
+
+const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+/** Longest path of a unix socket: sun_path is 108 bytes with its terminator (unix(7)). */
+const SOCKET_PATH_LIMIT_BYTES = 107;
+
+/** Reads SVC_GUEST_PORT. */
+export function readPort(text: string | undefined): Read<number | undefined> {
+  if (text === undefined) return { value: undefined, problems: [] };
+  const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
+  return port >= 1 && port <= 65535
+    ? { value: port, problems: [] }
+    : { value: undefined, problems: ["must be a number from 1 to 65535"] };
+}
+
+/** Reads SVC_GUEST_SOCKET or SVC_WORKLOAD_SOCKET. */
+export function readSocketPath(path: string | undefined): Read<string | undefined> {
+  if (path === undefined) return { value: undefined, problems: [] };
+  const reserved = reservedTransport(path);
+  if (reserved !== undefined) return { value: path, problems: [reserved] };
+  const problems: string[] = [];
+  if (!path.startsWith("/")) problems.push("must be an absolute path");
+  else if (path.endsWith("/")) problems.push("must name a file, not a directory");
+  if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
+    problems.push(`must not be longer than ${SOCKET_PATH_LIMIT_BYTES} bytes, the limit of a unix socket's path`);
+  }
+  return { value: path, problems };
+}
+
+/** Reads SVC_LOG_LEVEL. Absent: info. */
+export function readLogLevel(text = "info"): Read<LogLevel> {
+  const level = LOG_LEVELS.find((candidate) => candidate === text);
+  return level === undefined
+    ? { value: "info", problems: [`must be one of ${LOG_LEVELS.join(", ")}`] }
+    : { value: level, problems: [] };
+}

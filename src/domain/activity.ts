@@ -1,4 +1,4 @@
-import type { Clock } from "./ports/index.ts";
+import type { Clock } from "./ports/system.ts";
 
 /** Below what a reader of Health can see, and above what two clocks read one after the other differ by. */
 const TOLERANCE_NS = 1_000_000n;

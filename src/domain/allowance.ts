@@ -1,5 +1,5 @@
 import type { AgentError } from "./errors.ts";
-import type { Clock } from "./ports/index.ts";
+import type { Clock } from "./ports/system.ts";
 
 /** Who stands still for less may not be made to give way: a slow or paused peer is no attack. */
 const PATIENCE_MS = 60_000;

@@ -76,3 +76,13 @@ export class AgentError extends Error {
 export function invalidField(field: string, problem: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "INVALID_FIELD", `${field} ${problem}`, { field });
 }
+
+/** The refusal of a message that may not come there, or not twice. */
+export function frameOrder(message: string): AgentError {
+  return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
+}
+
+/** Symbolic errno of a system call of Node that failed; undefined for any other error. */
+export function errnoOf(error: unknown): string | undefined {
+  return error instanceof Error && "code" in error ? String(error.code) : undefined;
+}

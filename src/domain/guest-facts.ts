@@ -1,4 +1,4 @@
-import type { Errno } from "./ports/index.ts";
+import type { Errno } from "./ports/system.ts";
 
 /** What a guest offers to its agent, as found out without changing anything in it. */
 export interface GuestFacts {

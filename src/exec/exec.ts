@@ -2,16 +2,13 @@ import {
   type ActivityClock,
   AgentError,
   type ChildProcess,
-  checkExecRequest,
   type Clock,
-  type CommandStarter,
   EXEC_LIMIT,
-  type ExecInput,
-  type ExecRequest,
   type StdioPlan,
 } from "../domain/index.ts";
-import type { ExecOutput } from "./output.ts";
-import { ExecSession, type SessionParts } from "./session.ts";
+import type { CommandStarter } from "../session/index.ts";
+import { checkExecRequest, type ExecInput, type ExecRequest } from "./frames.ts";
+import { type ExecOutput, ExecSession, type SessionParts } from "./session.ts";
 
 const DEFAULT_COLS = 80;
 const DEFAULT_ROWS = 24;

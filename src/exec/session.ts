@@ -4,13 +4,11 @@ import {
   type ByteSource,
   type ChildProcess,
   type Clock,
-  type ExecInput,
   exitCode,
   type ProcessEnd,
 } from "../domain/index.ts";
-import { endProcesses, type Ending, HANG_UP, TERMINATE } from "../session/index.ts";
-import { pumpInput } from "./input-pump.ts";
-import type { ExecOutput, ExecResult, OutputStream } from "./output.ts";
+import { type Ending, endProcesses, HANG_UP, TERMINATE } from "../session/index.ts";
+import type { ExecInput } from "./frames.ts";
 
 /** Longest delay that a timer takes: 24.8 days. A longer timeout is as good as none. */
 const TIMER_LIMIT_MS = 2 ** 31 - 1;
@@ -133,4 +131,70 @@ export class ExecSession {
       ...measured,
     };
   }
+}
+
+/** How a command ended (message ExecExit). */
+export interface ExecResult {
+  /** 128 + signal when a signal ended it. */
+  readonly code: number;
+  /** 0 when it exited by itself. */
+  readonly signal: number;
+  readonly coreDumped: boolean;
+  readonly timedOut: boolean;
+  readonly oomKilled: boolean;
+  readonly outputComplete: boolean;
+  readonly durationMs: number;
+}
+
+/** Name of an output stream. A terminal has stdout only. */
+export type OutputStream = "stdout" | "stderr";
+
+/** Where an exec's frames go, in the order of the calls. */
+export interface ExecOutput {
+  started(pid: number): void;
+  /** `release` is called once the bytes are no longer needed; until then the command is held back. */
+  output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
+  exit(result: ExecResult): void;
+}
+
+/** Bytes of input that may wait for the command before its frames are no longer read. */
+const STDIN_QUEUE_BYTES = 256 * 1024;
+/** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
+const FRAME_OVERHEAD_BYTES = 256;
+
+/**
+ * Carries the client's frames to the command until the client's side ends. Input that the command does not read holds
+ * the client back; up to a bound, later frames (signals, sizes) still pass it.
+ */
+export async function pumpInput(
+  child: ChildProcess,
+  frames: AsyncIterable<ExecInput>,
+  activity: ActivityClock,
+): Promise<void> {
+  let queuedBytes = 0;
+  for await (const frame of frames) {
+    activity.touch();
+    switch (frame.kind) {
+      case "stdin": {
+        const heldBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
+        queuedBytes += heldBytes;
+        const written = child.stdin?.write(frame.bytes).then(() => {
+          queuedBytes -= heldBytes;
+          frame.release?.();
+        });
+        if (queuedBytes > STDIN_QUEUE_BYTES) await written;
+        break;
+      }
+      case "stdin_close":
+        child.stdin?.end();
+        break;
+      case "resize":
+        // A dimension of zero says nothing (RFC 4254, 6.7): a client without a window of its own sends it.
+        if (frame.cols > 0 && frame.rows > 0) child.resize(frame.cols, frame.rows);
+        break;
+      case "signal":
+        child.signalGroup(frame.number);
+    }
+  }
+  child.stdin?.end();
 }

@@ -1,4 +1,5 @@
-import { AgentError, type NewFile, type WriteRequest } from "../domain/index.ts";
+import { AgentError, type NewFile } from "../domain/index.ts";
+import type { WriteRequest } from "./requests.ts";
 
 /** Smaller pieces are gathered up to this size before they are written. */
 const GATHER_BYTES = 64 * 1024;

@@ -2,28 +2,28 @@ import {
   type ActivityClock,
   AgentError,
   Allowance,
-  checkFilePath,
-  checkReadRequest,
-  checkWriteRequest,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
-  type FileAction,
   type FileAttributes,
-  fileFailure,
-  type FileLocation,
   type FileOwner,
   type FileSystem,
   FileSystemError,
   type FileTree,
-  notARegularFile,
-  type ReadRequest,
   type Share,
-  type WriteRequest,
 } from "../domain/index.ts";
 import { ChunkBuffers } from "./chunk-buffers.ts";
 import type { WriteResult } from "./content.ts";
-import { type ReadOutput, readChunks } from "./read.ts";
+import { type FileAction, fileFailure, notARegularFile } from "./failure.ts";
+import { readChunks, type ReadOutput } from "./read.ts";
+import {
+  checkFilePath,
+  checkReadRequest,
+  checkWriteRequest,
+  type FileLocation,
+  type ReadRequest,
+  type WriteRequest,
+} from "./requests.ts";
 import { writeAtomically } from "./write.ts";
 
 /** Who wants a file read or written. */

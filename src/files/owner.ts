@@ -1,11 +1,5 @@
-import {
-  type Accounts,
-  type FileOwner,
-  type FilePath,
-  type FileTree,
-  FileSystemError,
-  resolveUser,
-} from "../domain/index.ts";
+import { type Accounts, type FileOwner, type FilePath, FileSystemError, type FileTree } from "../domain/index.ts";
+import { resolveUser } from "../session/index.ts";
 
 /** Mode of a folder whose new entries get its group (inode(7)). */
 export const SETGID = 0o2000;

@@ -1,6 +1,7 @@
-import type { FileAttributes, ReadableFile, ReadRequest } from "../domain/index.ts";
+import type { FileAttributes, ReadableFile } from "../domain/index.ts";
 import { CHUNK_BYTES, type ChunkBuffers } from "./chunk-buffers.ts";
 import { Outbox } from "./outbox.ts";
+import type { ReadRequest } from "./requests.ts";
 
 /** Receives what a ReadFile call reads. */
 export interface ReadOutput {

@@ -5,11 +5,11 @@ import {
   FileSystemError,
   type FileTree,
   invalidField,
-  notARegularFile,
   PathEscapes,
-  type WriteRequest,
 } from "../domain/index.ts";
+import { notARegularFile } from "./failure.ts";
 import { endsInName, folderOf, resolveFrom } from "./paths.ts";
+import type { WriteRequest } from "./requests.ts";
 
 /** As many as the kernel follows (path_resolution(7)). */
 const MAX_LINKS = 40;

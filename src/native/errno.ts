@@ -10,3 +10,9 @@ const NAMES: ReadonlyMap<number, string> = new Map(
 export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
+
+/** Symbolic errno of a system call of Node that failed: by its number, because libuv has no names for some (EDQUOT). */
+export function failedWith(error: unknown): string | undefined {
+  const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
+  return typeof errno === "number" ? errnoName(errno) : undefined;
+}

@@ -1,4 +1,4 @@
-import type { Clock } from "../domain/index.ts";
+import type { Clock, Timers } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 
 /** The guest's clocks. */
@@ -9,3 +9,11 @@ export function guestClock(addon: Addon): Clock {
     monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
   };
 }
+
+/** Node's own timers. */
+export const nodeTimers: Timers = {
+  after: (delayMs, task) => {
+    const timer = setTimeout(task, delayMs);
+    return () => clearTimeout(timer);
+  },
+};

@@ -1,17 +1,22 @@
 export { fileAccounts } from "./accounts.ts";
 export { relaxClientCertificateChecks } from "./certificate-checks.ts";
-export { guestClock } from "./clock.ts";
-export { fileCacheDropper } from "./file-cache.ts";
-export { guestKernel, processRandomness } from "./kernel/index.ts";
-export { guestFileSystem } from "./files/index.ts";
-export { MemoryKeeper } from "./memory.ts";
-export { dropProgramCache } from "./program-cache.ts";
+export { guestClock, nodeTimers } from "./clock.ts";
+export { dropProgramCache, fileCacheDropper, MemoryKeeper } from "./memory.ts";
+export { guestKernel, processRandomness } from "./kernel.ts";
+export { guestFileSystem } from "./files/file-system.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
 export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
-export { jsonLog, type LineOutput, type LineWriter, stderrLines } from "./log.ts";
-export { Cgroups, NativeProcesses, openFilesLimitForChildren } from "./processes/index.ts";
+export {
+  complain,
+  jsonLog,
+  leaveStandardErrorBlocking,
+  type LineOutput,
+  type LineWriter,
+  stderrLines,
+} from "./standard-error.ts";
+export { Cgroups } from "./processes/cgroups.ts";
+export { NativeProcesses } from "./processes/processes.ts";
+export { openFilesLimitForChildren } from "./processes/spawn.ts";
 export { protectSelf, type Standing } from "./self-protection.ts";
 export { processSignals } from "./signals.ts";
-export { complain, leaveStandardErrorBlocking } from "./standard-error.ts";
-export { BufferPool } from "./streams/index.ts";
-export { nodeTimers } from "./timers.ts";
+export { BufferPool } from "./streams/buffer-pool.ts";

@@ -1,7 +1,6 @@
 import { closeSync, readFileSync } from "node:fs";
-
-import type { InheritedEnvironment } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
 
 /** How the launcher tells the agent what it cannot find out by itself (src/native/launcher/environment.c). */
 const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";

@@ -1,4 +1,6 @@
 import { writeSync } from "node:fs";
+import type { Clock, Log, LogFields, LogLevel } from "../domain/index.ts";
+import type { Addon } from "../native/index.ts";
 
 const STDERR = 2;
 
@@ -13,4 +15,63 @@ export function leaveStandardErrorBlocking(): void {
 /** Prints a line for a person, when there is no log yet or any more. */
 export function complain(line: string): void {
   writeSync(STDERR, `guest-agent: ${line}\n`);
+}
+
+/** Takes one line whole, or says that it could not. Never blocks, never throws. */
+export type LineWriter = (line: Uint8Array) => boolean;
+
+/** Where log lines go. */
+export interface LineOutput {
+  readonly write: LineWriter;
+  /** Waits for the lines that were taken to be written, for a moment. For the end of the process. */
+  flush(): void;
+}
+
+const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+/** PIPE_BUF: a pipe takes a line up to this size whole, without lines of others in it. */
+const LINE_LIMIT_BYTES = 4096;
+const TEXT_LIMIT_CHARACTERS = 1024;
+/** Lines that wait for a standard error that is full; some 400 of usual length. */
+const QUEUE_BYTES = 64 * 1024;
+/** A standard error that nobody reads must not keep the agent from leaving. */
+const FLUSH_LIMIT_MS = 1_000;
+
+/**
+ * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make it
+ * non-blocking for both. A workload that floods it delays the agent's lines; none is lost before the queue is full.
+ */
+export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
+  const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);
+  return { write: (line) => writer.write(line), flush: () => void writer.drain(FLUSH_LIMIT_MS) };
+}
+
+/** RFC 3339 in UTC, with milliseconds. */
+function timeOf(wallNs: bigint): string {
+  return new Date(Number(wallNs / 1_000_000n)).toISOString();
+}
+
+function shorten(_name: string, value: unknown): unknown {
+  if (typeof value !== "string" || value.length <= TEXT_LIMIT_CHARACTERS) return value;
+  return `${value.slice(0, TEXT_LIMIT_CHARACTERS)}…`;
+}
+
+/** Logs events of at least `level`, one JSON object a line. Lines that cannot be written are counted in the next. */
+export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): Log {
+  let dropped = 0;
+  const least = LEVELS.indexOf(level);
+  const log = (of: LogLevel, event: string, fields: LogFields): void => {
+    if (LEVELS.indexOf(of) < least) return;
+    const head = { time: timeOf(clock.wallNs()), level: of, event };
+    const tail = dropped > 0 ? { dropped_lines: dropped } : {};
+    let line = Buffer.from(`${JSON.stringify({ ...head, ...fields, ...head, ...tail }, shorten)}\n`);
+    if (line.length > LINE_LIMIT_BYTES) line = Buffer.from(`${JSON.stringify({ ...head, ...tail, too_long: true })}\n`);
+    if (write(line)) dropped = 0;
+    else dropped++;
+  };
+  return {
+    debug: (event, fields = {}) => log("debug", event, fields),
+    info: (event, fields = {}) => log("info", event, fields),
+    warn: (event, fields = {}) => log("warn", event, fields),
+    error: (event, fields = {}) => log("error", event, fields),
+  };
 }

@@ -1,4 +1,5 @@
-import type { Clock, DegradedToken, Kernel, Stamps } from "../domain/index.ts";
+import type { Clock, Kernel, Stamps } from "../domain/index.ts";
+import type { DegradedToken } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
 /** A call with a time that is older than the last one applied by no more than this was delayed, or is repeated. */

@@ -1,4 +1,5 @@
-import type { DegradedToken, EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
+import type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
+import type { DegradedToken } from "./report.ts";
 
 /** Below this no generator can be called fresh: 256 bits, what the kernel's own key holds. */
 const ENOUGH_BYTES = 32;

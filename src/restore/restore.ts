@@ -1,20 +1,18 @@
 import {
   type ActivityClock,
   type Clock,
-  type DegradedToken,
   ENTROPY_LIMIT_BYTES,
   invalidField,
   type Kernel,
   type Log,
   Mutex,
   type ProcessRandomness,
-  type RestoreReport,
-  type RestoreRequest,
   type Stamps,
+  unlessAborted,
 } from "../domain/index.ts";
 import { type Arrival, ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import { renewRandomness } from "./entropy-duty.ts";
-import { InProgress } from "./in-progress.ts";
+import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
 /** The call that asks for the duties. */
 export interface RestoreCall<Session> {
@@ -115,5 +113,30 @@ function checkEntropy(entropy: Uint8Array): void {
   if (entropy.length === 0) throw invalidField("entropy", "is empty: give fresh bytes of the host's generator");
   if (entropy.length > ENTROPY_LIMIT_BYTES) {
     throw invalidField("entropy", `has ${entropy.length} bytes: at most ${ENTROPY_LIMIT_BYTES} are taken`);
+  }
+}
+
+/** Counts what is in progress, and lets others wait until nothing is. */
+class InProgress {
+  #count = 0;
+  #none: PromiseWithResolvers<void> = Promise.withResolvers<void>();
+
+  /** Something begins; the returned function ends it, once. */
+  begin(): () => void {
+    this.#count++;
+    let ended = false;
+    return () => {
+      if (ended) return;
+      ended = true;
+      this.#count--;
+      if (this.#count > 0) return;
+      this.#none.resolve();
+      this.#none = Promise.withResolvers<void>();
+    };
+  }
+
+  /** Resolves at once or when nothing is in progress any more. Rejects with the signal's reason. */
+  async none(signal: AbortSignal): Promise<void> {
+    while (this.#count > 0) await unlessAborted(this.#none.promise, signal);
   }
 }

@@ -3,7 +3,7 @@ import { createReadStream, createWriteStream, fstatSync } from "node:fs";
 import { connect, Socket } from "node:net";
 import type { Readable, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { errnoOf } from "./listening.ts";
+import { errnoOf } from "../domain/index.ts";
 
 /** sysexits(3). */
 const STATUS_USAGE = 64;

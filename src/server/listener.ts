@@ -1,11 +1,10 @@
 import { createServer, type Server, type Socket } from "node:net";
 import type { Server as TlsServer, TLSSocket } from "node:tls";
-import type { Clock, Log } from "../domain/index.ts";
+import { type Clock, errnoOf, type Log } from "../domain/index.ts";
 import { Http2Connection } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
 import { type Connection, connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
-import { errnoOf } from "./listening.ts";
 import { peerCertificate } from "./peer.ts";
 import { RefusalLog } from "./refusals.ts";
 

@@ -10,8 +10,3 @@ export function listening(server: Server, options: ListenOptions): Promise<void>
     });
   });
 }
-
-/** Symbolic errno of a system call's failure. */
-export function errnoOf(error: unknown): string | undefined {
-  return error instanceof Error && "code" in error ? String(error.code) : undefined;
-}

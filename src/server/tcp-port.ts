@@ -1,6 +1,6 @@
 import type { AddressInfo, Server } from "node:net";
-import { AgentError } from "../domain/index.ts";
-import { errnoOf, listening } from "./listening.ts";
+import { AgentError, errnoOf } from "../domain/index.ts";
+import { listening } from "./listening.ts";
 
 /** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
 export async function listenTcp(server: Server, port: number): Promise<number> {

@@ -2,8 +2,8 @@ import { lstatSync, unlinkSync } from "node:fs";
 import { chmod, lstat, mkdir, rename, stat, unlink } from "node:fs/promises";
 import { connect, type Server } from "node:net";
 import { dirname, join } from "node:path";
-import { AgentError } from "../domain/index.ts";
-import { errnoOf, listening } from "./listening.ts";
+import { AgentError, errnoOf } from "../domain/index.ts";
+import { listening } from "./listening.ts";
 
 /** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
 const PATH_LIMIT_BYTES = 107;

@@ -1,10 +1,13 @@
 export {
   type Ended,
-  endProcesses,
-  type EndOfProcesses,
   type Ending,
+  type EndOfProcesses,
+  endProcesses,
   followToEnd,
   HANG_UP,
   KILL,
   TERMINATE,
 } from "./ends.ts";
+export { CommandStarter } from "./command-start.ts";
+export { type Environment, type InheritedEnvironment, SessionEnvironment } from "./environment.ts";
+export { resolveUser, userSyntaxProblem } from "./users.ts";

@@ -1,7 +1,6 @@
 import {
   type AgentError,
   type ChildProcess,
-  type CommandStarter,
   exitCode,
   type Log,
   type ProcessEnd,
@@ -9,7 +8,7 @@ import {
   TERM_GRACE_MS,
   unlessAborted,
 } from "../domain/index.ts";
-import { endProcesses } from "../session/index.ts";
+import { type CommandStarter, endProcesses } from "../session/index.ts";
 
 const SIGTERM = 15;
 /** 128 + SIGKILL. */

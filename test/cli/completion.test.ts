@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
 import { execa } from "execa";
-import { COMMANDS } from "../../src/cli/commands/index.ts";
-import { SHELLS } from "../../src/cli/completion/index.ts";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import { SHELLS } from "../../src/cli/commands/completion.ts";
 import { GUESTCTL, runGuestctl } from "./guestctl.ts";
 import { isWithoutTmux, TmuxTerminal } from "./tmux.ts";
 

@@ -16,10 +16,9 @@ import {
   utimes,
   writeFile,
 } from "node:fs/promises";
-import { after, before, beforeEach, afterEach, describe, it } from "node:test";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { execa } from "execa";
-import { writePax } from "../../src/cli/copy/pax.ts";
-import { paddingBytes, writeHeader } from "../../src/cli/copy/tar-header.ts";
+import { paddingBytes, writeHeader, writePax } from "../../src/cli/copy/tar-format.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { type TestFolder, testFolder } from "../fixtures/files.ts";
 import {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { COMMANDS } from "../../src/cli/commands/index.ts";
+import { COMMANDS } from "../../src/cli/commands.ts";
 import { AGENT_VERSION } from "../../src/version.ts";
 import { runGuestctl } from "./guestctl.ts";
 

@@ -1,8 +1,8 @@
 import type { Readable } from "node:stream";
 import { execa } from "execa";
 import { sourceCommand } from "../../scripts/testing/compiled.ts";
-import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { DEFAULT_SERVER_NAME } from "../../src/client/index.ts";
+import { issueCertificates } from "../../src/credentials/certificates.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 
 /** The command that is tested: the sources by default, a built executable where GUESTCTL_ENTRY names one. */

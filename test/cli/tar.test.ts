@@ -2,10 +2,17 @@ import assert from "node:assert/strict";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { Extraction } from "../../src/cli/copy/extract.ts";
-import { CopyReport } from "../../src/cli/copy/report.ts";
 import { localTree } from "../../src/cli/copy/local-tree.ts";
-import { readPax, writePax } from "../../src/cli/copy/pax.ts";
-import { BLOCK_BYTES, paddingBytes, readHeader, type TarHeader, writeHeader } from "../../src/cli/copy/tar-header.ts";
+import { CopyReport } from "../../src/cli/copy/report.ts";
+import {
+  BLOCK_BYTES,
+  paddingBytes,
+  readHeader,
+  readPax,
+  type TarHeader,
+  writeHeader,
+  writePax,
+} from "../../src/cli/copy/tar-format.ts";
 import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
 import { TAR_END, tarEntry, tarTypeOf } from "../../src/cli/copy/tar-write.ts";
 import { testFolder } from "../fixtures/files.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { withPort } from "../../src/cli/connection/index.ts";
+import { withPort } from "../../src/cli/connection.ts";
 import { UsageError } from "../../src/cli/errors.ts";
 import { parseCount, parseDurationMs, parseVariables } from "../../src/cli/values.ts";
 

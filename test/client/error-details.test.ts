@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { readErrorDetails } from "../../src/client/error-details.ts";
+import { AnySchema } from "@bufbuild/protobuf/wkt";
+import { readErrorDetails } from "../../src/client/errors.ts";
 import { ErrorInfoSchema } from "../../src/gen/google/rpc/error_details_pb.ts";
 
 /** A google.rpc.Status with details of the given types. */

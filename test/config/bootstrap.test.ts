@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { BOOTSTRAP_VARIABLES, BootstrapError, readBootstrap } from "../../src/config/index.ts";
+import { issueCertificates } from "../../src/credentials/certificates.ts";
 import { HooksSchema } from "../../src/gen/svc/guest/v1alpha1/process_pb.ts";
 import { channel, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
 

@@ -2,8 +2,8 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { issueCertificates } from "../../src/cli/certificates/index.ts";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../src/config/index.ts";
+import { issueCertificates } from "../../src/credentials/certificates.ts";
 
 /** Part of every value that the tests give: it must never turn up in a message. */
 export const MARKER = "mArKeR7f3a";

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
-import { ActivityClock, type ExecInput, KILL_WAIT_MS, Stamps } from "../../src/domain/index.ts";
-import { pumpInput } from "../../src/exec/input-pump.ts";
+import { ActivityClock, KILL_WAIT_MS, Stamps } from "../../src/domain/index.ts";
+import type { ExecInput } from "../../src/exec/index.ts";
+import { pumpInput } from "../../src/exec/session.ts";
 import { Collector, processes, request } from "../fixtures/spawning.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
 

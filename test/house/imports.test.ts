@@ -23,9 +23,9 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
     { "src/rpc/call.ts": 'import { run } from "../exec/exec.ts";' },
     /must enter src\/exec through its index\.ts/,
   ],
-  "every folder with more than one file has an index.ts": [
-    { "src/exec/a.ts": "", "src/exec/b.ts": "" },
-    /src\/exec has no index\.ts/,
+  "every room has an index.ts, and no folder in it has one": [
+    { "src/exec/a.ts": "", "src/exec/frames/index.ts": "" },
+    /src\/exec has no index\.ts[^]*src\/exec\/frames\/index\.ts is a door inside a room/,
   ],
   "only the rooms of the wire see protobuf, gRPC and HTTP/2": [
     { "src/exec/exec.ts": 'import type { Message } from "@bufbuild/protobuf";' },

@@ -6,7 +6,7 @@ import { it } from "node:test";
 const ROOT = join(import.meta.dirname, "..", "..");
 
 it("docs/operations.md says of every degraded token, and of no other, what it means and what to do", () => {
-  const source = readFileSync(join(ROOT, "src/domain/restore-report.ts"), "utf8");
+  const source = readFileSync(join(ROOT, "src/restore/report.ts"), "utf8");
   const type = source.slice(source.indexOf("export type DegradedToken"));
   const ofCode = Array.from(type.matchAll(/^ {2}\| ["`](.+)["`];?$/gm), ([, token = ""]) =>
     token.replace("${Errno}", "ERRNO"),

@@ -3,7 +3,9 @@ import { once } from "node:events";
 import { closeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { Writable } from "node:stream";
-import { BufferPool, FdSink, FdSource } from "../../src/platform/streams/index.ts";
+import { BufferPool } from "../../src/platform/streams/buffer-pool.ts";
+import { FdSink } from "../../src/platform/streams/sink.ts";
+import { FdSource } from "../../src/platform/streams/source.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import { addon } from "../fixtures/spawning.ts";
 

@@ -1,11 +1,11 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { once } from "node:events";
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { issueCertificates } from "../../../src/cli/certificates/index.ts";
-import { NODE_FLAGS } from "./node-flags.ts";
+import { issueCertificates } from "../../../src/credentials/certificates.ts";
 import { freePort } from "../../machine/free-port.ts";
+import { NODE_FLAGS } from "./node-flags.ts";
 
 const HOUR_MS = 3_600_000;
 /** On a busy machine a run now and then calls a function more or less: those are taken that most runs call. */

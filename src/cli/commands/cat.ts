@@ -1,8 +1,8 @@
 import { once } from "node:events";
-import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],

@@ -1,6 +1,9 @@
-import { completionScript, SHELLS } from "../completion/index.ts";
+import { type Command, type CommandEntry, defineCommand } from "../command-line.ts";
+import { bashCompletion } from "../completion/bash.ts";
+import { fishCompletion } from "../completion/fish.ts";
+import { type CompletedCommand, completedCommands } from "../completion/model.ts";
+import { zshCompletion } from "../completion/zsh.ts";
 import { UsageError } from "../errors.ts";
-import { type Command, type CommandEntry, defineCommand } from "../command-line/index.ts";
 
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
@@ -25,4 +28,21 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
       return 0;
     },
   });
+}
+
+/** A shell that guestctl's command line can be completed in. */
+export type Shell = "bash" | "zsh" | "fish";
+
+/** All of them. */
+export const SHELLS: readonly Shell[] = ["bash", "zsh", "fish"];
+
+const SCRIPTS: Readonly<Record<Shell, (commands: readonly CompletedCommand[]) => string>> = {
+  bash: bashCompletion,
+  zsh: zshCompletion,
+  fish: fishCompletion,
+};
+
+/** The script that completes a command line of these commands, written from what the commands themselves take. */
+async function completionScript(shell: Shell, table: ReadonlyMap<string, CommandEntry>): Promise<string> {
+  return SCRIPTS[shell](await completedCommands(table));
 }

@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
-import { CONNECTION_OPTIONS, socketAddress, socketPath, withPort } from "../connection/index.ts";
+import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { CONNECTION_OPTIONS, socketAddress, socketPath, withPort } from "../connection.ts";
 import {
   type Context,
   contextObject,
@@ -8,9 +9,8 @@ import {
   isContextName,
   readContexts,
   writeContexts,
-} from "../contexts/index.ts";
+} from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { type Command, defineCommand, type Host, type Parsed } from "../command-line/index.ts";
 
 const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {

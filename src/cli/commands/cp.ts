@@ -1,8 +1,8 @@
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
-import { copy, CopyReport, parseOrder } from "../copy/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_SKIPPED } from "../exit-status.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { copy, parseOrder } from "../copy/copy.ts";
+import { CopyReport } from "../copy/report.ts";
+import { STATUS_SKIPPED, UsageError } from "../errors.ts";
 
 export const cp: Command = defineCommand({
   usage: [

@@ -1,10 +1,11 @@
 import type { ExecResult } from "../../client/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_TIMED_OUT } from "../exit-status.ts";
-import { attach, attachAsEvents, parseEscapeChar, terminalOf } from "../session/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { STATUS_TIMED_OUT, UsageError } from "../errors.ts";
+import { attach, attachAsEvents } from "../session/attach.ts";
+import { parseEscapeChar } from "../session/keyboard.ts";
+import { terminalOf } from "../session/terminal.ts";
 import { parseDurationMs, parseVariables } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
 
 /** That of ssh(1). */
 const DEFAULT_ESCAPE = "~";

@@ -1,10 +1,9 @@
 import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_NOT_READY } from "../exit-status.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { STATUS_NOT_READY, UsageError } from "../errors.ts";
 
 export const health: Command = defineCommand({
   usage: ["health [options]"],

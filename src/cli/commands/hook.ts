@@ -1,11 +1,10 @@
 import { toJson } from "@bufbuild/protobuf";
 import { HookKind, type RunHookResponse, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_TIMED_OUT } from "../exit-status.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { STATUS_TIMED_OUT, UsageError } from "../errors.ts";
+import { HOOK_TIMEOUT } from "../restore.ts";
 import { parseDurationMs } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
-import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 const KINDS: Readonly<Record<string, HookKind>> = {
   "pre-snapshot": HookKind.PRE_SNAPSHOT,

@@ -1,9 +1,9 @@
 import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
-import { issueCertificates } from "../certificates/index.ts";
-import { agentVariables, generateToken, prepareFolder, writeFolder } from "../credentials/index.ts";
+import { issueCertificates } from "../../credentials/certificates.ts";
+import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
 
 const DAY_MS = 86_400_000;
 const DEFAULT_DAYS = 365;

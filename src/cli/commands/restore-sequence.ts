@@ -1,15 +1,13 @@
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
-import { type RestoreOutcome, restoreSequence as restore } from "../../client/index.ts";
+import { restoreSequence as restore, type RestoreOutcome } from "../../client/index.ts";
 import { HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
-import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_NOT_AS_INTENDED } from "../exit-status.ts";
-import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions, hookLine, readyLine } from "../restore/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions, HOOK_TIMEOUT, hookLine, readyLine } from "../restore.ts";
 import { parseDurationMs } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
-import { HOOK_TIMEOUT } from "./hook-timeout.ts";
 
 /** A clock that is further off than this at the end is told of: schedules, leases and logs of the guest would be wrong. */
 const WARN_OVER_MS = 100;

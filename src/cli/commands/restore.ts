@@ -1,11 +1,10 @@
 import { toJson } from "@bufbuild/protobuf";
 import { restoreDuties } from "../../client/index.ts";
 import { RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
-import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
-import { UsageError } from "../errors.ts";
-import { STATUS_NOT_AS_INTENDED } from "../exit-status.ts";
-import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions } from "../restore/index.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions } from "../restore.ts";
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],

@@ -1,9 +1,9 @@
 import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],

@@ -1,7 +1,7 @@
-import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { parseMode } from "../values.ts";
-import { type Command, defineCommand } from "../command-line/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],

@@ -1,4 +1,4 @@
-import type { Completes } from "../command-line/index.ts";
+import type { Completes } from "../command-line.ts";
 import { type CompletedCommand, spellings } from "./model.ts";
 
 /** Completion for bash 3.2 or later, to be sourced. */

@@ -1,4 +1,4 @@
-import type { Completes } from "../command-line/index.ts";
+import type { Completes } from "../command-line.ts";
 import type { CompletedCommand, CompletedOption } from "./model.ts";
 
 /** Completion for fish, to be sourced. */

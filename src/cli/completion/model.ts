@@ -1,4 +1,4 @@
-import type { CommandEntry, Completes, Option } from "../command-line/index.ts";
+import type { CommandEntry, Completes, Option } from "../command-line.ts";
 
 /** A command as a shell has to know it. */
 export interface CompletedCommand {

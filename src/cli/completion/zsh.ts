@@ -1,4 +1,4 @@
-import type { Completes } from "../command-line/index.ts";
+import type { Completes } from "../command-line.ts";
 import { type CompletedCommand, type CompletedOption, spellings } from "./model.ts";
 
 /** Completion for zsh: sourced after compinit, or as the file _guestctl in a folder of $fpath. */

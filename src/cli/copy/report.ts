@@ -9,3 +9,51 @@ export class CopyReport {
     this.skipped.push(`${name}: ${reason}`);
   }
 }
+
+const FIRST_AFTER_MS = 500;
+const EVERY_MS = 100;
+const BAR_WIDTH = 24;
+/** For terminals that do not tell. */
+const USUAL_COLUMNS = 80;
+const MIB = 1024 * 1024;
+
+/** Shows on a terminal how far a transfer is, once it lasts; nothing elsewhere. */
+export class Progress {
+  readonly #terminal: NodeJS.WriteStream | undefined;
+  readonly #label: string;
+  readonly #totalBytes: number | undefined;
+  readonly #startedMs = performance.now();
+  #bytes = 0;
+  #shownMs = 0;
+
+  /** @param totalBytes undefined: not known */
+  constructor(stream: NodeJS.WriteStream, label: string, totalBytes: number | undefined) {
+    this.#terminal = stream.isTTY ? stream : undefined;
+    this.#label = label;
+    this.#totalBytes = totalBytes;
+  }
+
+  /** So many more bytes are through. */
+  add(bytes: number): void {
+    this.#bytes += bytes;
+    const elapsedMs = performance.now() - this.#startedMs;
+    if (this.#terminal === undefined || elapsedMs < FIRST_AFTER_MS || elapsedMs - this.#shownMs < EVERY_MS) return;
+    this.#shownMs = elapsedMs;
+    this.#terminal.write(`\r${this.#line(elapsedMs).slice(0, (this.#terminal.columns || USUAL_COLUMNS) - 1)}\u001b[K`);
+  }
+
+  /** Takes the line away. */
+  end(): void {
+    if (this.#shownMs > 0) this.#terminal?.write("\r\u001b[K");
+  }
+
+  #line(elapsedMs: number): string {
+    const rate = `${(this.#bytes / MIB / (elapsedMs / 1000)).toFixed(0)} MiB/s`;
+    const moved = (this.#bytes / MIB).toFixed(1);
+    if (this.#totalBytes === undefined) return `${moved} MiB  ${rate}  ${this.#label}`;
+    const share = this.#totalBytes === 0 ? 1 : Math.min(1, this.#bytes / this.#totalBytes);
+    const bar = "=".repeat(Math.round(share * BAR_WIDTH)).padEnd(BAR_WIDTH);
+    const percent = `${Math.floor(share * 100)}%`.padStart(4);
+    return `${percent} [${bar}] ${moved}/${(this.#totalBytes / MIB).toFixed(1)} MiB  ${rate}  ${this.#label}`;
+  }
+}

@@ -1,6 +1,5 @@
 import { CliError } from "../errors.ts";
-import { readPax } from "./pax.ts";
-import { BLOCK_BYTES, damaged, paddingBytes, readHeader, type TarHeader } from "./tar-header.ts";
+import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, type TarHeader } from "./tar-format.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {

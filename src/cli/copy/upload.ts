@@ -1,12 +1,13 @@
+import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
-import type { Stats } from "node:fs";
-import { createReadStream } from "node:fs";
+import { createReadStream, type Stats } from "node:fs";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { CliError } from "../errors.ts";
 import { startIfThere } from "./guest-command.ts";
-import type { Progress } from "./progress.ts";
-import type { CopyReport } from "./report.ts";
+import { type LocalEntry, localTree } from "./local-tree.ts";
+import type { CopyReport, Progress } from "./report.ts";
+import { TAR_END, tarEntry, tarTypeOf } from "./tar-write.ts";
 
 /** What every part of a copy works with. */
 export interface CopyParts {
@@ -72,4 +73,101 @@ async function keepTime(client: GuestClient, { mtimeMs }: Stats, remote: string)
   const touch = await startIfThere(client, ["touch", "-c", "-m", "-d", `@${seconds}`, "--", remote]);
   touch?.stdout.resume();
   await touch?.wait().catch(() => undefined);
+}
+
+const NOT_COPIED = "neither a file, a directory nor a link";
+const NEEDS_UTF8 = "its name is not UTF-8, and the image has no tar to make it with";
+const NEEDS_TAR = "the image has no tar to make it with";
+
+/**
+ * Copies a directory into the sandbox: as one tar stream where the image has tar (and mkdir), else file by file, which
+ * can make neither links nor empty directories.
+ */
+export async function uploadTree(parts: CopyParts, local: string, remote: string): Promise<void> {
+  const { client, makesParents } = parts;
+  const isThere = await exists(client, remote);
+  if (!isThere && !makesParents && !(await exists(client, posix.dirname(remote)))) {
+    throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
+  }
+  if (await uploadTar(parts, local, remote, isThere)) return;
+  await uploadFiles(parts, local, remote);
+}
+
+async function uploadTar(parts: CopyParts, local: string, remote: string, isThere: boolean): Promise<boolean> {
+  const { client, progress, report, makesParents } = parts;
+  // Looked for first: a directory should not be made for a copy that is then made otherwise.
+  const probe = await startIfThere(client, ["tar", "--help"]);
+  if (probe === undefined) return false;
+  probe.stdout.resume();
+  await probe.wait().catch(() => undefined);
+  if (!isThere) {
+    const mkdir = await startIfThere(client, ["mkdir", ...(makesParents ? ["-p"] : []), "--", remote]);
+    if (mkdir === undefined) return false;
+    mkdir.stdout.resume();
+    await mkdir.wait();
+  }
+  const tar = await startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
+  if (tar === undefined) return false;
+  async function* archive(): AsyncGenerator<Buffer> {
+    for await (const entry of localTree(local)) {
+      const type = tarTypeOf(entry);
+      if (type === undefined) {
+        report.skip(entry.path.toString(), NOT_COPIED);
+        continue;
+      }
+      yield* tarEntry(entry, type, (bytes) => progress.add(bytes));
+      if (type === "file") {
+        report.files += 1;
+        report.bytes += entry.stats.size;
+      }
+    }
+    yield TAR_END;
+  }
+  await tar.feed(archive());
+  return true;
+}
+
+async function uploadFiles(parts: CopyParts, local: string, remote: string): Promise<void> {
+  const { report } = parts;
+  const folder = await existingFolder(parts.client, remote);
+  const emptyDirectories = new Map<string, LocalEntry>();
+  for await (const entry of localTree(local)) {
+    const name = entry.name.toString();
+    const path = entry.path.toString();
+    const parent = posix.dirname(name);
+    if (name !== "") emptyDirectories.delete(parent === "." ? "" : parent);
+    if (entry.stats.isDirectory()) {
+      emptyDirectories.set(name, entry);
+    } else if (!isUtf8(entry.name)) {
+      report.skip(path, NEEDS_UTF8);
+    } else if (entry.stats.isFile()) {
+      const target = posix.join(remote, name);
+      await uploadFile({ ...parts, makesParents: true }, entry.path, entry.stats, target, folder);
+    } else {
+      report.skip(path, entry.stats.isSymbolicLink() ? NEEDS_TAR : NOT_COPIED);
+    }
+  }
+  for (const { path } of emptyDirectories.values()) report.skip(path.toString(), NEEDS_TAR);
+}
+
+async function exists(client: GuestClient, remote: string): Promise<boolean> {
+  try {
+    await client.statPath(remote);
+    return true;
+  } catch (error) {
+    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return false;
+    throw error;
+  }
+}
+
+/** The destination, or the nearest folder above it that is there. */
+async function existingFolder(client: GuestClient, remote: string): Promise<string> {
+  for (let folder = remote; ; folder = posix.dirname(folder)) {
+    try {
+      await client.statPath(folder);
+      return folder;
+    } catch (error) {
+      if (folder === "/" || !(error instanceof GuestError) || error.reason !== "PATH_NOT_FOUND") throw error;
+    }
+  }
 }

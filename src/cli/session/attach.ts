@@ -1,12 +1,14 @@
+import { once } from "node:events";
+import { constants } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult } from "../../client/index.ts";
+import { signalStatus } from "../errors.ts";
 import { openKeyboard } from "./keyboard.ts";
-import { followSize } from "./local-terminal.ts";
-import { forwardSignals } from "./signals.ts";
+import { followSize } from "./terminal.ts";
 
 /** A command and how the local process is joined to it. */
-export interface Session {
+interface Session {
   readonly process: ExecProcess;
   /** The local standard input is the command's. */
   readonly isInteractive: boolean;
@@ -39,4 +41,74 @@ export async function attach(session: Session, host: NodeJS.Process): Promise<Ex
 async function copy(from: Readable, to: Writable): Promise<void> {
   from.pipe(to, { end: false });
   await finished(from);
+}
+
+/** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
+export async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive } = session;
+  using _signals = forwardSignals(process, false, host);
+  const emit = (event: object): Promise<void> => writeLine(host.stdout, event);
+  const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      await emit({ event: name, data: chunk.toString("base64") });
+    }
+  };
+  if (isInteractive) host.stdin.pipe(process.stdin);
+  try {
+    const started = process.started.then((pid) => emit({ event: "started", pid }));
+    const outputs = started.then(() =>
+      Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
+    );
+    const [result] = await Promise.all([process.wait(), outputs]);
+    await emit({ event: "exit", ...inSnakeCase(result) });
+    return result;
+  } finally {
+    if (isInteractive) {
+      host.stdin.unpipe(process.stdin);
+      host.stdin.pause();
+    }
+  }
+}
+
+async function writeLine(stream: Writable, event: object): Promise<void> {
+  if (!stream.write(`${JSON.stringify(event)}\n`)) await once(stream, "drain");
+}
+
+/** Names as in the schema, as everywhere in guestctl's JSON. */
+function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
+  const entries = Object.entries(result).map(([name, value]: [string, unknown]) => [
+    name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+    value,
+  ]);
+  return Object.fromEntries(entries) as Record<string, unknown>;
+}
+
+/** Signals that concern the command. */
+const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
+type Signal = (typeof SIGNALS)[number];
+
+/** A command that ignores that many SIGINTs is left alone: the user wants out. */
+const PATIENCE = 3;
+
+/**
+ * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent then
+ * hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
+ */
+function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
+  let interrupts = 0;
+  const leave = (signal: Signal): void => host.exit(signalStatus(constants.signals[signal]));
+  const forward = (signal: Signal): void => {
+    if (signal === "SIGINT" && ++interrupts >= PATIENCE) leave(signal);
+    process.signal(signal);
+  };
+  const handlers = SIGNALS.map((signal) => {
+    const means = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) ? leave : forward;
+    return [signal, () => means(signal)] as const;
+  });
+  for (const [signal, handler] of handlers) host.on(signal, handler);
+  return {
+    [Symbol.dispose]: () => {
+      for (const [signal, handler] of handlers) host.off(signal, handler);
+    },
+  };
 }

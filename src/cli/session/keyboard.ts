@@ -1,7 +1,7 @@
+import { Transform } from "node:stream";
 import type { ExecProcess } from "../../client/index.ts";
-import { CliError } from "../errors.ts";
-import { enterRawMode, type RawMode } from "../terminal/index.ts";
-import { escapeCharName, EscapeFilter } from "./escape.ts";
+import { CliError, UsageError } from "../errors.ts";
+import { enterRawMode, type RawMode } from "./terminal.ts";
 
 /** The local keyboard at a command, until it is disposed of. */
 export interface Keyboard extends Disposable {
@@ -73,4 +73,92 @@ function helpLines(name: string): readonly string[] {
     "At the start of a line:",
     ...keys.map(([key = "", meaning = ""]) => `  ${`${name}${key}`.padEnd(6)}${meaning}`),
   ];
+}
+
+/** What the keys after the escape character do. */
+export interface EscapeActions {
+  leave(): void;
+  suspend(): void;
+  help(): void;
+}
+
+const CARRIAGE_RETURN = 0x0d;
+const LINE_FEED = 0x0a;
+const DOT = 0x2e;
+const QUESTION_MARK = 0x3f;
+const CONTROL_Z = 0x1a;
+/** What Ctrl takes off a letter. */
+const CONTROL_BITS = 0x1f;
+
+/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Gives its byte. Throws UsageError. */
+export function parseEscapeChar(text: string, option: string): number | undefined {
+  if (text === "none") return undefined;
+  const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];
+  if (control !== undefined) return control.charCodeAt(0) & CONTROL_BITS;
+  if (plain !== undefined) return plain.charCodeAt(0);
+  throw new UsageError(`${option} wants one character such as ~, one with Ctrl such as ^], or none`);
+}
+
+/** An escape character as people write it. */
+export function escapeCharName(byte: number): string {
+  return byte > CONTROL_BITS ? String.fromCharCode(byte) : `^${String.fromCharCode(byte + 0x40)}`;
+}
+
+/**
+ * Passes keys through, but for the escape character at the start of a line: it and the key that follows are for guestctl,
+ * as with ssh(1). A key that means nothing goes through with the escape character; that one twice goes through once.
+ */
+export class EscapeFilter extends Transform {
+  readonly #escape: number;
+  readonly #actions: EscapeActions;
+  #isAtLineStart = true;
+  #isEscaped = false;
+  #hasLeft = false;
+
+  constructor(escape: number, actions: EscapeActions) {
+    super();
+    this.#escape = escape;
+    this.#actions = actions;
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: (error: null, passed: Buffer) => void): void {
+    const passed: number[] = [];
+    for (const key of chunk) if (!this.#hasLeft) passed.push(...this.#pass(key));
+    done(null, Buffer.from(passed));
+  }
+
+  override _flush(done: (error: null, passed?: Buffer) => void): void {
+    done(null, Buffer.from(this.#isEscaped ? [this.#escape] : []));
+  }
+
+  #pass(key: number): readonly number[] {
+    if (this.#isEscaped) {
+      this.#isEscaped = false;
+      if (this.#act(key)) return [];
+      this.#isAtLineStart = key !== this.#escape && isLineEnd(key);
+      return key === this.#escape ? [key] : [this.#escape, key];
+    }
+    if (this.#isAtLineStart && key === this.#escape) {
+      this.#isEscaped = true;
+      return [];
+    }
+    this.#isAtLineStart = isLineEnd(key);
+    return [key];
+  }
+
+  /** Does what the key after the escape character means, if anything. */
+  #act(key: number): boolean {
+    if (key === this.#escape) return false;
+    if (key === DOT) {
+      this.#hasLeft = true;
+      this.#actions.leave();
+    } else if (key === CONTROL_Z) this.#actions.suspend();
+    else if (key === QUESTION_MARK) this.#actions.help();
+    else return false;
+    return true;
+  }
+}
+
+function isLineEnd(key: number): boolean {
+  return key === CARRIAGE_RETURN || key === LINE_FEED;
 }

@@ -1,4 +1,4 @@
-import { enterRawMode, type RawMode } from "../terminal/index.ts";
+import { enterRawMode, type RawMode } from "../session/terminal.ts";
 import type { ViewLine } from "./view.ts";
 
 // ECMA-48 and xterm: the other screen and back, cursor off and on, home, erase to the end of the line and of the screen.

@@ -9,10 +9,8 @@ import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../chan
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
-import { type ExecCommand, type ExecResult, resultOf, startMessage } from "./command.ts";
-import { inputStream } from "./input-stream.ts";
-import { OutputStream } from "./output-stream.ts";
-import { type SignalName, signalNumber } from "./signals.ts";
+import { type ExecCommand, type ExecResult, resultOf, type SignalName, signalNumber, startMessage } from "./command.ts";
+import { inputStream, OutputStream } from "./streams.ts";
 
 type ExecCall = ClientDuplexStream<ExecFrame, ExecFrame>;
 type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;

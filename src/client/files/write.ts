@@ -1,6 +1,6 @@
+import type { ReadableStream } from "node:stream/web";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientWritableStream } from "@grpc/grpc-js";
-import type { ReadableStream } from "node:stream/web";
 import {
   type WriteFileHeaderSchema,
   type WriteFileRequest,
@@ -10,7 +10,6 @@ import {
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
 import { GuestError } from "../errors.ts";
-import { ANSWERED, type UntilAnswered, untilAnswered } from "./race.ts";
 
 /** Largest piece of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
@@ -109,4 +108,27 @@ function bytesOf(content: Content): Uint8Array {
 function failed(cause: unknown): never {
   const problem = cause instanceof Error ? cause.message : String(cause);
   throw new GuestError({ status: "CANCELLED", message: `the source of the file's content failed: ${problem}`, cause });
+}
+
+/** What comes instead of a value once the answer is there. */
+const ANSWERED: unique symbol = Symbol("answered");
+
+/** Waits for a promise, but no longer than for the answer. */
+type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
+
+/** Unlike Promise.race with a promise that lives long, it keeps nothing of the values that have come. */
+function untilAnswered(answer: Promise<unknown>): UntilAnswered {
+  let isAnswered = false;
+  let wake: (() => void) | undefined;
+  const answered = (): void => {
+    isAnswered = true;
+    wake?.();
+  };
+  answer.then(answered, answered);
+  return (promise) =>
+    new Promise((resolve, reject) => {
+      wake = () => resolve(ANSWERED);
+      promise.then(resolve, reject);
+      if (isAnswered) wake();
+    });
 }

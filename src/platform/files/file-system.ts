@@ -6,8 +6,8 @@ import {
   type FilePath,
   type FileStep,
   type FileSystem,
-  type FolderView,
   FileSystemError,
+  type FolderView,
   PathEscapes,
 } from "../../domain/index.ts";
 import {
@@ -18,8 +18,7 @@ import {
   RESOLVE_NO_SYMLINKS,
   WORKING_FOLDER,
 } from "../../native/index.ts";
-import { fileAttributes } from "./attributes.ts";
-import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
+import { Descriptor, fileAttributes, type PathOpener, stepOf } from "./descriptor.ts";
 import { Folder, type FolderAddon, O_PATH, splitPath } from "./folder.ts";
 import { createFile, type WriterMaker } from "./new-file.ts";
 import { type CachedReader, openRegular } from "./regular-file.ts";

@@ -1,5 +1,5 @@
 import { type FileStep, FileSystemError } from "../../domain/index.ts";
-import { errnoName } from "../../native/index.ts";
+import { failedWith } from "../../native/index.ts";
 
 /**
  * libuv does file work on four threads. One is left to all others who need it (the user database of a command, the
@@ -22,7 +22,7 @@ export class FileThreads {
     try {
       return await this.#run(operation);
     } catch (error) {
-      const errno = errnoOf(error);
+      const errno = failedWith(error);
       throw errno === undefined ? error : new FileSystemError(name, errno, error);
     }
   }
@@ -43,10 +43,4 @@ export class FileThreads {
       else next();
     }
   }
-}
-
-/** The number, because libuv has no names for some (EDQUOT). Undefined for what is no failed system call. */
-function errnoOf(error: unknown): string | undefined {
-  if (!(error instanceof Error) || !("errno" in error) || typeof error.errno !== "number") return undefined;
-  return errnoName(error.errno);
 }

@@ -1,7 +1,7 @@
 import { closeSync, constants, openSync, readFileSync } from "node:fs";
 import { constants as system } from "node:os";
-
-import type { Addon } from "../../native/index.ts";
+import type { CgroupFacts } from "../../domain/index.ts";
+import { type Addon, errnoName } from "../../native/index.ts";
 
 /** What finding a place for cgroups takes of the addon. */
 export type CgroupCalls = Pick<
@@ -95,4 +95,31 @@ export function openOwnCgroup(calls: CgroupCalls): number | undefined {
     closeSync(folder);
   }
   return undefined;
+}
+
+/** Whether commands can get cgroups of their own. Makes one and removes it. */
+export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
+  const folder = openOwnCgroup(calls);
+  if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
+  const controllers = readAt(calls, folder, "cgroup.controllers").trim().split(" ").filter(Boolean);
+  closeSync(folder);
+  return { refusal: undefined, controllers };
+}
+
+/** The file system could be had, yet no cgroup be made in it; or not even that. */
+function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
+  const mount = calls.mountCgroups();
+  if (mount < 0) return errnoName(mount);
+  closeSync(mount);
+  return "NOT_DELEGATED";
+}
+
+function readAt(calls: CgroupCalls, folder: number, name: string): string {
+  const fd = calls.openAt(folder, name, constants.O_RDONLY);
+  if (fd < 0) return "";
+  try {
+    return readFileSync(fd, "utf8");
+  } finally {
+    closeSync(fd);
+  }
 }

@@ -1,18 +1,15 @@
 import { type ChildProcess, KILL_WAIT_MS, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
 import type { Addon, NativeSpawnOptions } from "../../native/index.ts";
-import { type BufferPool, KeptPipes } from "../streams/index.ts";
 import type { Standing } from "../self-protection.ts";
-import { block } from "./block.ts";
+import type { BufferPool } from "../streams/buffer-pool.ts";
+import { KeptPipes } from "../streams/kept-pipes.ts";
 import type { Cgroup } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
-import { Child } from "./child.ts";
-import { ChildEnds } from "./child-ends.ts";
+import { Child, ChildEnds } from "./child.ts";
 import { ContainedTree } from "./contained-tree.ts";
-import { giveStreamsTo, isOwnIdentity } from "./identity.ts";
-import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
-import { start, startAborted } from "./start.ts";
-import { StartsInFlight } from "./starts-in-flight.ts";
 import { ProcessTable } from "./process-table.ts";
+import { block, giveStreamsTo, isOwnIdentity, start, startAborted, StartsInFlight } from "./spawn.ts";
+import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** How children differ from the agent beyond what is asked for them. */

@@ -1,6 +1,5 @@
-import { closeSync } from "node:fs";
-
-import { SpawnError, type StdioPlan } from "../../domain/index.ts";
+import { closeSync, constants, fstatSync, openSync } from "node:fs";
+import { SpawnError, type SpawnStep, type StdioPlan } from "../../domain/index.ts";
 import {
   type Addon,
   errnoName,
@@ -9,16 +8,56 @@ import {
   LEADS_TERMINAL_SESSION,
   type NativeSpawnOptions,
 } from "../../native/index.ts";
-import {
-  type BufferPool,
-  FdSink,
-  FdSource,
-  type KeptPipes,
-  type StartsSettled,
-  type StreamKind,
-} from "../streams/index.ts";
-import { Descriptors, succeeded } from "./descriptors.ts";
-import { openEmptyInput } from "./null-device.ts";
+import type { BufferPool } from "../streams/buffer-pool.ts";
+import type { KeptPipes } from "../streams/kept-pipes.ts";
+import { FdSink } from "../streams/sink.ts";
+import { FdSource, type StartsSettled, type StreamKind } from "../streams/source.ts";
+
+/** Descriptors opened so far, to be closed together whatever happens. */
+class Descriptors {
+  readonly #fds: number[] = [];
+
+  add(fd: number): number {
+    this.#fds.push(fd);
+    return fd;
+  }
+
+  closeAll(): void {
+    for (const fd of this.#fds.splice(0)) closeSync(fd);
+  }
+}
+
+/** The result of a call that the addon answers with a negated errno on failure; throws SpawnError then. */
+function succeeded<T extends object>(result: T | number, step: SpawnStep): T {
+  if (typeof result === "number") throw new SpawnError(step, errnoName(result));
+  return result;
+}
+
+/** Major 1, minor 3 (Documentation/admin-guide/devices.txt). */
+const NULL_DEVICE = 0x103;
+
+function openNullDevice(): number | undefined {
+  let fd: number;
+  try {
+    /* The image may have put anything there; a FIFO must not hold the agent up. */
+    fd = openSync("/dev/null", constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch {
+    return undefined;
+  }
+  const stat = fstatSync(fd);
+  if (stat.isCharacterDevice() && stat.rdev === NULL_DEVICE) return fd;
+  closeSync(fd);
+  return undefined;
+}
+
+/** A descriptor that is at its end at once: /dev/null, or a pipe without writer where the image has no such device. */
+function openEmptyInput(addon: Addon): number {
+  const device = openNullDevice();
+  if (device !== undefined) return device;
+  const [ours, theirs] = succeeded(addon.pipe(false), "prepare");
+  closeSync(ours);
+  return theirs;
+}
 
 /** The agent's ends of a child's streams. */
 export interface Streams {

@@ -1,10 +1,8 @@
 import { constants } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
-
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { membersOf } from "./members.ts";
-import { type ProcessRow, ProcessTable } from "./process-table.ts";
+import { membersOf, type ProcessRow, ProcessTable } from "./process-table.ts";
 
 const { SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;

@@ -1,9 +1,8 @@
 import { create } from "@bufbuild/protobuf";
-import type { ExecInput } from "../../domain/index.ts";
-import type { ExecResult, OutputStream } from "../../exec/index.ts";
+import type { ExecInput, ExecResult, OutputStream } from "../../exec/index.ts";
 import { ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { frameOrder } from "./frame-order.ts";
+import { frameOrder } from "../../domain/index.ts";
 
 const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {

@@ -2,15 +2,15 @@ import {
   AgentError,
   EXEC_ENTRIES_LIMIT,
   EXEC_STRINGS_LIMIT_BYTES,
-  type ExecRequest,
+  frameOrder,
   nextTurn,
   STRINGS_A_TURN,
 } from "../../domain/index.ts";
+import type { ExecRequest } from "../../exec/index.ts";
 import { ExecFrameSchema, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { decodeMessage } from "../codec.ts";
 import { malformedMessage } from "../framing.ts";
 import { FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields } from "../wire.ts";
-import { frameOrder } from "./frame-order.ts";
 
 const START = ExecFrameSchema.field.start.number;
 const ARGS = ExecStartSchema.field.args.number;

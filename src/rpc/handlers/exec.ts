@@ -1,5 +1,5 @@
-import { type ExecInput, ExecInputOrder, type ExecRequest, type Mutex } from "../../domain/index.ts";
-import type { Exec } from "../../exec/index.ts";
+import type { Mutex } from "../../domain/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type ExecRequest } from "../../exec/index.ts";
 import type { RawCall } from "../context.ts";
 import { decodeInput, exitFrame, outputFrame, startedFrame } from "./exec-frames.ts";
 import { decodeStart } from "./exec-start.ts";

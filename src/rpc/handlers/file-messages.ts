@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
-import type { FileAttributes, FileType, ReadRequest, WriteRequest } from "../../domain/index.ts";
-import type { PathReport, WriteResult } from "../../files/index.ts";
+import { type FileAttributes, type FileType, frameOrder } from "../../domain/index.ts";
+import type { PathReport, ReadRequest, WriteRequest, WriteResult } from "../../files/index.ts";
 import {
   FileChunkSchema,
   FileType as FileTypeNumber,
@@ -13,7 +13,6 @@ import {
   WriteFileResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { frameOrder } from "./frame-order.ts";
 import { timestamp } from "./timestamp.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;

@@ -2,8 +2,7 @@ import { createServer as createHttp1Server, type Server as Http1Server } from "n
 import { constants, createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 import type { Connection } from "../connections.ts";
-import { dropAfter } from "./deadline.ts";
-import type { WorkloadLimits } from "./limits.ts";
+import { dropAfter, type WorkloadLimits } from "./limits.ts";
 import { Pace, PacedSocket } from "./paced-socket.ts";
 import type { DeclareIdle, HttpExchange } from "./service.ts";
 

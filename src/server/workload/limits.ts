@@ -1,4 +1,5 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
+import type { Connection } from "../connections.ts";
 
 /** Bounds of the workload's listener: whoever is at the other end is untrusted. */
 export interface WorkloadLimits {
@@ -21,3 +22,8 @@ export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
   idleTimeoutMs: 60_000,
   connectionAgeMs: 600_000,
 };
+
+/** Drops the connection after `delayMs` unless the timer is cleared before. */
+export function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
+  return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
+}

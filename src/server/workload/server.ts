@@ -1,13 +1,11 @@
 import { createServer, type Server, type Socket } from "node:net";
-import type { Clock, Log } from "../../domain/index.ts";
+import { type Clock, errnoOf, type Log } from "../../domain/index.ts";
 import { type Connection, Connections } from "../connections.ts";
-import { errnoOf } from "../listening.ts";
 import { sniffProtocol } from "../protocol-sniffer.ts";
 import { RefusalLog } from "../refusals.ts";
 import { listenUnix } from "../unix-socket.ts";
-import { dropAfter } from "./deadline.ts";
 import type { WorkloadHttp } from "./http.ts";
-import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
+import { DEFAULT_WORKLOAD_LIMITS, dropAfter, type WorkloadLimits } from "./limits.ts";
 import type { DeclareIdle } from "./service.ts";
 
 /** Anybody in the guest may declare idle: the workload may run as any user. */

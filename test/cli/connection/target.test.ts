@@ -3,8 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { type ConnectionValues, resolveTarget } from "../../../src/cli/connection/index.ts";
-import { contextsPath, writeContexts } from "../../../src/cli/contexts/index.ts";
+import { type ConnectionValues, resolveTarget } from "../../../src/cli/connection.ts";
+import { contextsPath, writeContexts } from "../../../src/cli/contexts.ts";
 import { UsageError } from "../../../src/cli/errors.ts";
 
 describe("the agent that a command line means", () => {

@@ -3,7 +3,7 @@ import { chmod, lstat, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { contextsPath } from "../../../src/cli/contexts/index.ts";
+import { contextsPath } from "../../../src/cli/contexts.ts";
 import { type GuestctlResult, runGuestctl } from "../guestctl.ts";
 
 describe("guestctl context", () => {

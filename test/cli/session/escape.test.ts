@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { UsageError } from "../../../src/cli/errors.ts";
-import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../src/cli/session/escape.ts";
+import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../src/cli/session/keyboard.ts";
 
 const TILDE = 0x7e;
 

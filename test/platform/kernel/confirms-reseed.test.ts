@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { confirmsReseed } from "../../../src/platform/kernel/confirms-reseed.ts";
+import { confirmsReseed } from "../../../src/platform/random-device.ts";
 
 it("believes a forced reseed of kernels since 5.18 and of those that are known to have got its generator", () => {
   const answers: Readonly<Record<string, boolean>> = {

@@ -5,18 +5,17 @@ import {
   fstatSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
-  readFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
-import { entropyDevice } from "../../../src/platform/kernel/entropy-device.ts";
-import { openRandomDevice } from "../../../src/platform/kernel/random-device.ts";
-import { addon } from "../../fixtures/spawning.ts";
+import { entropyDevice, openRandomDevice } from "../../../src/platform/random-device.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { addon } from "../../fixtures/spawning.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-device-"));
 after(() => rmSync(folder, { recursive: true }));

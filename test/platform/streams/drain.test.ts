@@ -10,7 +10,8 @@ import {
   type StdioPlan,
 } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
-import { BufferPool, FdSource } from "../../../src/platform/streams/index.ts";
+import { BufferPool } from "../../../src/platform/streams/buffer-pool.ts";
+import { FdSource } from "../../../src/platform/streams/source.ts";
 import { addon, discard, launch, processes, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };

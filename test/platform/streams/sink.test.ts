@@ -3,7 +3,7 @@ import { closeSync, readSync } from "node:fs";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { StdioPlan } from "../../../src/domain/index.ts";
-import { FdSink } from "../../../src/platform/streams/index.ts";
+import { FdSink } from "../../../src/platform/streams/sink.ts";
 import { addon, bytes, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: true };

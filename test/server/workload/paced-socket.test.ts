@@ -5,7 +5,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { WorkloadServer } from "../../../src/server/workload/index.ts";
+import { WorkloadServer } from "../../../src/server/workload/server.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 

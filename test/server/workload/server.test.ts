@@ -15,7 +15,8 @@ import * as grpc from "@grpc/grpc-js";
 import { execa } from "execa";
 import { GuestAgent } from "../../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
-import { type WorkloadLimits, WorkloadServer } from "../../../src/server/workload/index.ts";
+import type { WorkloadLimits } from "../../../src/server/workload/limits.ts";
+import { WorkloadServer } from "../../../src/server/workload/server.ts";
 import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 

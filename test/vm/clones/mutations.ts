@@ -17,7 +17,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the kernel's reseed",
     patch: {
-      file: "src/platform/kernel/entropy-device.ts",
+      file: "src/platform/random-device.ts",
       find: "reseed: () => failure(addon.reseedCrng(fd)),",
       replace: "reseed: () => undefined,",
     },
@@ -27,7 +27,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the reseed of OpenSSL",
     patch: {
-      file: "src/platform/kernel/process-randomness.ts",
+      file: "src/platform/kernel.ts",
       find: "const result = addon.reseedOpenssl(seed);",
       replace: "const result: number = 1;",
     },

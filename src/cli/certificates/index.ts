@@ -1,1 +1,0 @@
-export { type InstanceCertificates, issueCertificates, type PemPair, type Validity } from "./issue.ts";

@@ -1,0 +1,218 @@
+import { isIPv6 } from "node:net";
+import { resolve } from "node:path";
+import { connect, type ConnectOptions, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
+import { readClientCredentials, readToken } from "../credentials/index.ts";
+import { reservedTransport } from "../transports.ts";
+import { type Context, contextsPath, readContexts } from "./contexts.ts";
+import { CliError, UsageError } from "./errors.ts";
+
+/** The contract's port of the agent's listener. */
+const DEFAULT_PORT = 7071;
+
+/** Time for an agent to answer, connecting included, where guestctl does not wait for a command. */
+export const ANSWER_TIMEOUT_MS = 10_000;
+
+/** Makes clients of one agent, each with a connection of its own. */
+export interface Connector {
+  /** Where the agent is, for people. */
+  readonly place: string;
+  readonly connect: () => GuestClient;
+}
+
+/** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CredentialsError for unreadable files. */
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  return (await connector(values, host)).connect();
+}
+
+/** Makes as many such clients as are needed. Throws what openClient throws. */
+export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
+  const target = await resolveTarget(values, host.env);
+  const options = await connectOptions(target);
+  let latest: GuestClient | undefined;
+  // A bridge has a socket in TMPDIR.
+  if (target.bridge !== undefined) atTheEnd(host, () => latest?.close());
+  return {
+    place: target.bridge ?? target.address ?? "",
+    connect: () => {
+      latest = connect(options);
+      return latest;
+    },
+  };
+}
+
+/** Does something before guestctl ends: by itself, or by a signal that nobody else in it knows what to do with. */
+function atTheEnd(host: NodeJS.Process, action: () => void): void {
+  host.once("exit", action);
+  for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) {
+    const end = (): void => {
+      if (host.listenerCount(signal) > 1) return;
+      action();
+      host.off(signal, end);
+      host.kill(host.pid, signal);
+    };
+    host.on(signal, end);
+  }
+}
+
+async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
+  if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
+  const path = socketPath(address);
+  if (path !== undefined) return { address: socketAddress(resolve(path)), token: await readToken(credentials) };
+  return { address: withPort(address), serverName, ...(await readClientCredentials(credentials)) };
+}
+
+/** Runs a command line as ssh(1) runs its ProxyCommand. */
+const SHELL = ["/bin/sh", "-c"];
+
+/** Options of every command that talks to an agent. */
+export const CONNECTION_OPTIONS = {
+  address: {
+    type: "string",
+    short: "a",
+    argument: "ADDRESS",
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, or unix:PATH (or GUESTCTL_ADDRESS)` as string,
+  },
+  bridge: {
+    type: "string",
+    argument: "COMMAND",
+    help: "a shell command whose standard input and output lead to the agent, instead of an address (or GUESTCTL_BRIDGE)",
+  },
+  credentials: {
+    type: "string",
+    short: "c",
+    argument: "DIR",
+    completes: "folder",
+    help: 'folder made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
+  },
+  "server-name": {
+    type: "string",
+    argument: "NAME",
+    help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
+  },
+  context: {
+    type: "string",
+    argument: "NAME",
+    completes: "context",
+    help: 'use this context of "guestctl context" (or GUESTCTL_CONTEXT)',
+  },
+} as const;
+
+/** Their values. */
+export interface ConnectionValues {
+  readonly address?: string | undefined;
+  readonly bridge?: string | undefined;
+  readonly credentials?: string | undefined;
+  readonly "server-name"?: string | undefined;
+  readonly context?: string | undefined;
+}
+
+/** What is known of how to reach an agent. */
+interface Settings {
+  readonly address?: string | undefined;
+  readonly bridge?: string | undefined;
+  readonly credentials?: string | undefined;
+  readonly serverName?: string | undefined;
+}
+
+/**
+ * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
+ * context that `--context` names; without it from the environment, and then from the context of GUESTCTL_CONTEXT or the
+ * current one, unless the address is known by then: its credentials are for its own agent. Throws UsageError, or CliError
+ * for an unreadable file.
+ */
+export async function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Context> {
+  const flags = settingsOf("--address and --bridge", {
+    address: values.address,
+    bridge: values.bridge,
+    credentials: values.credentials,
+    serverName: values["server-name"],
+  });
+  if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
+  const variables = settingsOf("GUESTCTL_ADDRESS and GUESTCTL_BRIDGE", {
+    address: env["GUESTCTL_ADDRESS"],
+    bridge: env["GUESTCTL_BRIDGE"],
+    credentials: env["GUESTCTL_CREDENTIALS"],
+    serverName: env["GUESTCTL_SERVER_NAME"],
+  });
+  const known = over(flags, variables);
+  return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
+}
+
+function hasPlace({ address, bridge }: Settings): boolean {
+  return address !== undefined || bridge !== undefined;
+}
+
+/** An empty value is none, as in most programs: `NAME= guestctl …` switches a variable off. */
+function settingsOf(pair: string, given: Settings): Settings {
+  const entries = Object.entries(given).filter(([, value]: [string, unknown]) => value !== undefined && value !== "");
+  const settings: Settings = Object.fromEntries(entries);
+  if (settings.address !== undefined && settings.bridge !== undefined) {
+    throw new UsageError(`${pair} do not go together`);
+  }
+  return settings;
+}
+
+/** The address and the bridge are one setting: where the agent is. */
+function over(first: Settings, second: Settings): Settings {
+  const { address, bridge } = hasPlace(first) ? first : second;
+  return {
+    address,
+    bridge,
+    credentials: first.credentials ?? second.credentials,
+    serverName: first.serverName ?? second.serverName,
+  };
+}
+
+function complete({ address, bridge, credentials, serverName }: Settings): Context {
+  if (address === undefined && bridge === undefined) {
+    throw new UsageError(
+      'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+    );
+  }
+  if (credentials === undefined) {
+    throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
+  }
+  return { address, bridge, credentials, serverName };
+}
+
+async function contextNamed(name: string, env: NodeJS.ProcessEnv): Promise<Context> {
+  const path = contextsPath(env);
+  const { byName } = await readContexts(path);
+  const context = byName.get(name);
+  if (context !== undefined) return context;
+  const others = byName.size === 0 ? "there are none" : `there are ${[...byName.keys()].join(", ")}`;
+  throw new CliError(`there is no context ${JSON.stringify(name)} in ${path}; ${others}`);
+}
+
+async function contextInUse(env: NodeJS.ProcessEnv): Promise<Settings> {
+  const { GUESTCTL_CONTEXT: chosen = "" } = env;
+  const name = chosen === "" ? (await readContexts(contextsPath(env))).current : chosen;
+  return name === undefined ? {} : contextNamed(name, env);
+}
+
+const LAST_PORT = 65_535;
+const UNIX_PREFIX = "unix:";
+
+/** Path of the socket that an address names; undefined for an address of the network. */
+export function socketPath(address: string): string | undefined {
+  return address.startsWith(UNIX_PREFIX) ? address.slice(UNIX_PREFIX.length) : undefined;
+}
+
+/** The address of a socket. */
+export function socketAddress(path: string): string {
+  return `${UNIX_PREFIX}${path}`;
+}
+
+/** Adds the default port to a host name, an IPv4 address or a bare or bracketed IPv6 address. Throws UsageError. */
+export function withPort(address: string): string {
+  const reserved = reservedTransport(address);
+  if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
+  if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {
+    const port = Number(address.slice(address.lastIndexOf(":") + 1));
+    if (port < 1 || port > LAST_PORT) throw new UsageError(`${address} has no port from 1 to ${LAST_PORT}`);
+    return address;
+  }
+  if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
+  if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;
+  throw new UsageError(`${address} is no address; write HOST:PORT, and an IPv6 address in brackets, or unix:PATH`);
+}

@@ -1,0 +1,137 @@
+import { randomBytes } from "node:crypto";
+import { mkdir, open, realpath, rename, writeFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { dirname, isAbsolute, join } from "node:path";
+import { errnoOf } from "../domain/index.ts";
+import { CliError } from "./errors.ts";
+
+/** How an agent is reached and how to be let in, under a name of the user's. */
+export interface Context {
+  /** `HOST:PORT` or `unix:PATH`. Either this or `bridge`. */
+  readonly address?: string | undefined;
+  /** A shell command whose standard input and output lead to the agent. */
+  readonly bridge?: string | undefined;
+  /** Absolute path of a credential folder. */
+  readonly credentials: string;
+  readonly serverName?: string | undefined;
+}
+
+/** All contexts of a user. */
+export interface Contexts {
+  /** Name of the one that is used when nothing else is said; it may have been removed. */
+  readonly current?: string | undefined;
+  readonly byName: ReadonlyMap<string, Context>;
+}
+
+/** Whether a context may be called that. */
+export function isContextName(name: string): boolean {
+  return /^[\w][\w.-]*$/.test(name);
+}
+
+const NO_CONTEXTS: Contexts = { byName: new Map() };
+
+/** Where the contexts of a user are (XDG Base Directory Specification: a relative folder does not count). */
+export function contextsPath(env: NodeJS.ProcessEnv): string {
+  const { XDG_CONFIG_HOME: configured = "", HOME: home } = env;
+  const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".config");
+  return join(folder, "guestctl", "contexts.json");
+}
+
+/** Reads the contexts of a user; none without the file. Throws CliError for one that is broken or not to be trusted. */
+export async function readContexts(path: string): Promise<Contexts> {
+  const text = await readTrusted(path);
+  if (text === undefined) return NO_CONTEXTS;
+  try {
+    return parseContexts(text);
+  } catch (error) {
+    const problem = error instanceof Error ? error.message : String(error);
+    throw new CliError(`${path} is broken: ${problem}; correct it, or remove it and set the contexts anew`);
+  }
+}
+
+/** Replaces the contexts of a user in one step. The file is mode 0600, a new folder 0700. */
+export async function writeContexts(path: string, contexts: Contexts): Promise<void> {
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    // Where the file is a link, what it leads to is replaced.
+    const target = await realpath(path).catch(() => path);
+    const temporary = `${target}.${randomBytes(4).toString("hex")}`;
+    await writeFile(temporary, formatContexts(contexts), { mode: 0o600, flag: "wx" });
+    await rename(temporary, target);
+  } catch (error) {
+    throw new CliError(
+      `cannot write ${path} (${errnoOf(error) ?? "unknown error"}); check the folder's owner and mode`,
+    );
+  }
+}
+
+/** A bridge is a command that guestctl runs: whoever may write the file may run commands as its reader. */
+async function readTrusted(path: string): Promise<string | undefined> {
+  let file;
+  try {
+    file = await open(path, "r");
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return undefined;
+    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
+  }
+  try {
+    const { mode, uid } = await file.stat();
+    if ((mode & 0o022) !== 0)
+      throw new CliError(`others may write ${path}; look at what it says, then: chmod 600 ${path}`);
+    if (uid !== 0 && uid !== process.getuid?.())
+      throw new CliError(`${path} belongs to another user; make one of your own`);
+    return await file.readFile("utf8");
+  } finally {
+    await file.close();
+  }
+}
+
+/** The file's names of a context's fields. */
+const FIELDS = { address: "address", bridge: "bridge", credentials: "credentials", serverName: "server_name" } as const;
+
+/** Reads the text of a contexts file. Throws Error that says which field is wrong. */
+function parseContexts(text: string): Contexts {
+  const root = objectOf(JSON.parse(text), "the whole of it", ["current", "contexts"]);
+  const { current, contexts = {} } = root;
+  if (current !== undefined && typeof current !== "string") throw new Error("current is no text");
+  const entries = Object.entries(objectOf(contexts, "contexts"));
+  return { current, byName: new Map(entries.map(([name, value]) => [name, parseContext(name, value)])) };
+}
+
+/** The text of a contexts file. */
+function formatContexts({ current, byName }: Contexts): string {
+  const contexts = Object.fromEntries([...byName].map(([name, context]) => [name, contextObject(context)]));
+  return `${JSON.stringify({ current, contexts }, undefined, 2)}\n`;
+}
+
+/** A context as it is in the file and in JSON output. */
+export function contextObject(context: Context): Readonly<Record<string, string>> {
+  const object: Record<string, string> = {};
+  for (const [key, name] of Object.entries(FIELDS)) {
+    const value = context[key as keyof Context];
+    if (value !== undefined) object[name] = value;
+  }
+  return object;
+}
+
+function parseContext(name: string, value: unknown): Context {
+  const at = `contexts.${name}`;
+  if (!isContextName(name)) throw new Error(`${JSON.stringify(name)} is no name for a context`);
+  const fields = objectOf(value, at, Object.values(FIELDS));
+  for (const [field, content] of Object.entries(fields)) {
+    if (typeof content !== "string" || content === "") throw new Error(`${at}.${field} is no text`);
+  }
+  const { address, bridge, credentials, server_name: serverName } = fields as Partial<Record<string, string>>;
+  if ((address === undefined) === (bridge === undefined)) throw new Error(`${at} wants either address or bridge`);
+  if (credentials === undefined) throw new Error(`${at}.credentials is missing`);
+  if (!isAbsolute(credentials)) throw new Error(`${at}.credentials is no absolute path`);
+  return { address, bridge, credentials, serverName };
+}
+
+/** @param known names that the object may have; any without it */
+function objectOf(value: unknown, what: string, known?: readonly string[]): Readonly<Record<string, unknown>> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Error(`${what} is no object`);
+  const unknown = Object.keys(value).find((key) => known !== undefined && !known.includes(key));
+  if (unknown !== undefined) throw new Error(`${what} has an unknown field ${JSON.stringify(unknown)}`);
+  return value as Readonly<Record<string, unknown>>;
+}

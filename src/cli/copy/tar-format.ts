@@ -1,0 +1,152 @@
+import { CliError } from "../errors.ts";
+
+/** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
+export const BLOCK_BYTES = 512;
+
+/** What an entry is: a regular file, hard link, symbolic link or directory; other types by their letter. */
+export type TarType = "file" | "hard-link" | "symlink" | "directory" | "pax" | "gnu-name" | "gnu-link" | "other";
+
+const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
+  "0": "file",
+  "\0": "file",
+  "7": "file",
+  "1": "hard-link",
+  "2": "symlink",
+  "5": "directory",
+  x: "pax",
+  L: "gnu-name",
+  K: "gnu-link",
+};
+
+/** The fields of a header that matter here. Names are bytes: they need not be UTF-8. */
+export interface TarHeader {
+  readonly type: TarType;
+  readonly name: Buffer;
+  readonly linkName: Buffer;
+  readonly mode: number;
+  readonly sizeBytes: number;
+  readonly modifiedSeconds: number;
+}
+
+/** Bytes that follow content of a size up to the next block. */
+export function paddingBytes(sizeBytes: number): number {
+  return (BLOCK_BYTES - (sizeBytes % BLOCK_BYTES)) % BLOCK_BYTES;
+}
+
+/** Reads a header block; undefined for the zeros that end an archive. Throws Error for what is no header. */
+export function readHeader(block: Buffer): TarHeader | undefined {
+  if (block.every((byte) => byte === 0)) return undefined;
+  if (readNumber(block, 148, 8) !== checksum(block)) throw damaged();
+  const name = readText(block, 0, 100);
+  const isUstar = block.toString("latin1", 257, 263) === "ustar\0";
+  const sizeBytes = readNumber(block, 124, 12);
+  if (sizeBytes < 0) throw damaged();
+  const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
+  return {
+    type: TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other",
+    name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
+    linkName: readText(block, 157, 100),
+    mode: readNumber(block, 100, 8) & 0o7777,
+    sizeBytes,
+    modifiedSeconds: readNumber(block, 136, 12),
+  };
+}
+
+/** Writes a header block. A name longer than 100 bytes is cut: a pax header before it tells the whole. */
+export function writeHeader(header: TarHeader): Buffer {
+  const flag = Object.entries(TYPE_BY_FLAG).find(([, type]) => type === header.type)?.[0];
+  if (flag === undefined) throw new Error(`no tar type for ${header.type}`);
+  const block = Buffer.alloc(BLOCK_BYTES);
+  header.name.copy(block, 0, 0, 100);
+  writeNumber(block, 100, 8, header.mode);
+  writeNumber(block, 108, 8, 0);
+  writeNumber(block, 116, 8, 0);
+  writeNumber(block, 124, 12, header.sizeBytes);
+  writeNumber(block, 136, 12, header.modifiedSeconds);
+  block.write(flag, 156, "latin1");
+  header.linkName.copy(block, 157, 0, 100);
+  block.write("ustar\x0000", 257, "latin1");
+  block.write(`${checksum(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
+
+/** Sum of all bytes, those of the checksum itself counted as spaces. */
+function checksum(block: Buffer): number {
+  let sum = 0;
+  for (const [i, byte] of block.entries()) sum += i >= 148 && i < 156 ? 0x20 : byte;
+  return sum;
+}
+
+function readText(block: Buffer, at: number, length: number): Buffer {
+  const field = block.subarray(at, at + length);
+  const end = field.indexOf(0);
+  return end < 0 ? field : field.subarray(0, end);
+}
+
+/** What an archive is refused with, whatever is wrong with it: a sandbox made it. */
+export function damaged(): CliError {
+  return new CliError("the tar stream is damaged");
+}
+
+/**
+ * Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws Error for what is neither, and for
+ * what a number cannot hold.
+ */
+function readNumber(block: Buffer, at: number, length: number): number {
+  if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
+  const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
+  if (!/^[0-7]*$/.test(digits)) throw damaged();
+  return Number.parseInt(digits || "0", 8);
+}
+
+function readBinary(bytes: Buffer): number {
+  // The first bit is the mark of base 256, and the second one the sign.
+  const first = (bytes[0] ?? 0) & 0x7f;
+  let value = (first & 0x40) === 0 ? first : first - 0x80;
+  for (const byte of bytes.subarray(1)) value = value * 256 + byte;
+  if (!Number.isSafeInteger(value)) throw damaged();
+  return value;
+}
+
+/** Numbers that do not fit are told by a pax header as well; here they are 0. */
+function writeNumber(block: Buffer, at: number, length: number, value: number): void {
+  const digits = Math.max(0, Math.floor(value)).toString(8);
+  block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");
+}
+
+const NEWLINE = 0x0a;
+const SPACE = 0x20;
+const EQUALS = 0x3d;
+
+/** Values of a pax header (pax(1), Extended Header) that override those of the header after it. */
+export type PaxValues = ReadonlyMap<string, Buffer>;
+
+/** Writes `length key=value` lines. */
+export function writePax(values: PaxValues): Buffer {
+  return Buffer.concat([...values].map(([key, value]) => paxLine(key, value)));
+}
+
+/** The length counts its own digits. */
+function paxLine(key: string, value: Buffer): Buffer {
+  const rest = Buffer.concat([Buffer.from(` ${key}=`), value, Buffer.from("\n")]);
+  let length = rest.length + 1;
+  while (String(length).length + rest.length !== length) length = String(length).length + rest.length;
+  return Buffer.concat([Buffer.from(String(length)), rest]);
+}
+
+/** Reads `length key=value` lines. Throws Error for anything else. */
+export function readPax(content: Buffer): PaxValues {
+  const values = new Map<string, Buffer>();
+  for (let at = 0; at < content.length;) {
+    const space = content.indexOf(SPACE, at);
+    const digits = space < 0 ? "" : content.toString("latin1", at, space);
+    const length = /^\d{1,9}$/.test(digits) ? Number(digits) : 0;
+    const line = content.subarray(space + 1, at + length);
+    const equals = line.indexOf(EQUALS);
+    // A line of no length would be read for ever.
+    if (length === 0 || at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
+    values.set(line.toString("utf8", 0, equals), line.subarray(equals + 1, -1));
+    at += length;
+  }
+  return values;
+}

@@ -1,9 +1,0 @@
-export {
-  agentVariables,
-  type ClientCredentials,
-  generateToken,
-  prepareFolder,
-  readClientCredentials,
-  readToken,
-  writeFolder,
-} from "./folder.ts";

@@ -1,0 +1,101 @@
+import { spawnSync } from "node:child_process";
+import type { WriteStream } from "node:tty";
+import type { ExecCommand, ExecProcess } from "../../client/index.ts";
+
+/** The terminal that a command should run in: one like the local one, where there is one. */
+export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
+  const local = localTerminal(host);
+  return { cols: local?.columns ?? 0, rows: local?.rows ?? 0, term: host.env["TERM"] };
+}
+
+/** Has the terminal of a command follow the size of the local one until disposed of. */
+export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
+  const local = localTerminal(host);
+  const follow = (): void => {
+    if (local !== undefined && local.columns > 0 && local.rows > 0) process.resize(local.columns, local.rows);
+  };
+  // A stopped guestctl is not told of new sizes, and Node only looks when it is told.
+  const look = (): boolean => host.kill(host.pid, "SIGWINCH");
+  local?.on("resize", follow);
+  host.on("SIGCONT", look);
+  return {
+    [Symbol.dispose]: () => {
+      local?.off("resize", follow);
+      host.off("SIGCONT", look);
+    },
+  };
+}
+
+function localTerminal(host: NodeJS.Process): WriteStream | undefined {
+  return [host.stdout, host.stderr].find((stream) => stream.isTTY);
+}
+
+/** For a stop signal to arrive. One that the kernel ignores, as for an orphaned process group, must leave no trace. */
+const STOP_MS = 100;
+
+/** What to do around raw mode. */
+export interface RawModeOptions {
+  /** Leave output as it is written. Without, a line feed still becomes a line break, as usual in Node. */
+  readonly keepsOutput?: boolean;
+  /** The terminal is raw: from the start, and again after guestctl was stopped. */
+  readonly entered?: () => void;
+  /** The terminal is about to be given back, for good or while guestctl is stopped. */
+  readonly leaving?: () => void;
+}
+
+/** A local terminal in raw mode, until it is disposed of. */
+export interface RawMode extends Disposable {
+  /** Gives the terminal back and stops guestctl, as Ctrl-Z does elsewhere. It goes on where it was when it is continued. */
+  suspend(): void;
+}
+
+/**
+ * Makes standard input, which is a terminal, raw: every key arrives at once and none is a signal. The terminal is given
+ * back on every way out, crashes and process.exit() included; SIGKILL alone leaves it as it is.
+ */
+export function enterRawMode(host: NodeJS.Process, options: RawModeOptions = {}): RawMode {
+  let stopping: NodeJS.Timeout | undefined;
+  let isEntered = false;
+  const enter = (): void => {
+    isEntered = true;
+    host.stdin.setRawMode(true);
+    if (options.keepsOutput === true) keepOutput();
+    options.entered?.();
+  };
+  const leave = (): void => {
+    clearTimeout(stopping);
+    if (!isEntered) return;
+    isEntered = false;
+    options.leaving?.();
+    host.stdin.setRawMode(false);
+  };
+  // Whoever continues a stopped guestctl has had the terminal in between.
+  const renew = (): void => {
+    leave();
+    enter();
+  };
+  enter();
+  host.on("SIGCONT", renew);
+  host.on("exit", leave);
+  return {
+    suspend: () => {
+      leave();
+      // The whole group, as the terminal would: the shell waits for all of a pipeline.
+      host.kill(0, "SIGTSTP");
+      stopping = setTimeout(renew, STOP_MS);
+    },
+    [Symbol.dispose]: () => {
+      host.off("SIGCONT", renew);
+      host.off("exit", leave);
+      leave();
+    },
+  };
+}
+
+/**
+ * Node's raw mode turns line feeds into line breaks on output, which garbles full-screen programs. stty(1) can switch
+ * that off; where it is missing, most things work all the same. Leaving raw mode undoes both.
+ */
+function keepOutput(): void {
+  spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
+}

@@ -1,1 +1,0 @@
-export { enterRawMode, type RawMode, type RawModeOptions } from "./raw-mode.ts";

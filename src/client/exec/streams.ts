@@ -1,0 +1,77 @@
+import { Readable, Writable } from "node:stream";
+
+/** Largest piece of standard input in one frame. */
+const CHUNK_BYTES = 64 * 1024;
+
+/** Where a command's standard input goes. `sent` runs when the next piece may follow. */
+export interface InputFrames {
+  stdin(bytes: Uint8Array, sent: () => void): void;
+  stdinClose(): void;
+  /** The rest will never come. */
+  abandon(reason: Error): void;
+}
+
+/**
+ * Standard input of a command. What is written after the command's end is dropped. Destroying it with an error gives the
+ * command up, so that it does not take a part for the whole; without one it is the end of the input.
+ */
+export function inputStream(frames: InputFrames): Writable {
+  const stream = new Writable({
+    decodeStrings: true,
+    write(bytes: Buffer, _encoding, done): void {
+      writePieces(frames, bytes, done);
+    },
+    final(done): void {
+      frames.stdinClose();
+      done();
+    },
+    destroy(error, done): void {
+      if (error !== null) frames.abandon(error);
+      else if (!this.writableFinished) frames.stdinClose();
+      done(error);
+    },
+  });
+  // Nobody has to listen: a command may end before it has read everything.
+  stream.on("error", () => undefined);
+  return stream;
+}
+
+function writePieces(frames: InputFrames, bytes: Buffer, done: () => void): void {
+  const rest = bytes.subarray(CHUNK_BYTES);
+  frames.stdin(bytes.subarray(0, CHUNK_BYTES), rest.length === 0 ? done : () => writePieces(frames, rest, done));
+}
+
+/** One output stream of a command. Tells its owner when it has no room for more. */
+export class OutputStream extends Readable {
+  readonly #onRoom: () => void;
+  #full = false;
+
+  /** @param onRoom called when a full stream has been read from or was given up */
+  constructor(onRoom: () => void) {
+    super({ highWaterMark: 256 * 1024 });
+    this.#onRoom = onRoom;
+    // Nobody has to listen: the failure is also that of ExecProcess.wait().
+    this.on("error", () => undefined);
+  }
+
+  /** More would only pile up. Never true of a stream that was destroyed: what arrives for it is dropped. */
+  get full(): boolean {
+    return this.#full && !this.destroyed;
+  }
+
+  /** Takes the next bytes. */
+  accept(bytes: Uint8Array): void {
+    if (!this.destroyed) this.#full = !this.push(bytes);
+  }
+
+  override _read(): void {
+    if (!this.#full) return;
+    this.#full = false;
+    this.#onRoom();
+  }
+
+  override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
+    this.#onRoom();
+    callback(error);
+  }
+}

@@ -1,0 +1,114 @@
+import { randomBytes } from "node:crypto";
+import { access, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import type { InstanceCertificates } from "./certificates.ts";
+
+/** A credential folder cannot be made or read. The message names the folder or file and says what to do. */
+export class CredentialsError extends Error {
+  override readonly name = "CredentialsError";
+}
+
+/** Names of the files in a credential folder. */
+const FILES = {
+  ca: "ca.pem",
+  serverCert: "server.pem",
+  serverKey: "server.key",
+  clientCert: "client.pem",
+  clientKey: "client.key",
+  token: "token",
+} as const;
+
+/** What a client needs of a credential folder. */
+export interface ClientCredentials {
+  readonly caPem: Buffer;
+  readonly certPem: Buffer;
+  readonly keyPem: Buffer;
+  readonly token: string;
+}
+
+/** Bootstrap variables that point an agent to its part of a credential folder. */
+export function agentVariables(folder: string): Readonly<Record<string, string>> {
+  const path = (name: string): string => join(resolve(folder), name);
+  return {
+    SVC_INSTANCE_TOKEN_FILE: path(FILES.token),
+    SVC_TLS_CERT_FILE: path(FILES.serverCert),
+    SVC_TLS_KEY_FILE: path(FILES.serverKey),
+    SVC_TLS_CLIENT_CA_FILE: path(FILES.ca),
+  };
+}
+
+/** An instance token: 256 bits of chance, base64url. */
+export function generateToken(): string {
+  return randomBytes(32).toString("base64url");
+}
+
+/**
+ * Makes sure that a folder can take credentials: creates it with mode 0700, refuses one that others may enter, and one
+ * that holds credentials unless `overwrite`.
+ */
+export async function prepareFolder(folder: string, overwrite: boolean): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const { mode } = await stat(folder);
+  if ((mode & 0o077) !== 0) {
+    throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
+  }
+  if (overwrite) return;
+  for (const name of Object.values(FILES)) {
+    if (await exists(join(folder, name))) {
+      throw new CredentialsError(
+        `${join(folder, name)} is already there; name another folder, or replace all with --force`,
+      );
+    }
+  }
+}
+
+/** Writes all credentials of an instance, each file with mode 0600 and in one step. */
+export async function writeFolder(folder: string, certificates: InstanceCertificates, token: string): Promise<void> {
+  const contents: Record<(typeof FILES)[keyof typeof FILES], string> = {
+    [FILES.ca]: certificates.ca,
+    [FILES.serverCert]: certificates.server.cert,
+    [FILES.serverKey]: certificates.server.key,
+    [FILES.clientCert]: certificates.client.cert,
+    [FILES.clientKey]: certificates.client.key,
+    [FILES.token]: `${token}\n`,
+  };
+  for (const [name, content] of Object.entries(contents)) {
+    const temporary = join(folder, `.${name}.${randomBytes(4).toString("hex")}`);
+    await writeFile(temporary, content, { mode: 0o600, flag: "wx" });
+    await rename(temporary, join(folder, name));
+  }
+}
+
+/** Reads the one thing that a client needs where the connection itself is private. Throws CredentialsError that names the file. */
+export async function readToken(folder: string): Promise<string> {
+  return (await readCredential(join(folder, FILES.token))).toString().trim();
+}
+
+/** Reads what a client needs. Throws CredentialsError that names the file. */
+export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
+  const [caPem, certPem, keyPem, token] = await Promise.all(
+    [FILES.ca, FILES.clientCert, FILES.clientKey, FILES.token].map((name) => readCredential(join(folder, name))),
+  );
+  if (caPem === undefined || certPem === undefined || keyPem === undefined || token === undefined) {
+    throw new TypeError("four files were asked for");
+  }
+  return { caPem, certPem, keyPem, token: token.toString().trim() };
+}
+
+async function readCredential(path: string): Promise<Buffer> {
+  try {
+    return await readFile(path);
+  } catch (error) {
+    const errno = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+    throw new CredentialsError(
+      `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
+    );
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,9 @@
+export {
+  CredentialsError,
+  agentVariables,
+  generateToken,
+  prepareFolder,
+  readClientCredentials,
+  readToken,
+  writeFolder,
+} from "./folder.ts";

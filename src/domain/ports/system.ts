@@ -1,0 +1,76 @@
+/** Times of the guest. Wall-clock times are nanoseconds since 1970 (CLOCK_REALTIME), monotonic ones count from an arbitrary start. */
+export interface Clock {
+  /** CLOCK_REALTIME, in nanoseconds since 1970. Jumps when the clock is stepped. */
+  wallNs(): bigint;
+  /** A clock that is never stepped, in milliseconds. For durations and deadlines. */
+  monotonicMs(): number;
+}
+
+/** Timers on the clock that is never stepped. */
+export interface Timers {
+  /** Runs the task once, `delayMs` from now, unless the returned function is called before. */
+  after(delayMs: number, task: () => void): () => void;
+}
+
+/** Symbolic errno of a call that failed, such as "EPERM". */
+export type Errno = string;
+
+/** The kernel's random number generator, by way of its device. */
+export interface EntropyDevice {
+  /** Mixes a block of at most 512 bytes in and credits all of it (RNDADDENTROPY). Undefined: done. */
+  credit(block: Uint8Array): Errno | undefined;
+  /** Mixes bytes in without credit; how many were taken. */
+  mix(bytes: Uint8Array): number | Errno;
+  /** Forces a new key from the pool (RNDRESEEDCRNG). Undefined: the kernel says that it was done. */
+  reseed(): Errno | undefined;
+  close(): void;
+}
+
+/** What only the kernel can do for a restored guest. */
+export interface Kernel {
+  /** Opens the random device, never anything that merely has its name. */
+  openEntropyDevice(): EntropyDevice | Errno;
+  /** Whether this kernel's answer to a forced reseed can be believed: older ones report success for doing nothing. */
+  readonly confirmsReseed: boolean;
+  /** Steps the guest clock, in nanoseconds since 1970. Undefined: done. */
+  stepClock(wallNs: bigint): Errno | undefined;
+}
+
+/** The random number generators of this very process. */
+export interface ProcessRandomness {
+  /**
+   * Reseeds them, from the kernel and with `seed` as additional input, and empties all caches of numbers drawn before.
+   * What could not be done, or undefined.
+   */
+  reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
+}
+
+/** The user database of the image. */
+export interface Accounts {
+  /** Bytes of /etc/passwd; empty where there is no such file. */
+  passwd(): Promise<Uint8Array>;
+  /** Bytes of /etc/group; empty where there is no such file. */
+  group(): Promise<Uint8Array>;
+}
+
+/** Signals that the agent itself receives. */
+export interface Signals {
+  /** Calls `listener` with the number of every signal from now on, in order. One listener. */
+  listen(listener: (signal: number) => void): void;
+  /** Stops listening; for the agent's own end. */
+  close(): void;
+}
+
+/** Severity, least first. */
+export type LogLevel = "debug" | "info" | "warn" | "error";
+
+/** Fields of an event. Never a token, key, environment value, argument or file content. */
+export type LogFields = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** One event a call; `event` is a stable snake_case name. */
+export interface Log {
+  debug(event: string, fields?: LogFields): void;
+  info(event: string, fields?: LogFields): void;
+  warn(event: string, fields?: LogFields): void;
+  error(event: string, fields?: LogFields): void;
+}

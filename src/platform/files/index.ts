@@ -1,1 +1,0 @@
-export { guestFileSystem } from "./file-system.ts";

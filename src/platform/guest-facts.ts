@@ -1,0 +1,86 @@
+import { closeSync, existsSync, statfsSync, statSync } from "node:fs";
+import { release, totalmem } from "node:os";
+import type { Errno, GuestFacts, MemoryFacts } from "../domain/index.ts";
+import { type Addon, errnoName, failedWith } from "../native/index.ts";
+import { cgroupFacts } from "./processes/cgroup-base.ts";
+import { entropyFacts } from "./random-device.ts";
+
+const EINVAL = "EINVAL";
+
+/**
+ * Finds out what the guest offers to an agent whose entrypoint has the process id `entrypoint`. To try them it makes a
+ * cgroup, a terminal and, where there is none, a random device; it leaves nothing behind.
+ */
+export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
+  const capabilities = addon.effectiveCapabilities();
+  return {
+    kernel: release(),
+    uid: process.getuid?.() ?? 0,
+    isInit: entrypoint === 1,
+    capabilities: typeof capabilities === "bigint" ? capabilities : undefined,
+    hasSeccompFilter: addon.seccompMode() > 0,
+    hasProc: isProcMounted(),
+    hasAccounts: existsSync("/etc/passwd"),
+    devices: deviceProblems(),
+    terminal: terminalProblem(addon),
+    cgroups: cgroupFacts(addon),
+    clockStep: refusal(addon.probeClockStep()),
+    entropy: entropyFacts(addon),
+    systemCalls: { clone3: refusal(addon.probeClone3()), close_range: refusal(addon.probeCloseRange()) },
+    memory: memory(),
+    openFiles: addon.openFilesLimitOf(process.pid),
+  };
+}
+
+/** A probe is answered with EINVAL by whoever would let the real call through. */
+function refusal(result: number): Errno | undefined {
+  const name = errnoName(result);
+  return name === EINVAL ? undefined : name;
+}
+
+function memory(): MemoryFacts {
+  const totalBytes = totalmem();
+  const limitBytes = process.constrainedMemory();
+  return { totalBytes, limitBytes: limitBytes > 0 && limitBytes < totalBytes ? limitBytes : undefined };
+}
+
+/** Device numbers (Documentation/admin-guide/devices.txt), major * 256 + minor. */
+const DEVICES: Readonly<Record<string, number>> = {
+  "/dev/null": 0x103,
+  "/dev/urandom": 0x109,
+};
+/** PROC_SUPER_MAGIC (statfs(2)). */
+const PROC_FILE_SYSTEM = 0x9fa0;
+const COLUMNS = 80;
+const ROWS = 24;
+
+/** What is wrong with each device that commands expect. */
+function deviceProblems(): GuestFacts["devices"] {
+  return Object.fromEntries(Object.entries(DEVICES).map(([path, number]) => [path, deviceProblem(path, number)]));
+}
+
+function deviceProblem(path: string, number: number): string | undefined {
+  try {
+    const stat = statSync(path);
+    return stat.isCharacterDevice() && stat.rdev === number ? undefined : "NOT_A_DEVICE";
+  } catch (error) {
+    return failedWith(error) ?? "EIO";
+  }
+}
+
+/** The image may have a folder of that name. */
+function isProcMounted(): boolean {
+  try {
+    return statfsSync("/proc").type === PROC_FILE_SYSTEM;
+  } catch {
+    return false;
+  }
+}
+
+/** Opens a terminal, as for a command, and closes it again. */
+function terminalProblem(addon: Pick<Addon, "openTerminal">): Errno | undefined {
+  const opened = addon.openTerminal(COLUMNS, ROWS);
+  if (typeof opened === "number") return errnoName(opened);
+  for (const fd of opened) closeSync(fd);
+  return undefined;
+}

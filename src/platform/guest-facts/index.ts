@@ -1,1 +1,0 @@
-export { guestFacts } from "./guest-facts.ts";

@@ -1,0 +1,50 @@
+import { release } from "node:os";
+import type { Kernel, ProcessRandomness } from "../domain/index.ts";
+import { type Addon, errnoName } from "../native/index.ts";
+import { confirmsReseed, entropyDevice, openRandomDevice } from "./random-device.ts";
+
+/** The kernel that the agent runs on. */
+export function guestKernel(addon: Addon): Kernel {
+  return {
+    openEntropyDevice: () => {
+      const opened = openRandomDevice(addon);
+      return typeof opened === "number" ? entropyDevice(addon, opened) : opened;
+    },
+    confirmsReseed: confirmsReseed(release()),
+    stepClock: (wallNs) => {
+      const result = addon.setRealtimeNs(wallNs);
+      return result < 0 ? errnoName(result) : undefined;
+    },
+  };
+}
+
+/** UUIDs that Node draws at once and hands out one by one (kBatchSize in lib/internal/crypto/random.js). */
+const CACHED_UUIDS = 128;
+/** Numbers that Node draws at once for randomInt: a cache of 6 KiB, 6 bytes each (ibid). */
+const CACHED_INTEGERS = 1024;
+const ANY_RANGE = 2;
+
+/** Draws UUIDs until none from before is left. */
+export function emptyUuidCache(): void {
+  const { randomUUID } = process.getBuiltinModule("node:crypto");
+  for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
+}
+
+/** Draws integers until none from before is left: one more than fit, as the cache fills only when it is found empty. */
+export function emptyIntegerCache(): void {
+  const { randomInt } = process.getBuiltinModule("node:crypto");
+  for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
+}
+
+/** The generators of OpenSSL and the caches that Node keeps before them. Without a reseed new numbers would be no better. */
+export function processRandomness(addon: Addon): ProcessRandomness {
+  return {
+    reseed: (seed) => {
+      const result = addon.reseedOpenssl(seed);
+      emptyUuidCache();
+      emptyIntegerCache();
+      if (result === 1) return undefined;
+      return result === 0 ? "failed" : "no_symbols";
+    },
+  };
+}

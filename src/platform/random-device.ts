@@ -1,0 +1,115 @@
+import { closeSync, constants, fstatSync, mkdtempSync, openSync, rmSync } from "node:fs";
+import { release } from "node:os";
+import { join } from "node:path";
+import type { EntropyDevice, EntropyFacts, Errno } from "../domain/index.ts";
+import { type Addon, errnoName, failedWith } from "../native/index.ts";
+
+/** Character devices of the kernel's generator (Documentation/admin-guide/devices.txt). */
+const MAJOR = 1;
+const MINOR_RANDOM = 8;
+const MINOR_URANDOM = 9;
+const RANDOM_DEVICES: ReadonlySet<number> = new Set([MINOR_RANDOM, MINOR_URANDOM].map((minor) => MAJOR * 256 + minor));
+
+/** Where the generator is looked for, and where else a folder for a node of our own may be made. */
+export interface RandomDevicePlaces {
+  readonly devices: readonly string[];
+  readonly folders: readonly string[];
+}
+
+/** Those of every Linux; a folder fails where its file system is read-only or mounted without devices. */
+export const USUAL_PLACES: RandomDevicePlaces = {
+  devices: ["/dev/urandom", "/dev/random"],
+  folders: ["/dev", "/run", "/tmp", "/"],
+};
+
+/**
+ * Opens the kernel's random device for writing. The image is not trusted: a link is not followed, a FIFO does not hold us
+ * up, and what is not the device is not written to. Where the image has none, a node is made in a folder of our own,
+ * for as long as it takes to open it. A failure is that of the first place.
+ */
+export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
+  let first: Errno | undefined;
+  for (const path of places.devices) {
+    const opened = openIfDevice(path);
+    if (typeof opened === "number") return opened;
+    first ??= opened;
+  }
+  for (const folder of places.folders) {
+    const opened = openOwnNode(addon, folder);
+    if (opened !== undefined) return opened;
+  }
+  return first ?? "ENOENT";
+}
+
+function openIfDevice(path: string): number | Errno {
+  const { O_WRONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
+  try {
+    const fd = openSync(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    const stat = fstatSync(fd);
+    if (stat.isCharacterDevice() && RANDOM_DEVICES.has(stat.rdev)) return fd;
+    closeSync(fd);
+    return "ENXIO";
+  } catch (error) {
+    return failedWith(error) ?? "EIO";
+  }
+}
+
+function openOwnNode(addon: Addon, parent: string): number | undefined {
+  let folder: string | undefined;
+  try {
+    folder = mkdtempSync(join(parent, ".guest-agent-"));
+    const path = join(folder, "urandom");
+    if (addon.makeCharacterDevice(path, MAJOR, MINOR_URANDOM) < 0) return undefined;
+    const opened = openIfDevice(path);
+    return typeof opened === "number" ? opened : undefined;
+  } catch {
+    return undefined;
+  } finally {
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function failure(result: number): Errno | undefined {
+  return result < 0 ? errnoName(result) : undefined;
+}
+
+/** The kernel's generator behind an open random device. Owns the descriptor. */
+export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
+  return {
+    credit: (block) => failure(addon.creditEntropy(fd, block)),
+    mix: (bytes) => {
+      const count = addon.write(fd, bytes, 0, bytes.length);
+      return count < 0 ? errnoName(count) : count;
+    },
+    reseed: () => failure(addon.reseedCrng(fd)),
+    close: () => closeSync(fd),
+  };
+}
+
+/** Long-term kernels that got the generator of Linux 5.18, by major.minor: the first patch level that has it. */
+const BACKPORTS: ReadonlyMap<string, number> = new Map([
+  ["5.10", 119],
+  ["5.15", 44],
+]);
+
+/**
+ * Whether a forced reseed that reports success has happened, by the release of the kernel. Since 5.18 it has. Before, the call
+ * may report success for doing nothing, or for a reseed that left our bytes out; distributions' patches cannot be seen.
+ */
+export function confirmsReseed(kernelRelease: string): boolean {
+  const [, major, minor, patch] = /^(\d+)\.(\d+)(?:\.(\d+))?/.exec(kernelRelease)?.map(Number) ?? [];
+  if (major === undefined || minor === undefined) return false;
+  if (major !== 5) return major > 5;
+  const backportedIn = BACKPORTS.get(`${major}.${minor}`);
+  return minor >= 18 || (backportedIn !== undefined && (patch ?? 0) >= backportedIn);
+}
+
+/** What restore duties could do with the kernel's generator, found out without touching it. */
+export function entropyFacts(addon: Addon): EntropyFacts {
+  const known = { confirmsReseed: confirmsReseed(release()) };
+  const device = openRandomDevice(addon);
+  if (typeof device === "string") return { ...known, open: device, credit: device };
+  const answer = errnoName(addon.probeCreditEntropy(device));
+  closeSync(device);
+  return { ...known, open: undefined, credit: answer === "EINVAL" ? undefined : answer };
+}

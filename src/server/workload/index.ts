@@ -1,3 +1,0 @@
-export type { WorkloadLimits } from "./limits.ts";
-export { WorkloadServer, type WorkloadServerOptions } from "./server.ts";
-export type { DeclareIdle } from "./service.ts";
