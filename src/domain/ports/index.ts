@@ -1,4 +1,5 @@
 export type { Accounts } from "./accounts.ts";
+export type { WatchArrivals } from "./arrivals.ts";
 export type { Clock } from "./clock.ts";
 export type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "./kernel.ts";
 export {
