@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 
 /** What an agent holds that must not grow by work that is over. */
 export interface Footprint {
@@ -28,12 +28,24 @@ function entries(): Entry[] {
     });
 }
 
+/** Looked for again when one of them, anybody's, is removed meanwhile. */
+function foldersBelow(folder: string): string[] {
+  for (;;) {
+    try {
+      return readdirSync(folder, { recursive: true, encoding: "utf8" });
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+      if (!existsSync(folder)) return [];
+    }
+  }
+}
+
 /** Cgroups that the agent made for commands, in whatever cgroup2 mount shows them. */
 function cgroupsOf(pid: number): number {
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
   const paths = mounts.map((line) => line.split(" ")).filter((fields) => fields[2] === "cgroup2");
   return paths
-    .flatMap((fields) => readdirSync(fields[1] ?? "/", { recursive: true, encoding: "utf8" }))
+    .flatMap((fields) => foldersBelow(fields[1] ?? "/"))
     .filter((path) => /(^|\/)svc-guest-\d+-\d+$/.test(path) && path.includes(`svc-guest-${pid}-`)).length;
 }
 

@@ -27,7 +27,7 @@ export class Agent {
   #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
-    const { clock, relaxClientCertificateChecks, memory } = platform;
+    const { clock, relaxClientCertificateChecks, watchArrivals, memory } = platform;
     this.#platform = platform;
     this.#log = log;
     this.#listeners = new Listeners({
@@ -35,6 +35,7 @@ export class Agent {
       clock,
       log,
       relaxClientCertificateChecks,
+      watchArrivals,
       onCall: () => memory.worked(),
       onLargeCalls: (any) => memory.streaming(any),
     });

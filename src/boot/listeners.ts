@@ -1,5 +1,5 @@
 import type { Configuration, TlsMaterial } from "../config/index.ts";
-import type { AgentError, Clock, Log } from "../domain/index.ts";
+import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Session } from "../rpc/index.ts";
@@ -14,6 +14,7 @@ export interface ListenerParts {
   readonly log: Log;
   /** Makes TLS take client certificates whose time has not come; false where that cannot be had. */
   readonly relaxClientCertificateChecks: () => boolean;
+  readonly watchArrivals: WatchArrivals;
   /** Told of every management call when it is over. */
   readonly onCall: () => void;
   /** Told when calls that move much begin and end. */
@@ -36,7 +37,7 @@ export class Listeners {
 
   /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot be had. */
   async serveWorkload(declareIdle: () => bigint): Promise<void> {
-    const { configuration, clock, log } = this.#parts;
+    const { configuration, clock, log, watchArrivals } = this.#parts;
     const path = configuration.workloadSocketPath;
     if (path === undefined) return;
     const { WorkloadServer } = await import("../server/workload/server.ts");
@@ -45,6 +46,7 @@ export class Listeners {
       agentVersion: AGENT_VERSION,
       log,
       clock,
+      watchArrivals,
     });
     await this.#workload.listen(path);
     log.info("workload_socket_listening", { path });
@@ -52,7 +54,7 @@ export class Listeners {
 
   /** Opens the management listeners that are configured. Throws AgentError when one cannot be had. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
-    const { configuration, clock, log, onCall, onLargeCalls } = this.#parts;
+    const { configuration, clock, log, onCall, onLargeCalls, watchArrivals } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
@@ -67,6 +69,7 @@ export class Listeners {
       router,
       log,
       clock,
+      watchArrivals,
       authenticate: (metadata) => {
         rotation.lookAgain();
         const decision = admitToken(metadata);

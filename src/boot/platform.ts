@@ -8,9 +8,11 @@ import type {
   ProcessRandomness,
   Signals,
   Timers,
+  WatchArrivals,
 } from "../domain/index.ts";
 import { type Addon, bundleFolder } from "../native/index.ts";
 import {
+  arrivalsWatcher,
   BufferPool,
   Cgroups,
   dropProgramCache,
@@ -50,6 +52,7 @@ export interface Platform {
   readonly randomness: ProcessRandomness;
   readonly dropFileCache: (fd: number) => void;
   readonly relaxClientCertificateChecks: () => boolean;
+  readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
   /** Tells the launcher, where there is one, that the agent leaves in order and did not crash. */
@@ -87,6 +90,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     randomness: processRandomness(addon),
     dropFileCache: fileCacheDropper(addon),
     relaxClientCertificateChecks: () => relaxClientCertificateChecks(addon),
+    watchArrivals: arrivalsWatcher(addon),
     memory: memoryKeeper(addon),
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),

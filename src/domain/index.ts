@@ -38,6 +38,7 @@ export type {
   ProcessRandomness,
   Signals,
   Timers,
+  WatchArrivals,
 } from "./ports/system.ts";
 export {
   type FileAttributes,

@@ -1,4 +1,5 @@
 export { fileAccounts } from "./accounts.ts";
+export { arrivalsWatcher } from "./arrivals.ts";
 export { relaxClientCertificateChecks } from "./certificate-checks.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
 export { dropProgramCache, fileCacheDropper, MemoryKeeper } from "./memory.ts";

@@ -1,10 +1,11 @@
 import { createServer, type Server, type Socket } from "node:net";
 import type { Server as TlsServer, TLSSocket } from "node:tls";
-import { type Clock, errnoOf, type Log } from "../domain/index.ts";
+import { type Clock, errnoOf, type Log, type WatchArrivals } from "../domain/index.ts";
 import { Http2Connection } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
 import { type Connection, connectionOf, Connections } from "./connections.ts";
 import type { ServerLimits } from "./limits.ts";
+import { logLostConnections } from "./lost-connections.ts";
 import { peerCertificate } from "./peer.ts";
 import { RefusalLog } from "./refusals.ts";
 
@@ -25,6 +26,7 @@ export interface ListenerOptions {
   readonly verifyPeer: VerifyPeer | undefined;
   readonly log: Log;
   readonly clock: Clock;
+  readonly watchArrivals: WatchArrivals | undefined;
   readonly limits: ServerLimits;
   /** Numbers the sessions of all listeners. */
   readonly nextSessionId: () => number;
@@ -55,14 +57,19 @@ export class Listener {
   /** Connections with a session, or whose peer was refused: until their sockets are closed. */
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
+  #stopWatching: (() => void) | undefined;
 
   constructor(options: ListenerOptions) {
-    const { log, clock, limits, name, secure } = options;
+    const { log, clock, limits, name, secure, watchArrivals: watch } = options;
     this.#options = options;
     this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
     // Half-open, because the end of a connection is Http2Connection's to decide.
     this.acceptor = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => this.#accept(socket));
-    // A failed accept(2) (no descriptor left) is not the end of the listener.
+    this.acceptor.on("listening", () => {
+      this.#stopWatching?.();
+      this.#stopWatching = logLostConnections(this.acceptor, { watch, listener: name, log, clock });
+    });
+    // A failed accept(2) is not the end of the listener.
     this.acceptor.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
     secure?.on("secureConnection", (socket: TLSSocket) => this.#onSecured(socket));
     secure?.on("tlsClientError", (error: Error, socket: TLSSocket) => {
@@ -124,6 +131,7 @@ export class Listener {
   /** Accepts no more connections. */
   stopAccepting(): void {
     this.acceptor.close();
+    this.#stopWatching?.();
     this.#connections.dropHalfOpen("the agent is shutting down");
   }
 

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import { AgentError, type Clock, type Log } from "../domain/index.ts";
+import { AgentError, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import type { Interceptor, Router, Session } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
 import { Listener, type VerifyPeer } from "./listener.ts";
@@ -22,6 +22,8 @@ export interface ManagementServerOptions {
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
+  /** Undefined: connections that are lost for want of descriptors are not told of. */
+  readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<ServerLimits>;
 }
 
@@ -115,7 +117,7 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { router, authenticate, verifyPeer, onConnection, log, clock } = this.#options;
+    const { router, authenticate, verifyPeer, onConnection, log, clock, watchArrivals } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
@@ -130,6 +132,7 @@ export class ManagementServer {
           : "the authority of its certificate has been replaced",
       log,
       clock,
+      watchArrivals,
       limits: this.#limits,
       nextSessionId: () => ++this.#sessions,
     });

@@ -91,6 +91,7 @@ export class CommandStarter {
     if (base.length > STRINGS_A_TURN) await nextTurn();
     // Another user does not get what the agent inherited for its own; the agent's own gets what is missing.
     const env = isOther ? base : withDefaults(base, known(user));
+    if (env.length > STRINGS_A_TURN) await nextTurn();
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
     const spawnIn = (cwd: string): Promise<ChildProcess> =>

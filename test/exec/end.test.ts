@@ -2,9 +2,13 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { EXEC_LIMIT } from "../../src/domain/index.ts";
+import { DEFAULT_HTTP2_LIMITS } from "../../src/http2/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../fixtures/processes.ts";
+
+/** Of fixed width, so that no other run's mark holds this one's: what another run left behind must not be waited for. */
+const RUN = String(process.pid).padStart(7, "0");
 
 let agent: RunningAgent;
 before(async () => {
@@ -41,7 +45,7 @@ describe("an exec with a timeout", () => {
   });
 
   it("leaves nothing of the tree alive, children in sessions of their own included", async () => {
-    const mark = "424242.250";
+    const mark = `424242.250${RUN}`;
     const { exit } = await exec(agent, {
       args: ["sh", "-c", `sleep ${mark} & setsid sleep ${mark} & trap '' TERM; while :; do sleep 0.05; done`],
       timeoutMs: 300n,
@@ -76,13 +80,13 @@ describe("an exec whose client goes", () => {
 
   it("leaves a daemon alive that left the session on purpose", async () => {
     using stream = new ExecStream(agent);
-    const daemon = "exec setsid sh -c 'echo up; exec sleep 424242.375'";
+    const daemon = `exec setsid sh -c 'echo up; exec sleep 424242.375${RUN}'`;
     stream.start({ args: ["sh", "-c", `echo pid $$; (${daemon}) & wait`] });
     const seen = await stream.until("up");
     const pid = Number(/pid (\d+)/.exec(seen)?.[1]);
     stream.cancel();
     await processGone(pid);
-    const daemons = await processesWith("424242.375");
+    const daemons = await processesWith(`424242.375${RUN}`);
     for (const left of daemons) process.kill(left, "SIGKILL");
     assert.equal(daemons.length, 1);
   });
@@ -90,11 +94,11 @@ describe("an exec whose client goes", () => {
   it("while it starts or just before it: leaves nothing", async () => {
     for (let i = 0; i < 30; i++) {
       const stream = new ExecStream(agent);
-      stream.start({ args: ["sleep", "424242.500"] });
+      stream.start({ args: ["sleep", `424242.500${RUN}`] });
       if (i % 2 === 0) await stream.next();
       stream[Symbol.dispose]();
     }
-    await noProcessWith("424242.500");
+    await noProcessWith(`424242.500${RUN}`);
   });
 });
 
@@ -137,19 +141,19 @@ describe("a command that does not read its input", () => {
 
 describe("the number of execs at once", () => {
   it("is bounded, with a clear status beyond it and recovery after it", async () => {
-    const client = connect(agent);
+    const clients = Array.from({ length: EXEC_LIMIT / DEFAULT_HTTP2_LIMITS.streams }, () => connect(agent));
     const streams = await Promise.all(
-      Array.from({ length: EXEC_LIMIT }, async () => {
-        const stream = new ExecStream(agent, client);
-        await stream.start({ args: ["sleep", "424242.625"], stdin: true }).next();
+      Array.from({ length: EXEC_LIMIT }, async (_, index) => {
+        const stream = new ExecStream(agent, clients[index % clients.length]);
+        await stream.start({ args: ["sleep", `424242.625${RUN}`], stdin: true }).next();
         return stream;
       }),
     );
     const failure = await failingExec(agent, { args: ["true"] });
     assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_EXECS"]);
     for (const stream of streams) stream[Symbol.dispose]();
-    client.close();
-    await noProcessWith("424242.625");
+    for (const client of clients) client.close();
+    await noProcessWith(`424242.625${RUN}`);
     // Their places are free a moment after their processes are gone; the test's time limit bounds the wait.
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });

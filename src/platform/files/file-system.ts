@@ -22,6 +22,7 @@ import { Descriptor, fileAttributes, type PathOpener, stepOf } from "./descripto
 import { Folder, type FolderAddon, O_PATH, splitPath } from "./folder.ts";
 import { createFile, type WriterMaker } from "./new-file.ts";
 import { type CachedReader, openRegular } from "./regular-file.ts";
+import { Leftovers } from "./leftovers.ts";
 import { FileThreads } from "./threads.ts";
 
 /** What files need of the addon. */
@@ -32,6 +33,7 @@ const HERE = Buffer.from(".");
 /** The file system that this process sees. Its work is done by libuv's threads, but for what lies in memory already. */
 export function guestFileSystem(addon: FileAddon): FileSystem {
   const threads = new FileThreads();
+  const leftovers = new Leftovers(threads);
   const opener: PathOpener = {
     open: async (step, path, flags) =>
       new Descriptor(await stepOf(threads, step, () => addon.openIn(WORKING_FOLDER, path, flags, 0, 0)), threads),
@@ -46,13 +48,13 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
     stat: async (path, noFollow) => attributesOf("stat", path, noFollow),
     readLink: async (path) => threads.step("readlink", () => readlink(Buffer.from(path), { encoding: "buffer" })),
     openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
-    ...changes(opener, addon, threads),
+    ...changes(opener, addon, threads, leftovers),
     beneath: async (root, noSymlinks) => {
       const folder = await opener.open("open_beneath", root, O_PATH | constants.O_DIRECTORY);
       try {
         const restricted = new RestrictedOpener(folder, noSymlinks, addon, threads);
         await restricted.check();
-        return folderView(folder, restricted, addon, threads);
+        return folderView(folder, restricted, addon, threads, leftovers);
       } catch (error) {
         await folder.close();
         throw error;
@@ -66,10 +68,11 @@ function changes(
   opener: PathOpener,
   addon: FileAddon,
   threads: FileThreads,
+  leftovers: Leftovers,
 ): Pick<FolderView, "create" | "makeDirectory" | "removeDirectory"> {
   const open = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, opener, addon, threads);
   return {
-    create: async (folder) => createFile(await open("create", folder), addon, threads),
+    create: async (folder) => createFile(await open("create", folder), addon, threads, leftovers),
     makeDirectory: async (path, owner, mode) => {
       const { folder, name } = splitPath(path);
       await using above = await open("mkdir", folder);
@@ -84,7 +87,13 @@ function changes(
   };
 }
 
-function folderView(root: Descriptor, opener: PathOpener, addon: FileAddon, threads: FileThreads): FolderView {
+function folderView(
+  root: Descriptor,
+  opener: PathOpener,
+  addon: FileAddon,
+  threads: FileThreads,
+  leftovers: Leftovers,
+): FolderView {
   const opened = async <Value>(
     step: FileStep,
     path: FilePath,
@@ -109,7 +118,7 @@ function folderView(root: Descriptor, opener: PathOpener, addon: FileAddon, thre
         return target;
       }),
     openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
-    ...changes(opener, addon, threads),
+    ...changes(opener, addon, threads, leftovers),
     [Symbol.asyncDispose]: () => root.close(),
   };
 }

@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
+import { type FileAttributes, type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
 import type { FileThreads } from "./threads.ts";
@@ -57,6 +57,16 @@ export class Folder implements AsyncDisposable {
     this.#canSync = canSync;
     this.#addon = addon;
     this.#threads = threads;
+  }
+
+  /** Of the folder itself. */
+  attributes(): Promise<FileAttributes> {
+    return this.#descriptor.attributes("create");
+  }
+
+  /** A path that leads to this very folder, as long as it is open; where there is no /proc, nowhere. */
+  get link(): string {
+    return `/proc/self/fd/${this.#descriptor.fd}`;
   }
 
   /** Opens or creates an entry; never by way of a link. */

@@ -3,6 +3,7 @@ import { type FileOwner, FileSystemError, type NewFile } from "../../domain/inde
 import { type Addon, errnoName, type SummingWriter } from "../../native/index.ts";
 import type { Descriptor } from "./descriptor.ts";
 import { type Folder, splitPath } from "./folder.ts";
+import type { Leftovers } from "./leftovers.ts";
 import type { FileThreads } from "./threads.ts";
 
 /** Bits that the kernel clears silently where the caller may not set them. */
@@ -29,12 +30,19 @@ function temporaryName(): Buffer {
 
 /**
  * Creates a file in a folder, which is the file's from now on. Where there can be such, it is one without a name (O_TMPFILE
- * of open(2)): whatever happens to the agent before it is placed, nothing is left of it. Elsewhere it has a temporary name.
+ * of open(2)): whatever happens to the agent before it is placed, nothing is left of it. Elsewhere it has a temporary name,
+ * and what an agent that was killed left in the folder goes first.
  */
-export async function createFile(folder: Folder, addon: WriterMaker, threads: FileThreads): Promise<NewFile> {
+export async function createFile(
+  folder: Folder,
+  addon: WriterMaker,
+  threads: FileThreads,
+  leftovers: Leftovers,
+): Promise<NewFile> {
   try {
     const unnamed = await createUnnamed(folder);
     if (unnamed !== undefined) return new PlacedFile(folder, unnamed, undefined, addon, threads);
+    await leftovers.removeFrom(folder);
     const name = temporaryName();
     return new PlacedFile(folder, await folder.open("create", name, NAMED, PRIVATE_MODE), name, addon, threads);
   } catch (error) {

@@ -6,6 +6,8 @@ import { decodeStart } from "./exec-start.ts";
 
 /** A start with more than usual arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
+/** The largest take a tenth of it on a busy machine. */
+const LARGE_START_LIMIT_MS = 1_000;
 
 /**
  * Serves one Exec call: frames in, frames out.
@@ -14,24 +16,41 @@ const LARGE_START_BYTES = 64 * 1024;
  */
 export function serveExec(exec: Exec, call: RawCall, largeStarts: Mutex): Promise<void> {
   const messages = call.messages()[Symbol.asyncIterator]();
+  const { promise: started, resolve: onStarted } = Promise.withResolvers<void>();
   const output = {
-    started: (pid: number): void => call.send(startedFrame(pid)),
+    started: (pid: number): void => {
+      onStarted();
+      call.send(startedFrame(pid));
+    },
     output: (stream: "stdout" | "stderr", bytes: Uint8Array, release: () => void): void =>
       call.send(outputFrame(stream, bytes), release),
     exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
   };
+  const run = (request: ExecRequest): Promise<void> =>
+    exec.run(request, inputs(messages, new ExecInputOrder(request), call), output, call.signal);
   // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
-  return readStart(messages, largeStarts).then((request) =>
-    exec.run(request, inputs(messages, new ExecInputOrder(request), call), output, call.signal),
-  );
+  return messages.next().then((first) => {
+    const message = first.done === true ? undefined : first.value;
+    if (message === undefined || message.length <= LARGE_START_BYTES) return decodeStart(message).then(run);
+    return largeStarts.run(() => startLarge(message, run, started), call.signal).then(({ ended }) => ended);
+  });
 }
 
-/** Of large ones one at a time is taken apart: a hundred at once would be a hundred times their memory. */
-async function readStart(messages: AsyncIterator<Uint8Array>, largeStarts: Mutex): Promise<ExecRequest> {
-  const first = await messages.next();
-  const message = first.done === true ? undefined : first.value;
-  const read = (): Promise<ExecRequest> => decodeStart(message);
-  return message !== undefined && message.length > LARGE_START_BYTES ? largeStarts.run(read) : read();
+/**
+ * Of large ones one at a time is taken apart and started: a hundred at once would be a hundred times their memory. One whose
+ * start hangs (a folder of a dead network mount) holds the others up for that long, and then no more.
+ */
+async function startLarge(
+  message: Uint8Array,
+  run: (request: ExecRequest) => Promise<void>,
+  started: Promise<void>,
+): Promise<{ readonly ended: Promise<void> }> {
+  const ended = run(await decodeStart(message));
+  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, LARGE_START_LIMIT_MS);
+  await Promise.race([started, timeUp, ended.catch(() => undefined)]);
+  clearTimeout(timer);
+  return { ended };
 }
 
 async function* inputs(

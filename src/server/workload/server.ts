@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
-import { type Clock, errnoOf, type Log } from "../../domain/index.ts";
+import { type Clock, errnoOf, type Log, type WatchArrivals } from "../../domain/index.ts";
 import { type Connection, Connections } from "../connections.ts";
+import { logLostConnections } from "../lost-connections.ts";
 import { sniffProtocol } from "../protocol-sniffer.ts";
 import { RefusalLog } from "../refusals.ts";
 import { listenUnix } from "../unix-socket.ts";
@@ -18,6 +19,8 @@ export interface WorkloadServerOptions {
   readonly agentVersion: string;
   readonly log: Log;
   readonly clock: Clock;
+  /** Undefined: connections that are lost for want of descriptors are not told of. */
+  readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<WorkloadLimits>;
 }
 
@@ -29,6 +32,7 @@ export class WorkloadServer {
   readonly #sockets = new Set<Socket>();
   readonly #acceptor: Server;
   #removeSocket: (() => void) | undefined;
+  #stopWatching: (() => void) | undefined;
   #http: Promise<WorkloadHttp> | undefined;
 
   constructor(options: WorkloadServerOptions) {
@@ -43,11 +47,14 @@ export class WorkloadServer {
   /** Listens on `path`. Throws AgentError when it cannot. */
   async listen(path: string): Promise<void> {
     this.#removeSocket = await listenUnix(this.#acceptor, path, SOCKET_MODE);
+    const { watchArrivals: watch, log, clock } = this.#options;
+    this.#stopWatching = logLostConnections(this.#acceptor, { watch, listener: "workload", log, clock });
   }
 
   /** Closes the socket and every connection. */
   close(): void {
     this.#acceptor.close();
+    this.#stopWatching?.();
     this.#removeSocket?.();
     for (const socket of this.#sockets) socket.destroy();
   }

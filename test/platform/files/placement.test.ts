@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { chmod, chown, link, mkdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { FileSystemError, type FileSystem } from "../../../src/domain/index.ts";
 import { guestFileSystem } from "../../../src/platform/index.ts";
@@ -11,17 +11,13 @@ import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 const ENOENT = -2;
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 
+/** As where neither /proc nor a capability lets an unnamed file be placed. */
+const named = (): FileSystem => guestFileSystem({ ...addon, placeIn: () => Promise.resolve(ENOENT) });
+
 /** How a file is held until it is placed, and what the folder shows meanwhile. */
 const WAYS: readonly (readonly [string, FileSystem, (names: readonly string[]) => boolean])[] = [
   ["a file without a name", guestFileSystem(addon), (names) => names.length === 0],
-  [
-    "a file with a temporary name",
-    guestFileSystem({
-      ...addon,
-      placeIn: () => Promise.resolve(ENOENT),
-    }),
-    (names) => names.length === 1 && TEMPORARY.test(names[0] ?? ""),
-  ],
+  ["a file with a temporary name", named(), (names) => names.length === 1 && TEMPORARY.test(names[0] ?? "")],
 ];
 
 const isErrno =
@@ -132,5 +128,39 @@ describe("a folder", () => {
     await files.removeDirectory(made);
     assert.deepEqual(await folder.names(), ["made"]);
     await chmod(folder.at("made"), 0o700);
+  });
+});
+
+describe("where files need a temporary name", () => {
+  it("what a killed agent left goes with the first write to its folder, and nothing else", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const nameOf = (digit: string): string => `.svc-guest-${digit.repeat(24)}.tmp`;
+    const longAgo = new Date(Date.now() - 2 * 3_600_000);
+    const leave = async (name: string): Promise<void> => {
+      await writeFile(folder.at(name), "half");
+      await utimes(folder.at(name), longAgo, longAgo);
+    };
+    for (const name of [nameOf("a"), nameOf("b"), nameOf("c"), ".svc-guest-short.tmp", "other.tmp"]) await leave(name);
+    await chown(folder.at(nameOf("b")), 1_000, 1_000);
+    await link(folder.at(nameOf("c")), folder.at("linked"));
+    await writeFile(folder.at(nameOf("d")), "of an agent that lives");
+    await symlink(folder.at("other.tmp"), folder.at(nameOf("e")));
+    await mkdir(folder.at(nameOf("f")));
+    await utimes(folder.at(nameOf("f")), longAgo, longAgo);
+    const before = new Set(await folder.names());
+    const files = named();
+    const write = async (name: string): Promise<void> => {
+      const file = await files.create(Buffer.from(folder.path));
+      await file.place(Buffer.from(folder.at(name)), false);
+      await file.dispose();
+    };
+    await write("new");
+    const after = new Set(await folder.names());
+    assert.deepEqual([...before.difference(after)], [nameOf("a")]);
+    assert.deepEqual([...after.difference(before)], ["new"]);
+    // A folder is looked through once: the next writes do not pay for it.
+    await leave(nameOf("a"));
+    await write("another");
+    assert.ok((await folder.names()).includes(nameOf("a")));
   });
 });

@@ -32,7 +32,9 @@ type jobResult struct {
 type bench struct {
 	dial   func() (target, error)
 	target target
-	held   []echoSession
+	// Further connections, where one does not take all calls of a job.
+	more []target
+	held []echoSession
 }
 
 // operation is done Count times; it returns the bytes moved.
@@ -64,7 +66,13 @@ func (b *bench) operationOf(job job) (operation, error) {
 	case "ping":
 		return func(int) (int64, error) { return 0, target.ping() }, nil
 	case "run":
-		return func(int) (int64, error) { return target.run(job.Command, false) }, nil
+		targets, err := b.targetsFor(job.AtOnce)
+		if err != nil {
+			return nil, err
+		}
+		return func(worker int) (int64, error) {
+			return targets[worker/callsOfConnection].run(job.Command, false)
+		}, nil
 	case "terminal":
 		return func(int) (int64, error) { return target.run(job.Command, true) }, nil
 	case "feed":
@@ -107,6 +115,21 @@ func (b *bench) operationOf(job job) (operation, error) {
 	return nil, fmt.Errorf("no job %q", job.Kind)
 }
 
+// The agent takes so many calls of a connection at once; grpc-go would make the others wait, and nobody would see it.
+const callsOfConnection = 128
+
+// targetsFor gives a connection for each so many workers; those that are opened for it stay open for the next job.
+func (b *bench) targetsFor(workers int) ([]target, error) {
+	for len(b.more)+1 < (workers+callsOfConnection-1)/callsOfConnection {
+		another, err := b.dial()
+		if err != nil {
+			return nil, err
+		}
+		b.more = append(b.more, another)
+	}
+	return append([]target{b.target}, b.more...), nil
+}
+
 func (b *bench) release() error {
 	var failed error
 	for _, session := range b.held {
@@ -120,6 +143,10 @@ func (b *bench) release() error {
 
 func (b *bench) redial() error {
 	b.target.close()
+	for _, another := range b.more {
+		another.close()
+	}
+	b.more = nil
 	fresh, err := b.dial()
 	if err == nil {
 		b.target = fresh

@@ -1,0 +1,27 @@
+import { closeSync, openSync } from "node:fs";
+import type { WatchArrivals } from "../domain/index.ts";
+import { type Addon, READABLE } from "../native/index.ts";
+
+/** Watches by a duplicate of the descriptor, since epoll(7) takes each only once. */
+export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): WatchArrivals {
+  return (fd, onLost) => {
+    const own = addon.duplicate(fd);
+    if (own < 0) return () => {};
+    const watch = new addon.FdWatch(own, () => {
+      const errno = whyNoDescriptor();
+      if (errno !== undefined) onLost(errno);
+    });
+    watch.set(READABLE);
+    return () => watch.close();
+  };
+}
+
+/** Tried by opening something that is always there: a duplicate would not show that the whole guest has no file left. */
+function whyNoDescriptor(): string | undefined {
+  try {
+    closeSync(openSync("/", "r"));
+    return undefined;
+  } catch (error) {
+    return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+  }
+}
