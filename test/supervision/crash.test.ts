@@ -3,7 +3,7 @@ import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
-import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
+import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
@@ -11,7 +11,6 @@ import { allProcesses } from "../fixtures/proc.ts";
 import { noProcessWith, processesWith } from "../fixtures/processes.ts";
 import { program } from "../fixtures/programs/index.ts";
 
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts");
 /** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
 const SHELL = ["sh", "-c", '"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c fork_runner)"; exit $status', "sh"];
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
@@ -31,7 +30,7 @@ before(() => {
 after(() => bundle[Symbol.dispose]());
 
 function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
-  return startAgent({ through, command: [bundle.launcher, MAIN], process: { args: workload } });
+  return startAgent({ through, command: [bundle.launcher, AGENT_SCRIPT], process: { args: workload } });
 }
 
 /** The agent itself, below its launcher, as this process sees it. */
