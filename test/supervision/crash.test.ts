@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { buildNative } from "../../scripts/build-native.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
@@ -74,15 +75,21 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
         t.skip(missing);
         return;
       }
-      await using agent = await startLaunched(through, [program("fork_runner")]);
-      using stream = new ExecStream(agent);
-      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+      const go = join(bundle.folder, `go ${setting}`);
+      const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, program("fork_runner")]);
       using daemon = new ExecStream(agent);
       await daemon
         .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
         .until("up");
       const { pid } = await agent.logged("agent_started");
-      process.kill(await agentBelow(agent), "SIGKILL");
+      const target = await agentBelow(agent);
+      writeFileSync(go, "");
+      using stream = new ExecStream(agent);
+      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      while (!agent.output.stdout.includes("ready")) await sleep(20);
+      process.kill(target, "SIGKILL");
       const { code, signal } = await agent.exited;
       assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
       assert.match(agent.output.stdout, /^left: 0$/m);
