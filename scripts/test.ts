@@ -10,6 +10,7 @@ import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
 import { ChildrenCpu } from "./testing/children-cpu.ts";
+import { joinSources } from "./testing/joined-sources.ts";
 import { removeAbandonedCgroups } from "./testing/leftovers.ts";
 import { type FileOutcome } from "./testing/record.ts";
 import { runTestFile, type FileLimits } from "./testing/run-file.ts";
@@ -79,6 +80,7 @@ async function main(): Promise<number> {
     process.on(name, () => interrupted.abort(name));
   }
   providePrograms(TEST_PROGRAMS, "for the tests");
+  using _sources = await joinSources();
   const outcomes = await runAll(files, interrupted.signal);
   removeAbandonedCgroups();
   if (interrupted.signal.aborted) {

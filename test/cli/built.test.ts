@@ -14,7 +14,7 @@ import { guestctlVariables, startIssuedAgent } from "./guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
-describe("the guestctl of the build", { timeout: 300_000 }, () => {
+describe("the guestctl of the build", () => {
   let folder: string;
   let program: string;
   let agent: RunningAgent;

@@ -9,7 +9,7 @@ import type { RunningAgent } from "../fixtures/agent.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-describe("guestctl", { timeout: 120_000 }, () => {
+describe("guestctl", () => {
   let agent: RunningAgent;
   let env: Record<string, string>;
   before(async () => {

@@ -22,7 +22,7 @@ function refused(error: unknown): boolean {
   return error instanceof RpcFailure && error.reason === "TOO_MANY_FILE_CALLS";
 }
 
-describe("file calls that stand still", { timeout: 120_000 }, () => {
+describe("file calls that stand still", () => {
   it("are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));

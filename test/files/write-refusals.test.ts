@@ -6,7 +6,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { create } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { type WriteFileRequest, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import {
@@ -18,6 +18,7 @@ import {
   type TestFolder,
   testFolder,
 } from "../fixtures/files.ts";
+import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../fixtures/raw-http2.ts";
 import type { RpcFailure } from "../fixtures/rpc-clients.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 
@@ -170,6 +171,55 @@ describe("WriteFile changes nothing", () => {
     }
     const failure = await failureOf(files.writeMessages(stalled(), { timeoutMs: 300 }));
     assert.equal(failure.code, status.DEADLINE_EXCEEDED);
+  });
+
+  describe("when a peer breaks its request off", () => {
+    const message = (request: WriteFileRequest): Buffer => envelope(toBinary(WriteFileRequestSchema, request));
+    /** A connection with a call that has sent its header and a part of the content. */
+    const begun = async (header: Parameters<typeof headerMessage>[0]): Promise<[peer: RawHttp2, stream: number]> => {
+      const peer = await RawHttp2.dial(agent);
+      const stream = peer.open(callFields("WriteFile", agent.token));
+      peer.send(frame(FRAME.data, 0, stream, message(headerMessage(header))));
+      peer.send(frame(FRAME.data, 0, stream, message(data("a part"))));
+      return [peer, stream];
+    };
+    const finished = async (): Promise<void> => {
+      while ((await openFiles(agent.pid)).some((file) => file.startsWith(folder.path)))
+        await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+
+    for (const code of [CODE.cancel, CODE.none, CODE.internal]) {
+      it(`by a reset with the code ${code}, without an end`, NEEDS_ROOT, async () => {
+        const [peer, stream] = await begun({ path });
+        using _connection = peer;
+        peer.send(frame(FRAME.reset, 0, stream, uint32(code)));
+        assert.equal(await peer.ask("Health", agent.token), "0");
+        await finished();
+      });
+    }
+
+    it("by an end with the reset behind it, as Node's http2 cancels", NEEDS_ROOT, async () => {
+      const [peer, stream] = await begun({ path });
+      using _connection = peer;
+      peer.send(frame(FRAME.data, FLAG.endStream, stream), frame(FRAME.reset, 0, stream, uint32(CODE.cancel)));
+      assert.equal(await peer.ask("Health", agent.token), "0");
+      await finished();
+    });
+
+    it("by an end alone, where its last message was to say so", async () => {
+      const [peer, stream] = await begun({ path, marksLast: true });
+      using _connection = peer;
+      peer.send(frame(FRAME.data, FLAG.endStream, stream));
+      const trailers = await peer.status(stream);
+      assert.equal(trailers.get("grpc-status"), String(status.INVALID_ARGUMENT));
+      assert.match(trailers.get("grpc-message") ?? "", /ended before a message with last/);
+    });
+  });
+
+  it("with a message after the last", async () => {
+    const last = create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") }, last: true });
+    const messages = [headerMessage({ path }), last, data("y")];
+    assertRefused(await failureOf(files.writeMessages(messages)), status.INVALID_ARGUMENT, "FRAME_ORDER");
   });
 
   it("when the connection is lost", NEEDS_ROOT, async () => {

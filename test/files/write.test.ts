@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, mkdir, readFile, readlink, realpath, stat, symlink, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
+import { create } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
+import { type WriteFileRequest, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { dataMessage, failureOf, FileCalls, headerMessage, type TestFolder, testFolder } from "../fixtures/files.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
@@ -85,6 +87,20 @@ describe("WriteFile", () => {
       ...Array.from({ length: 100_000 }, () => message),
     ]);
     assert.equal(await readFile(folder.at("crumbs"), "latin1"), "x".repeat(100_000));
+  });
+
+  it("takes content whose last message says so, with bytes in it or without", async () => {
+    const last = (text: string): WriteFileRequest =>
+      create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from(text) }, last: true });
+    for (const [name, marksLast, messages, content] of [
+      ["with-bytes", true, [dataMessage(Buffer.from("some ")), last("content")], "some content"],
+      ["without", true, [dataMessage(Buffer.from("content")), last("")], "content"],
+      ["nothing", true, [last("")], ""],
+      ["unannounced", false, [last("content")], "content"],
+    ] as const) {
+      await files.writeMessages([headerMessage({ path: folder.at(name), marksLast }), ...messages]);
+      assert.equal(await readFile(folder.at(name), "utf8"), content, name);
+    }
   });
 
   it("replaces a file as a whole, keeping its owner and mode", NEEDS_ROOT, async () => {

@@ -10,7 +10,7 @@ import { noNamespaces } from "../fixtures/namespaces.ts";
 
 const AGENT = join(import.meta.dirname, "..", "fixtures", "launched.ts");
 const EMULATOR = "qemu-aarch64-static";
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 500_000;
 
 /** Why the launcher for arm64 cannot be run here; undefined: it can. */
 function notRunnable(): string | undefined {

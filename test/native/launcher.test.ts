@@ -44,7 +44,7 @@ const SURVEY_PARENT = `
     process.exit(0);
   }, 20);
 `;
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 500_000;
 const isRoot = process.getuid?.() === 0;
 /** What the launcher runs under. PID 1 and the child of an init get a process namespace of their own. */
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {

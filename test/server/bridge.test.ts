@@ -13,12 +13,11 @@ import { describe, test, type TestContext } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
 import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { connect } from "../../src/client/index.ts";
-import { AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { AGENT_SCRIPT, AGENT_TOKEN, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { processGone } from "../fixtures/processes.ts";
 import { addon } from "../fixtures/spawning.ts";
 
-const MAIN = join(import.meta.dirname, "../../src/main.ts");
 const [NODE, ...ARGS] = sourceCommand("main.ts");
 const BRIDGE = [...ARGS, "bridge"];
 const MEBIBYTE = 1024 * 1024;
@@ -168,7 +167,7 @@ describe("guest-agent bridge", () => {
       const { path } = await listen(t, (socket) => void socket.once("data", () => accepted.resolve()));
       using bundle = makeLauncherBundle();
       symlinkSync(buildNative(), join(bundle.folder, "agent.node"));
-      const child = spawn(bundle.launcher, [MAIN, "bridge"], {
+      const child = spawn(bundle.launcher, [AGENT_SCRIPT, "bridge"], {
         env: { SVC_GUEST_SOCKET: path },
         stdio: ["pipe", "pipe", "pipe"],
       });

@@ -94,7 +94,7 @@ async function ask(agent: RunningAgent, own: Issued, certPem = own.chain): Promi
   );
 }
 
-describe("certificates of an authority of one's own", { timeout: 240_000 }, () => {
+describe("certificates of an authority of one's own", () => {
   test("of all kinds of keys serve, on both sides", async () => {
     for (const algorithm of [
       { name: "ECDSA", namedCurve: "P-384", hash: "SHA-384" },

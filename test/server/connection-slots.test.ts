@@ -11,7 +11,7 @@ const CONNECTION_LIMIT = 64;
 /** The connection's window before anybody has said otherwise. */
 const WINDOW_BYTES = 65_535;
 
-describe("a slot is not lost", { timeout: 600_000 }, () => {
+describe("a slot is not lost", () => {
   test("to 64 restores in a row, each over a connection that its client keeps open and never reads", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
@@ -57,7 +57,7 @@ describe("a slot is not lost", { timeout: 600_000 }, () => {
   }
 });
 
-describe("the restore duties", { timeout: 600_000 }, () => {
+describe("the restore duties", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
     test(`end the socket of an older client of ${listener} that does not read`, async () => {
       await using agent = await startSocketAgent();

@@ -18,7 +18,7 @@ it("a seed alone decides what is sent", () => {
 
 it(
   "fuzzed and half messages leave nothing behind, and the agent leaves when it is told to",
-  { ...NEEDS_ROOT, timeout: 300_000 },
+  { ...NEEDS_ROOT, timeout: 540_000 },
   async () => {
     const names = ["fuzzed messages of every method", "messages that are never whole", "countless fields in 4 MiB"];
     const attacks = ATTACKS.filter(({ name }) => names.includes(name));

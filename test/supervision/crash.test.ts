@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { copyFileSync, readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { buildNative } from "../../scripts/build-native.ts";
-import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
+import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
@@ -11,7 +12,6 @@ import { allProcesses } from "../fixtures/proc.ts";
 import { noProcessWith, processesWith } from "../fixtures/processes.ts";
 import { program } from "../fixtures/programs/index.ts";
 
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts");
 /** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
 const SHELL = ["sh", "-c", '"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c fork_runner)"; exit $status', "sh"];
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
@@ -31,7 +31,7 @@ before(() => {
 after(() => bundle[Symbol.dispose]());
 
 function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
-  return startAgent({ through, command: [bundle.launcher, MAIN], process: { args: workload } });
+  return startAgent({ through, command: [bundle.launcher, AGENT_SCRIPT], process: { args: workload } });
 }
 
 /** The agent itself, below its launcher, as this process sees it. */
@@ -75,15 +75,21 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
         t.skip(missing);
         return;
       }
-      await using agent = await startLaunched(through, [program("fork_runner")]);
-      using stream = new ExecStream(agent);
-      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+      const go = join(bundle.folder, `go ${setting}`);
+      const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, program("fork_runner")]);
       using daemon = new ExecStream(agent);
       await daemon
         .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
         .until("up");
       const { pid } = await agent.logged("agent_started");
-      process.kill(await agentBelow(agent), "SIGKILL");
+      const target = await agentBelow(agent);
+      writeFileSync(go, "");
+      using stream = new ExecStream(agent);
+      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      while (!agent.output.stdout.includes("ready")) await sleep(20);
+      process.kill(target, "SIGKILL");
       const { code, signal } = await agent.exited;
       assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
       assert.match(agent.output.stdout, /^left: 0$/m);

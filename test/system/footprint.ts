@@ -11,7 +11,7 @@ const FOLDER_OF_IMAGE = "dev";
 
 /**
  * Every file, link, socket and folder that was made or changed below the sandbox's root since it was entered, sorted. What
- * is mounted at /tmp is looked into too.
+ * is mounted at /tmp is looked into too. The way to the agent's credentials was made for it.
  */
 export function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
   // unshare(1) itself stays outside of the root, and sees the layers as well.
@@ -20,7 +20,8 @@ export function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string
   const temporary = entriesOf(join(view, root, "tmp")).map((path) => join("tmp", path));
   const own = agent.credentialsDir.slice(1);
   return [...layer, ...temporary]
-    .filter((path) => path !== own && !(path.startsWith(own) && GIVEN.has(path.slice(own.length + 1))))
+    .filter((path) => !`${own}/`.startsWith(`${path}/`))
+    .filter((path) => !(path.startsWith(own) && GIVEN.has(path.slice(own.length + 1))))
     .map((path) => `/${path}`)
     .toSorted();
 }

@@ -5,10 +5,15 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { connect, GuestError } from "../../src/client/index.ts";
+import { create } from "@bufbuild/protobuf";
+import { status } from "@grpc/grpc-js";
+import { connect } from "../../src/client/index.ts";
+import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { allProcesses } from "../fixtures/proc.ts";
+import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { networkEntries, socketsHeldBy } from "./sockets.ts";
 
 /** Exit status of an agent that cannot have its listener. */
@@ -34,10 +39,15 @@ describe("SVC_GUEST_SOCKET", () => {
     const socket = join(await folder(t), "guest.sock");
     await using _agent = await startOn(socket);
     const answers: string[] = [];
-    for (const token of ["", "wrong"]) {
-      await assert.rejects(health(socket, token), (error) => {
-        assert.ok(error instanceof GuestError);
-        assert.deepEqual([error.status, error.reason], ["UNAUTHENTICATED", "UNAUTHENTICATED"]);
+    // The client library does not even dial without a token.
+    const plain = CLIENTS[0]?.connect({ socketPath: socket });
+    assert.ok(plain);
+    t.after(() => plain.close());
+    for (const token of [{}, { token: "" }, { token: "wrong" }]) {
+      const answer = one(plain.call(GuestAgent.method.health, [create(HealthRequestSchema)], token));
+      await assert.rejects(answer, (error) => {
+        assert.ok(error instanceof RpcFailure);
+        assert.deepEqual([error.code, error.reason], [status.UNAUTHENTICATED, "UNAUTHENTICATED"]);
         answers.push(error.message);
         return true;
       });
@@ -118,8 +128,8 @@ function startOn(socket: string, options: AgentOptions = {}): Promise<RunningAge
   return startAgent({ ...options, env: { ...NO_NETWORK, SVC_GUEST_SOCKET: socket } });
 }
 
-async function health(socket: string, token: string = AGENT_TOKEN): Promise<{ readonly alive: boolean }> {
-  using client = connect({ address: `unix:${socket}`, token });
+async function health(socket: string): Promise<{ readonly alive: boolean }> {
+  using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
   return await client.health();
 }
 

@@ -4,7 +4,7 @@ import { GENERIC_MAKERS } from "./generic-guest.ts";
 import type { Guest } from "./guest.ts";
 import { LIBRARY_MAKER } from "./library-guest.ts";
 import { suiteRig } from "./rig.ts";
-import { TRANSPORTS } from "./transports.ts";
+import { bulkBytes, TRANSPORTS } from "./transports.ts";
 
 /* The clients that run in this process. Those in other languages: programs.test.ts. */
 
@@ -31,7 +31,7 @@ for (const transport of TRANSPORTS) {
         test(title, async () => {
           row.verdicts.set(name, "FAILED");
           const beganMs = performance.now();
-          await run({ guest, dialAgain: dial, folder: folder() });
+          await run({ guest, dialAgain: dial, folder: folder(), bulkBytes: bulkBytes(transport) });
           row.durationMs += performance.now() - beganMs;
           row.verdicts.set(name, "ok");
         });

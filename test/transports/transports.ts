@@ -25,6 +25,11 @@ export interface OpenTransport extends Endpoint {
   close(): void;
 }
 
+/** What a bulk case sends over a way, whole MiB: several times what all buffers on it hold. */
+export function bulkBytes({ name }: Transport): number {
+  return (name === "TCP" ? 100 : 32) * 1024 * 1024;
+}
+
 /** All ways of the contract. `fake` has all but the first. */
 export const TRANSPORTS: readonly Transport[] = [
   { name: "TCP", open: ({ agent }) => existing({ dial: { port: agent.port, certificates: agent.certificates } }) },

@@ -4,15 +4,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
-import { AGENT_COMMAND, type AgentCommand, startAgent } from "../fixtures/agent.ts";
+import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../fixtures/agent.ts";
 import { exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { processesWith } from "../fixtures/processes.ts";
 import { program } from "../fixtures/programs/index.ts";
 import { launch, request } from "../fixtures/spawning.ts";
-
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts");
 
 /** Seconds that only one test of this run sleeps for: by them its processes are found. */
 function mark(fraction: number): string {
@@ -46,7 +44,7 @@ describe("the end of the grace", () => {
 });
 
 describe("below the launcher, which orphans become children of, a stop", () => {
-  const launched = (): AgentCommand => [bundle.launcher, MAIN];
+  const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 
   it("gives daemons that forked twice their grace too", async () => {

@@ -15,7 +15,10 @@ import { GuestError } from "../errors.ts";
 const CHUNK_BYTES = 256 * 1024;
 
 /** How a file is written, apart from its path and content. */
-export type WriteFileOptions = Omit<MessageInitShape<typeof WriteFileHeaderSchema>, "path" | "$typeName" | "$unknown">;
+export type WriteFileOptions = Omit<
+  MessageInitShape<typeof WriteFileHeaderSchema>,
+  "path" | "marksLast" | "$typeName" | "$unknown"
+>;
 
 /** Bytes, or text that is written as UTF-8. */
 type Content = Uint8Array | string;
@@ -52,19 +55,21 @@ async function send(
   content: FileSource,
 ): Promise<void> {
   const orAnswer = untilAnswered(response);
-  const write = (message: NonNullable<MessageInitShape<typeof WriteFileRequestSchema>["message"]>) =>
+  const write = (message: NonNullable<MessageInitShape<typeof WriteFileRequestSchema>["message"]>, last = false) =>
     orAnswer(
       new Promise<void>((resolve) => {
-        requests.write(create(WriteFileRequestSchema, { message }), () => resolve());
+        requests.write(create(WriteFileRequestSchema, { message, last }), () => resolve());
       }),
     );
-  await write({ case: "header", value: header });
+  // Node ends the request of a cancelled call before it cancels it (http2's close), so that an end alone proves nothing.
+  await write({ case: "header", value: { ...header, marksLast: true } });
   for await (const part of taken(content, orAnswer)) {
     for (let start = 0; start < part.length; start += CHUNK_BYTES) {
       const data = part.subarray(start, start + CHUNK_BYTES);
       if ((await write({ case: "data", value: data })) === ANSWERED) return;
     }
   }
+  await write({ case: "data", value: new Uint8Array() }, true);
   requests.end();
 }
 

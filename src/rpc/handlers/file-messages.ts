@@ -34,12 +34,26 @@ export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadF
   return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
 }
 
+/** What the first message of a WriteFile call asks for. */
+export interface WriteHeader {
+  readonly request: WriteRequest;
+  /** Content whose last message does not say so is not complete. */
+  readonly marksLast: boolean;
+}
+
+/** The next bytes of a WriteFile call. */
+export interface WriteData {
+  readonly bytes: Uint8Array;
+  /** No message follows. */
+  readonly last: boolean;
+}
+
 /** The first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or no header. */
-export function decodeHeader(message: Uint8Array | undefined): WriteRequest {
+export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
   if (message === undefined) throw frameOrder("the request ended before its first message, which must be header");
   const content = decodeMessage(WriteFileRequestSchema, message).message;
   if (content.case !== "header") throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be header`);
-  return writeRequest(content.value);
+  return { request: writeRequest(content.value), marksLast: content.value.marksLast };
 }
 
 function writeRequest(header: WriteFileHeader): WriteRequest {
@@ -47,12 +61,12 @@ function writeRequest(header: WriteFileHeader): WriteRequest {
   return { path, beneath, noSymlinks, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
 }
 
-/** The bytes of a message after the first; a view. Throws INVALID_ARGUMENT for one that is no data. */
-export function decodeData(message: Uint8Array): Uint8Array {
+/** A message after the first; its bytes are a view. Throws INVALID_ARGUMENT for one that is no data. */
+export function decodeData(message: Uint8Array): WriteData {
   const bytes = tryBytesField(message, WRITE_DATA_FIELD);
-  if (bytes !== undefined) return bytes;
-  const content = decodeMessage(WriteFileRequestSchema, message).message;
-  if (content.case === "data") return content.value;
+  if (bytes !== undefined) return { bytes, last: false };
+  const { message: content, last } = decodeMessage(WriteFileRequestSchema, message);
+  if (content.case === "data") return { bytes: content.value, last };
   throw frameOrder(
     content.case === "header"
       ? "second header; a call writes one file"

@@ -2,6 +2,7 @@ import type { FileCaller, Files } from "../../files/index.ts";
 import type { ReadFileRequest, WriteFileResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import type { RawCall } from "../context.ts";
 import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
+import { frameOrder } from "./frame-order.ts";
 
 /** Serves one ReadFile call: the file, chunk by chunk. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: RawCall): Promise<void> {
@@ -15,8 +16,8 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
 export async function serveWriteFile(files: Files, call: RawCall): Promise<WriteFileResponse> {
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
-  const request = decodeHeader(first.done === true ? undefined : first.value);
-  return writeResponse(await files.write(request, data(messages, call), callerOf(call)));
+  const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
+  return writeResponse(await files.write(request, data(messages, marksLast, call), callerOf(call)));
 }
 
 function callerOf(call: RawCall): FileCaller {
@@ -24,9 +25,21 @@ function callerOf(call: RawCall): FileCaller {
 }
 
 /** Whoever asks for the next piece has done with the one before. */
-async function* data(messages: AsyncIterator<Uint8Array>, call: RawCall): AsyncGenerator<Uint8Array> {
+async function* data(
+  messages: AsyncIterator<Uint8Array>,
+  marksLast: boolean,
+  call: RawCall,
+): AsyncGenerator<Uint8Array> {
+  let isComplete = false;
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
-    yield decodeData(next.value);
+    if (isComplete) throw frameOrder("a message after the one that says last");
+    const { bytes, last } = decodeData(next.value);
+    isComplete = last;
+    yield bytes;
     call.recycle(next.value);
+  }
+  // A client that is cancelled may end its request before it says so: what came is not the file.
+  if (marksLast && !isComplete) {
+    throw frameOrder("the request ended before a message with last, which the header announces with marks_last");
   }
 }

@@ -104,7 +104,7 @@ async fn write(guest: &Guest, header: WriteFileHeader, content: &[u8]) -> Result
     let messages: Vec<_> = [Message::Header(header)]
         .into_iter()
         .chain(data)
-        .map(|message| WriteFileRequest { message: Some(message) })
+        .map(|message| WriteFileRequest { message: Some(message), ..Default::default() })
         .collect();
     let answer = guest.agent.clone().write_file(guest.request(tokio_stream::iter(messages))).await?;
     Ok(answer.into_inner())

@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/files.proto.
  */
 export const file_svc_guest_v1alpha1_files: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJlCg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEEg8KB2JlbmVhdGgYBCABKAkSEwoLbm9fc3ltbGlua3MYBSABKAgiTQoJRmlsZUNodW5rEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRIMCgRkYXRhGAIgASgMImQKEFdyaXRlRmlsZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlRmlsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIAEIJCgdtZXNzYWdlIvwBCg9Xcml0ZUZpbGVIZWFkZXISDAoEcGF0aBgBIAEoCRIRCgRtb2RlGAIgASgNSACIAQESEAoDdWlkGAMgASgNSAGIAQESEAoDZ2lkGAQgASgNSAKIAQESEQoEc2l6ZRgFIAEoBEgDiAEBEhMKBnNoYTI1NhgGIAEoDEgEiAEBEhYKDmNyZWF0ZV9wYXJlbnRzGAcgASgIEhEKCWV4Y2x1c2l2ZRgIIAEoCBIPCgdiZW5lYXRoGAkgASgJEhMKC25vX3N5bWxpbmtzGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZEIHCgVfc2l6ZUIJCgdfc2hhMjU2IjoKEVdyaXRlRmlsZVJlc3BvbnNlEhUKDWJ5dGVzX3dyaXR0ZW4YASABKAQSDgoGc2hhMjU2GAIgASgMIlgKD1N0YXRQYXRoUmVxdWVzdBIMCgRwYXRoGAEgASgJEhEKCW5vX2ZvbGxvdxgCIAEoCBIPCgdiZW5lYXRoGAMgASgJEhMKC25vX3N5bWxpbmtzGAQgASgIIqgCChBTdGF0UGF0aFJlc3BvbnNlEioKBHR5cGUYASABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSDAoEc2l6ZRgCIAEoBBIMCgRtb2RlGAMgASgNEgsKA3VpZBgEIAEoDRILCgNnaWQYBSABKA0SKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBWF0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVjdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFaW5vZGUYCSABKAQSDQoFbGlua3MYCiABKAQSEwoLbGlua190YXJnZXQYCyABKAwq0gEKCEZpbGVUeXBlEhkKFUZJTEVfVFlQRV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfVFlQRV9SRUdVTEFSEAESFwoTRklMRV9UWVBFX0RJUkVDVE9SWRACEhUKEUZJTEVfVFlQRV9TWU1MSU5LEAMSEgoORklMRV9UWVBFX0ZJRk8QBBIUChBGSUxFX1RZUEVfU09DS0VUEAUSHgoaRklMRV9UWVBFX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX1RZUEVfQkxPQ0tfREVWSUNFEAdCPEIKRmlsZXNQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJlCg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEEg8KB2JlbmVhdGgYBCABKAkSEwoLbm9fc3ltbGlua3MYBSABKAgiTQoJRmlsZUNodW5rEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRIMCgRkYXRhGAIgASgMInIKEFdyaXRlRmlsZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlRmlsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIABIMCgRsYXN0GAMgASgIQgkKB21lc3NhZ2UikAIKD1dyaXRlRmlsZUhlYWRlchIMCgRwYXRoGAEgASgJEhEKBG1vZGUYAiABKA1IAIgBARIQCgN1aWQYAyABKA1IAYgBARIQCgNnaWQYBCABKA1IAogBARIRCgRzaXplGAUgASgESAOIAQESEwoGc2hhMjU2GAYgASgMSASIAQESFgoOY3JlYXRlX3BhcmVudHMYByABKAgSEQoJZXhjbHVzaXZlGAggASgIEg8KB2JlbmVhdGgYCSABKAkSEwoLbm9fc3ltbGlua3MYCiABKAgSEgoKbWFya3NfbGFzdBgLIAEoCEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWRCBwoFX3NpemVCCQoHX3NoYTI1NiI6ChFXcml0ZUZpbGVSZXNwb25zZRIVCg1ieXRlc193cml0dGVuGAEgASgEEg4KBnNoYTI1NhgCIAEoDCJYCg9TdGF0UGF0aFJlcXVlc3QSDAoEcGF0aBgBIAEoCRIRCglub19mb2xsb3cYAiABKAgSDwoHYmVuZWF0aBgDIAEoCRITCgtub19zeW1saW5rcxgEIAEoCCKoAgoQU3RhdFBhdGhSZXNwb25zZRIqCgR0eXBlGAEgASgOMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkZpbGVUeXBlEgwKBHNpemUYAiABKAQSDAoEbW9kZRgDIAEoDRILCgN1aWQYBCABKA0SCwoDZ2lkGAUgASgNEikKBW10aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVhdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoFY3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWlub2RlGAkgASgEEg0KBWxpbmtzGAogASgEEhMKC2xpbmtfdGFyZ2V0GAsgASgMKtIBCghGaWxlVHlwZRIZChVGSUxFX1RZUEVfVU5TUEVDSUZJRUQQABIVChFGSUxFX1RZUEVfUkVHVUxBUhABEhcKE0ZJTEVfVFlQRV9ESVJFQ1RPUlkQAhIVChFGSUxFX1RZUEVfU1lNTElOSxADEhIKDkZJTEVfVFlQRV9GSUZPEAQSFAoQRklMRV9UWVBFX1NPQ0tFVBAFEh4KGkZJTEVfVFlQRV9DSEFSQUNURVJfREVWSUNFEAYSGgoWRklMRV9UWVBFX0JMT0NLX0RFVklDRRAHQjxCCkZpbGVzUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Request of ReadFile.
@@ -95,7 +95,7 @@ export const FileChunkSchema: GenMessage<FileChunk> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_files, 1);
 
 /**
- * One message of the WriteFile request stream: `header` first and once, then `data`.
+ * One message of the WriteFile request stream: `header` first and once, then `data`, the last of which may say so.
  *
  * @generated from message svc.guest.v1alpha1.WriteFileRequest
  */
@@ -122,6 +122,13 @@ export type WriteFileRequest = Message<"svc.guest.v1alpha1.WriteFileRequest"> & 
     value: Uint8Array;
     case: "data";
   } | { case: undefined; value?: undefined };
+
+  /**
+   * With `data`: these are the last bytes, and the content is complete. No message may follow.
+   *
+   * @generated from field: bool last = 3;
+   */
+  last: boolean;
 };
 
 /**
@@ -209,6 +216,15 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
    * @generated from field: bool no_symlinks = 10;
    */
   noSymlinks: boolean;
+
+  /**
+   * The content is complete only with a message that says `last`: a request that ends without one is refused with FRAME_ORDER
+   * and changes nothing. Set it where neither `size` nor `sha256` is: some clients end the request of a call that is cancelled
+   * before they cancel it (grpc-js and all else over Node's http2), and the agent would take what came until then for the whole.
+   *
+   * @generated from field: bool marks_last = 11;
+   */
+  marksLast: boolean;
 };
 
 /**
