@@ -1,8 +1,8 @@
+import { frameOrder } from "../../domain/index.ts";
 import type { FileCaller, Files } from "../../files/index.ts";
 import type { ReadFileRequest, WriteFileResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import type { RawCall } from "../context.ts";
 import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
-import { frameOrder } from "./frame-order.ts";
 
 /** Serves one ReadFile call: the file, chunk by chunk. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: RawCall): Promise<void> {

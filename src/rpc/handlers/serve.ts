@@ -14,7 +14,6 @@ import { healthFrame } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
 import { serveRestoreDuties } from "./restore.ts";
 
-
 /** The capabilities behind the GuestAgent service. */
 export interface Capabilities {
   readonly health: Health;
