@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { chmodSync, copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,6 +11,7 @@ import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bu
 import { noNamespaces } from "../fixtures/namespaces.ts";
 import { allProcesses } from "../fixtures/proc.ts";
 import { noProcessWith, processesWith } from "../fixtures/processes.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { program } from "../fixtures/programs/index.ts";
 
 /** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
@@ -98,6 +100,37 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
     });
   });
 }
+
+describe("an agent that is killed, below a launcher without privileges", () => {
+  it(
+    "does not keep the launcher by a child of another user, which the launcher may not signal",
+    NEEDS_ROOT,
+    async (t) => {
+      const setpriv = join(bundle.folder, "setuid-root-setpriv");
+      copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
+      chmodSync(setpriv, 0o4755);
+      chmodSync(bundle.folder, 0o755);
+      const drop = "exec setpriv --reuid=12345 --regid=12345 --clear-groups";
+      await using agent = await startLaunched(
+        ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; ${drop} "$@"`, "sh"],
+        [],
+      );
+      using stream = new ExecStream(agent);
+      // Root by its real id too: one that only its effective id makes root may be killed by whoever started it.
+      const daemon = `trap '' TERM HUP; (setsid sleep ${DAEMON_SECONDS} &); echo up; exec sleep ${DAEMON_SECONDS}`;
+      await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
+      const roots = await processesWith(DAEMON_SECONDS);
+      t.after(() => {
+        for (const pid of roots) process.kill(pid, "SIGKILL");
+      });
+      assert.ok(roots.every((pid) => /^Uid:\t0\t0\t/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))));
+      process.kill(await agentBelow(agent), "SIGKILL");
+      const { code, signal } = await agent.exited;
+      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+      assert.deepEqual(await processesWith(DAEMON_SECONDS), roots);
+    },
+  );
+});
 
 describe("an agent that starts", () => {
   it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
