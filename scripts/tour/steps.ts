@@ -134,7 +134,7 @@ export async function refusals({ report, sandbox }: Tour): Promise<void> {
   report.asked("TLS without a client certificate");
   const reason = await dialWithoutCertificate(sandbox);
   report.came(reason);
-  report.expect("refused", reason.includes("client certificate refused"), true);
+  report.expect("refused", reason.includes("the client certificate is refused"), true);
 
   report.asked("Health with a right certificate and a wrong token");
   const stranger = await sandbox.dial("not-the-token");
