@@ -12,7 +12,7 @@ export interface Running extends AsyncDisposable {
 }
 
 /** What a contender is started with. */
-export interface Grounds {
+interface Grounds {
   /** The native program: server and client. */
   readonly program: string;
   /** For keys, sockets and the like; the caller removes it. */

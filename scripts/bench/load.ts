@@ -28,7 +28,7 @@ export interface Job {
 }
 
 /** Latencies in microseconds. */
-export interface Quantiles {
+interface Quantiles {
   readonly p50Us: number;
   readonly p99Us: number;
   readonly maxUs: number;

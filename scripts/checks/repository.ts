@@ -6,7 +6,7 @@ import { ROOT } from "./root.ts";
 import { repositoryFiles } from "./tool.ts";
 
 /** What belongs to one machine and not into a repository. */
-export const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
+const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   { pattern: /(?<![\w.$-])\/(?:root|Users|home\/[\w.-]+)\/[\w.-]+\/[\w.-]+/, what: "a path in someone's home" },
   {
     pattern: /\b(?:registry|mirror|artifactory|nexus|verdaccio)[\w-]*\.[\w-]+\.\w+/i,
@@ -16,7 +16,7 @@ export const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what:
 ];
 
 /** Says where a text holds traces of a machine, or the path of this checkout. */
-export function machineTraces(file: string, text: string, checkout: string): string[] {
+function machineTraces(file: string, text: string, checkout: string): string[] {
   return text.split("\n").flatMap((line, index) => {
     const found = MACHINE_TRACES.filter(({ pattern }) => pattern.test(line)).map(({ what }) => what);
     if (line.includes(`${checkout}/`)) found.push("the path of this checkout");

@@ -9,7 +9,7 @@ export async function complaintsOf(program: string, args: readonly string[]): Pr
 }
 
 /** Output of a program that has to succeed, as its lines. */
-export async function linesOf(program: string, args: readonly string[]): Promise<string[]> {
+async function linesOf(program: string, args: readonly string[]): Promise<string[]> {
   const { stdout } = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT });
   return stdout.split("\n").filter((line) => line !== "");
 }

@@ -5,7 +5,7 @@ import { neededLibraries } from "./elf.ts";
 import { type Architecture, runTool, toolFor } from "./toolchain.ts";
 
 /** The dynamic loader of each architecture's C library. */
-export const LOADERS: Readonly<Record<Architecture, string>> = {
+const LOADERS: Readonly<Record<Architecture, string>> = {
   x64: "ld-linux-x86-64.so.2",
   arm64: "ld-linux-aarch64.so.1",
 };

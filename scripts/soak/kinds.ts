@@ -4,7 +4,7 @@ import { type ExecOutcome, ExecStream } from "../../test/fixtures/exec-stream.ts
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
 
 /** What one exec moved, once it was found right. */
-export interface Moved {
+interface Moved {
   readonly bytes: number;
   /** The exit called the output incomplete although all of it was there. */
   readonly incomplete?: boolean;

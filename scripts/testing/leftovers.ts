@@ -29,7 +29,7 @@ function readStat(pid: number): { readonly state: string; readonly session: numb
 }
 
 /** The live processes that carry the mark or belong to the session that the test file led. */
-export function findLeftovers(mark: string, session: number): Leftover[] {
+function findLeftovers(mark: string, session: number): Leftover[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number)

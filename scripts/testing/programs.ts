@@ -19,7 +19,6 @@ export const TEST_PROGRAMS: readonly Program[] = [
   { name: "setpriv", package: "util-linux" },
   { name: "strace", package: "strace" },
   { name: "tar", package: "tar" },
-  { name: "tmux", package: "tmux" },
   { name: "unshare", package: "util-linux" },
   { name: "zsh", package: "zsh" },
 ];

@@ -4,7 +4,7 @@ import type { FileOutcome } from "./record.ts";
  * Reasons to skip a test that even continuous integration accepts: its machine or kernel lacks something that nobody can
  * install. Everything else can be, so there a skipped test is a failure.
  */
-export const ACCEPTED_SKIPS: readonly RegExp[] = [
+const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs KVM\b/,
   /^needs an arm64 machine\b/,
   /^needs Linux \d/,

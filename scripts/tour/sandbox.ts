@@ -116,7 +116,7 @@ export class Sandbox {
 }
 
 /** Runs the built guestctl. */
-export function guestctl(args: readonly string[]): Promise<{ stdout: string }> {
+function guestctl(args: readonly string[]): Promise<{ stdout: string }> {
   return execaNode(join(GUESTCTL_FOLDER, "guestctl.mjs"), args);
 }
 

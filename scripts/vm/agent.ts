@@ -1,5 +1,5 @@
-import { execFileSync } from "node:child_process";
 import { join } from "node:path";
+import { execaSync } from "execa";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
@@ -7,5 +7,5 @@ const ROOT = join(import.meta.dirname, "..", "..");
 /** Builds the agent that goes into the guests, unless it was built from these sources. */
 export function prepareAgent(): void {
   const build = join(ROOT, "scripts", "build.ts");
-  execFileSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
+  execaSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
 }

@@ -20,7 +20,7 @@ type Options = Readonly<Record<string, Option>>;
 export type Host = NodeJS.Process;
 
 /** Options of every command. */
-export const COMMON_OPTIONS = {
+const COMMON_OPTIONS = {
   json: { type: "boolean", help: "output for programs" },
   help: { type: "boolean", short: "h", help: "this text" },
 } as const;

@@ -97,7 +97,7 @@ export interface RestoreOutcome {
 }
 
 /** Duties that were done a second time. */
-export interface RepeatedDuties {
+interface RepeatedDuties {
   /** Guest time minus host time after the first ones, in milliseconds. */
   readonly clockErrorMs: number;
   readonly duties: RestoreDutiesResponse;

@@ -1,9 +1,3 @@
 export { type Configuration, readBootstrap } from "./bootstrap.ts";
 export { Credentials, type TlsMaterial } from "./credentials.ts";
-export {
-  BOOTSTRAP_VARIABLES,
-  BootstrapError,
-  type BootstrapFault,
-  type BootstrapVariable,
-  describeFault,
-} from "./variables.ts";
+export { BOOTSTRAP_VARIABLES, BootstrapError, type BootstrapFault, describeFault } from "./variables.ts";

@@ -135,7 +135,7 @@ function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | 
 }
 
 /** A decoded message, or what is wrong with the value; never both. */
-export type DecodedSpec<Desc extends DescMessage> =
+type DecodedSpec<Desc extends DescMessage> =
   | { readonly message: MessageShape<Desc> }
   | { readonly problems: readonly string[] };
 

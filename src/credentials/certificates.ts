@@ -11,7 +11,7 @@ export interface InstanceCertificates {
 }
 
 /** A certificate and its private key (PKCS #8), as PEM. */
-export interface PemPair {
+interface PemPair {
   readonly cert: string;
   readonly key: string;
 }

@@ -1,4 +1,4 @@
-export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
+export { ActivityClock, IdleDeclarations, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
 export {
   type ByteReceiver,
@@ -15,15 +15,7 @@ export {
   type SpawnStep,
   type StdioPlan,
 } from "./ports/processes.ts";
-export {
-  AgentError,
-  errnoOf,
-  type ErrorMetadata,
-  frameOrder,
-  invalidField,
-  type Reason,
-  type StatusName,
-} from "./errors.ts";
+export { AgentError, errnoOf, frameOrder, invalidField, type Reason, type StatusName } from "./errors.ts";
 export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
 export { Mutex, nextTurn, STRINGS_A_TURN, unlessAborted } from "./mutex.ts";
 export type {

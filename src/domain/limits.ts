@@ -17,8 +17,6 @@ export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
  * limit, which is where the kernel itself refuses (execve(2)).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
-/** Largest piece of a command's output in one frame. */
-export const OUTPUT_CHUNK_BYTES: number = 64 * 1024;
 /** Connections that a listener holds at once. */
 export const CONNECTION_LIMIT = 64;
 /** Time allowed for a TLS handshake, and again for the first request's headers. */

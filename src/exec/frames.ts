@@ -1,7 +1,7 @@
 import { frameOrder, invalidField } from "../domain/index.ts";
 
 /** What to run in a terminal. */
-export interface TerminalRequest {
+interface TerminalRequest {
   readonly cols: number;
   readonly rows: number;
   /** Value of TERM unless Process.env or the request names it. */

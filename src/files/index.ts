@@ -1,5 +1,4 @@
-export { type FileCaller, Files, type FilesParts, type PathReport } from "./files.ts";
+export { type FileCaller, Files, type PathReport } from "./files.ts";
 export type { WriteResult } from "./content.ts";
 export { sessionOwner } from "./owner.ts";
-export type { ReadOutput } from "./read.ts";
 export type { ReadRequest, WriteRequest } from "./requests.ts";

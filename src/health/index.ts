@@ -1,2 +1,2 @@
-export { Health, type HealthParts, type HealthReport, type Readiness } from "./health.ts";
-export { ReadinessLoop, type ReadinessParts } from "./readiness.ts";
+export { Health, type HealthReport } from "./health.ts";
+export { ReadinessLoop } from "./readiness.ts";

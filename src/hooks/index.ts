@@ -1,2 +1,1 @@
-export type { HookOutcome, StartHook } from "./hook-run.ts";
-export { type HookKind, Hooks, type HooksParts } from "./hooks.ts";
+export { type HookKind, Hooks } from "./hooks.ts";

@@ -2,7 +2,7 @@ import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
 /** Bytes of a dynamic table, ours and the most that we use of the peer's: the protocol's own default. */
-export const TABLE_LIMIT_BYTES = 4_096;
+const TABLE_LIMIT_BYTES = 4_096;
 /** What an entry costs beside its name and value (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
 

@@ -21,10 +21,10 @@ export interface FdWatch {
 }
 
 /** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
-export type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
+type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
 /** Writes to a descriptor on a thread of its own, in the order of the calls: it may block there as long as it likes. */
-export interface BackgroundWriter {
+interface BackgroundWriter {
   /** Takes all bytes, or none where they do not fit beside those that wait: false. Never blocks. */
   write(bytes: Uint8Array): boolean;
   /** Blocks the caller until all is written (true) or the time is up. */
@@ -32,7 +32,7 @@ export interface BackgroundWriter {
 }
 
 /** Constructs a writer; the descriptor stays the caller's. Throws when there can be no thread. */
-export type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
+type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
 /** Appends to a file on a thread of libuv's, and sums up what it appends. */
 export interface SummingWriter {
@@ -46,7 +46,7 @@ export interface SummingWriter {
 }
 
 /** Constructs a writer; the descriptor stays the caller's, and open while there is a write. */
-export type SummingWriterClass = new (fd: number) => SummingWriter;
+type SummingWriterClass = new (fd: number) => SummingWriter;
 
 /** What the new process leads. */
 export const LEADS_GROUP = 0;
@@ -82,10 +82,10 @@ export interface NativeSpawnOptions {
 }
 
 /** Called once; `errno` 0: the child has become the command. Otherwise nothing of it is left.  */
-export type SpawnDone = (pid: number, step: SpawnStep, errno: number) => void;
+type SpawnDone = (pid: number, step: SpawnStep, errno: number) => void;
 
 /** A child that is starting, for abortSpawn. */
-export type SpawnHandle = object;
+type SpawnHandle = object;
 
 /** The addon. Each function is described where it is written, in addon/*.c. */
 export interface Addon {

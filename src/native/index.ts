@@ -9,7 +9,6 @@ export {
   RESOLVE_BENEATH,
   RESOLVE_NO_MAGICLINKS,
   RESOLVE_NO_SYMLINKS,
-  type SpawnHandle,
   type SummingWriter,
   WORKING_FOLDER,
   WRITABLE,

@@ -17,7 +17,7 @@ export interface RandomDevicePlaces {
 }
 
 /** Those of every Linux; a folder fails where its file system is read-only or mounted without devices. */
-export const USUAL_PLACES: RandomDevicePlaces = {
+const USUAL_PLACES: RandomDevicePlaces = {
   devices: ["/dev/urandom", "/dev/random"],
   folders: ["/dev", "/run", "/tmp", "/"],
 };

@@ -1,4 +1,3 @@
-export type { Arrival, ValidityWindow } from "./clock-duty.ts";
-export { CredentialRotation, type CredentialRotationParts, type RotationCause } from "./credential-rotation.ts";
+export { CredentialRotation } from "./credential-rotation.ts";
 export { renewRandomness } from "./entropy-duty.ts";
-export { type RenewedParts, Restore, type RestoreCall, type RestoreParts } from "./restore.ts";
+export { type RenewedParts, Restore, type RestoreCall } from "./restore.ts";

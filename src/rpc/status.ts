@@ -4,7 +4,7 @@ import type { AgentError, StatusName } from "../domain/index.ts";
 import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
 
 /** ErrorInfo.domain of every error of the agent (DESIGN §4). */
-export const ERROR_DOMAIN = "svc.guest";
+const ERROR_DOMAIN = "svc.guest";
 
 /** Numbers of the canonical codes (google.rpc.Code). */
 const CODES: Readonly<Record<StatusName, number>> = {

@@ -2,7 +2,7 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import { malformedMessage } from "./framing.ts";
 
 /** Wire types of protobuf's encoding. Groups (3 and 4) are not in proto3. */
-export const VARINT = 0;
+const VARINT = 0;
 const FIXED64 = 1;
 export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;

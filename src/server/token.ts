@@ -3,7 +3,7 @@ import type { RequestFields } from "../http2/index.ts";
 import type { Interceptor } from "../rpc/index.ts";
 
 /** Metadata key of the instance token (contract, "Authentication"). */
-export const TOKEN_METADATA_KEY = "svc-instance-token";
+const TOKEN_METADATA_KEY = "svc-instance-token";
 
 /** The instance token, as an authenticator needs it. */
 export interface TokenCheck {

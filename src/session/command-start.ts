@@ -26,7 +26,7 @@ export interface Command {
 }
 
 /** What a command that names no user or directory gets. */
-export interface CommandDefaults {
+interface CommandDefaults {
   readonly user: string;
   readonly cwd: string;
 }

@@ -5,7 +5,7 @@
 export type Environment = readonly (Uint8Array | string)[];
 
 /** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
-export const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
+const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
 
 /** Entries as the agent itself was given them. */
 export type InheritedEnvironment = readonly Uint8Array[];
@@ -32,7 +32,7 @@ function entries(variables: ReadonlyMap<string, string>): string[] {
 }
 
 /** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
-export function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
+function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   if (variables.size === 0) return environment;
   // Only a name that is UTF-8 can be replaced: what decoding makes of another is encoded differently.
   const kept = environment.filter((present) => {

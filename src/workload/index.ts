@@ -1,1 +1,1 @@
-export { startFailureStatus, Workload, type WorkloadParts } from "./workload.ts";
+export { startFailureStatus, Workload } from "./workload.ts";

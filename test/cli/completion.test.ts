@@ -4,11 +4,11 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test, type TestContext } from "node:test";
+import { Terminal } from "../../scripts/machine/terminal.ts";
 import { execa } from "execa";
 import { COMMANDS } from "../../src/cli/commands.ts";
 import { SHELLS } from "../../src/cli/commands/completion.ts";
 import { GUESTCTL, runGuestctl } from "./guestctl.ts";
-import { isWithoutTmux, TmuxTerminal } from "./tmux.ts";
 
 /** Fills a command line's last word in: the words, the script and a folder with a `guestctl` are given. */
 const COMPLETERS = {
@@ -113,39 +113,39 @@ describe("guestctl completion", () => {
   });
 
   test("completes at the Tab key of a real bash", async (t) => {
-    if (isMissing(t, "bash") || isWithoutTmux(t)) return;
-    const command = ["bash", "--norc", "--noprofile"];
-    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command });
-    await terminal.type(`. '${join(folder, "bash")}'; cd '${join(folder, "work")}'\n`);
-    await terminal.type("guestctl heal");
-    await terminal.key("Tab");
-    await terminal.type("--cont");
-    await terminal.key("Tab");
-    await terminal.type("gr");
-    await terminal.key("Tab");
+    if (isMissing(t, "bash")) return;
+    const command = ["bash", "--norc", "--noprofile"] as const;
+    await using terminal = new Terminal({ cols: 100, rows: 24, env, command });
+    terminal.type(`. '${join(folder, "bash")}'; cd '${join(folder, "work")}'\n`);
+    terminal.type("guestctl heal");
+    terminal.key("Tab");
+    terminal.type("--cont");
+    terminal.key("Tab");
+    terminal.type("gr");
+    terminal.key("Tab");
     await terminal.expect(/guestctl health --context green$/m);
-    await terminal.key("C-u");
-    await terminal.type("guestctl cp a\\ fi");
-    await terminal.key("Tab");
+    terminal.key("C-u");
+    terminal.type("guestctl cp a\\ fi");
+    terminal.key("Tab");
     await terminal.expect(/guestctl cp a\\ file$/m);
   });
 
   test("completes at the Tab key of a real zsh", async (t) => {
-    if (isMissing(t, "zsh") || isWithoutTmux(t)) return;
-    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command: ["zsh", "-f"] });
-    await terminal.type(`autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; echo ready-$((1))\n`);
+    if (isMissing(t, "zsh")) return;
+    await using terminal = new Terminal({ cols: 100, rows: 24, env, command: ["zsh", "-f"] });
+    terminal.type(`autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; echo ready-$((1))\n`);
     await terminal.expect(/^ready-1$/m);
-    await terminal.type("guestctl heal");
-    await terminal.key("Tab");
-    await terminal.type("--cont");
-    await terminal.key("Tab");
+    terminal.type("guestctl heal");
+    terminal.key("Tab");
+    terminal.type("--cont");
+    terminal.key("Tab");
     await terminal.expect(/guestctl health --context/);
-    await terminal.type(" gr");
-    await terminal.key("Tab");
+    terminal.type(" gr");
+    terminal.key("Tab");
     await terminal.expect(/guestctl health --context green$/m);
-    await terminal.key("C-u");
-    await terminal.type("guestctl hook post");
-    await terminal.key("Tab");
+    terminal.key("C-u");
+    terminal.type("guestctl hook post");
+    terminal.key("Tab");
     await terminal.expect(/guestctl hook post-restore$/m);
   });
 

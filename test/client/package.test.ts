@@ -33,7 +33,7 @@ function examplesOf(document: string): Example[] {
 
 /** What some of them must print. */
 const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
-  ["Talk to an agent 1", /^0 HELLO SANDBOX$/m],
+  ["Dial it 1", /^0 HELLO SANDBOX$/m],
   ["Connect 1", /^true true \d+n$/m],
   ["Connect 2", /^true$/m],
   ["Connect 3", /^true$/m],

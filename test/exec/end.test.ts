@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { EXEC_LIMIT } from "../../src/domain/index.ts";
-import { DEFAULT_HTTP2_LIMITS } from "../../src/http2/index.ts";
+import { DEFAULT_HTTP2_LIMITS } from "../../src/http2/limits.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../fixtures/processes.ts";

@@ -83,7 +83,7 @@ describe("the documents", () => {
   });
 
   test("list the variables of the bootstrap channel", () => {
-    assert.deepEqual(namesUnder("README.md", "Put it into a sandbox"), [...BOOTSTRAP_VARIABLES].toSorted());
+    assert.deepEqual(namesUnder("docs/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
   });
 
   test("list the reasons of errors", () => {
@@ -99,7 +99,7 @@ describe("the documents", () => {
 
   test("show the steps that the tour has", () => {
     const tour = ["scripts/tour.ts", ...globSync("scripts/tour/*.ts", { cwd: root })].map(read).join();
-    const shown = Array.from(read("README.md").matchAll(/^\d+\. (.+)$/gm), ([, title = ""]) => title);
+    const shown = Array.from(read("docs/tour.md").matchAll(/^\d+\. (.+)$/gm), ([, title = ""]) => title);
     const steps = Array.from(tour.matchAll(/\.step\(\s*"([^"]+)"/g), ([, title = ""]) => title);
     assert.ok(steps.length > 5);
     assert.deepEqual(shown.toSorted(), steps.toSorted());

@@ -7,7 +7,7 @@
 export type Field = readonly [name: string, value: string];
 
 /** A header block, and what a decoder makes of it. */
-export interface BlockVector {
+interface BlockVector {
   /** Hexadecimal. */
   readonly block: string;
   readonly fields: readonly Field[];

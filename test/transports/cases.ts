@@ -12,7 +12,7 @@ const FILE_BYTES = 8 * MEBIBYTE;
 const SIGUSR1 = 10;
 
 /** What a case has to work with. */
-export interface CaseContext {
+interface CaseContext {
   readonly guest: Guest;
   /** Another client of the same agent, over a connection of its own; with another token where one is given. */
   readonly dialAgain: (token?: string) => Guest;

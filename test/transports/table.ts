@@ -1,5 +1,5 @@
 /** How one case went. */
-export type Verdict = "ok" | "FAILED" | "skipped" | "-";
+type Verdict = "ok" | "FAILED" | "skipped" | "-";
 
 /** The cases that one client ran over one transport. */
 export interface Row {

@@ -4,7 +4,7 @@ import type { Endpoint } from "./guest.ts";
 import { type Attach, betweenPipes, onOneSocket, onRawTerminal, onTwoStreams, relay } from "./relay.ts";
 
 /** What there is to be reached. */
-export interface Destination {
+interface Destination {
   readonly agent: RunningAgent;
   /** Its SVC_GUEST_SOCKET. */
   readonly socket: string;

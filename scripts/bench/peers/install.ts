@@ -1,5 +1,5 @@
-import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
+import { execaSync } from "execa";
 
 /** Peers that Debian has, by the file that shows that they are there. */
 const PACKAGES: Readonly<Record<string, string>> = {
@@ -9,8 +9,8 @@ const PACKAGES: Readonly<Record<string, string>> = {
 };
 
 function apt(...args: string[]): boolean {
-  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
-  return spawnSync("apt-get", [...args, "-qq"], { env, stdio: "ignore" }).status === 0;
+  const env = { DEBIAN_FRONTEND: "noninteractive" };
+  return !execaSync("apt-get", [...args, "-qq"], { env, stdio: "ignore", reject: false }).failed;
 }
 
 /**

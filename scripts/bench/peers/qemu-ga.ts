@@ -1,6 +1,6 @@
-import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { execaSync } from "execa";
 import type { Starter } from "../contender.ts";
 import { Load } from "../load.ts";
 import { ServerProcess } from "./server-process.ts";
@@ -16,7 +16,7 @@ export const startQemuGa: Starter = async ({ program, folder }) => {
   const load = new Load(program, ["qga", socket]);
   return {
     contender: "qemu-ga",
-    description: `${execFileSync(QEMU_GA, ["--version"], { encoding: "utf8" }).trim()} over its socket: no TLS, one command at a time`,
+    description: `${execaSync(QEMU_GA, ["--version"]).stdout} over its socket: no TLS, one command at a time`,
     load,
     pids: () => [server.pid],
     [Symbol.asyncDispose]: async () => {

@@ -2,7 +2,7 @@ const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
 /** What is done more and more of: commands at the same time, or bytes in one transfer. */
-export const GROWING_LOADS = ["execs", "read", "stdout", "stdin"] as const;
+const GROWING_LOADS = ["execs", "read", "stdout", "stdin"] as const;
 
 /** A load that grows. */
 export type GrowingLoad = (typeof GROWING_LOADS)[number];

@@ -1,8 +1,8 @@
-import { execFileSync } from "node:child_process";
 import { copyFileSync, cpSync, readdirSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
+import { execaSync } from "execa";
 import { makeRow, type Row } from "../row.ts";
 import { bareNetServer, builtAgent } from "./programs.ts";
 import type { StartupPlan } from "./rows.ts";
@@ -20,7 +20,7 @@ export async function coldStartupRows({ agentProgram, starts, say }: StartupPlan
     const node = join(folder, "node");
     cpSync(dirname(agentProgram), bundle, { recursive: true });
     copyFileSync(process.execPath, node);
-    execFileSync("sync", ["-f", folder]);
+    execaSync("sync", ["-f", folder]);
     const bare = bareNetServer(folder, node);
     const agent = await builtAgent(join(bundle, basename(agentProgram)), join(folder, "credentials"));
     const workloadMs: number[] = [];
@@ -46,5 +46,5 @@ export async function coldStartupRows({ agentProgram, starts, say }: StartupPlan
 
 /** Drops a file's pages: dd asks for it by posix_fadvise(2). */
 function forget(file: string): void {
-  execFileSync("dd", [`if=${file}`, "iflag=nocache", "count=0", "status=none"]);
+  execaSync("dd", [`if=${file}`, "iflag=nocache", "count=0", "status=none"]);
 }

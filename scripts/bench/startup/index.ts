@@ -1,2 +1,2 @@
 export { coldStartupRows } from "./cold.ts";
-export { type StartupPlan, startupRows } from "./rows.ts";
+export { startupRows } from "./rows.ts";

@@ -74,7 +74,7 @@ const LEAVE_MS = 2_000;
 const COMPLAINT_CHARS = 1_000;
 
 /** The command of a bridge. */
-export interface BridgeCommand {
+interface BridgeCommand {
   readonly program: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>> | undefined;

@@ -5,14 +5,7 @@ import { GuestError } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 
-export {
-  type BridgeOptions,
-  type ConnectOptions,
-  DEFAULT_SERVER_NAME,
-  type Link,
-  type TcpOptions,
-  type UnixSocketOptions,
-} from "./link.ts";
+export { type ConnectOptions, type Link } from "./link.ts";
 
 /** `unix:/path`, or `unix:///path` as gRPC has it too. In `unix://name/path` the name would be lost without a word. */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;

@@ -7,7 +7,7 @@ import {
   FileSystemError,
   type FileType,
 } from "../../domain/index.ts";
-import { type Addon, errnoName } from "../../native/index.ts";
+import { errnoName } from "../../native/index.ts";
 import type { FileThreads } from "./threads.ts";
 
 const TYPES: ReadonlyMap<number, FileType> = new Map([
@@ -53,9 +53,6 @@ export interface PathOpener {
   /** Flags of open(2). */
   open(step: FileStep, path: Uint8Array, flags: number): Promise<Descriptor>;
 }
-
-/** What opening needs of the addon. */
-export type Opener = Pick<Addon, "openIn">;
 
 /** The result of a job of the addon's, or FileSystemError. */
 export async function stepOf(threads: FileThreads, step: FileStep, job: () => Promise<number>): Promise<number> {

@@ -29,7 +29,7 @@ function unescape(field: string): string {
  * Where the cgroup can be reached through the mounts of a mountinfo: folders, best first. A mount whose root is not above
  * the cgroup does not show it.
  */
-export function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
+function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
   for (const line of mountinfo.split("\n")) {
     const mounted = mountedAt(line);

@@ -40,7 +40,7 @@ type Look =
   | { readonly kind: "only_group" };
 
 /** Whether this is that very process: ids are given again. */
-export function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
+function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
   return one.pid === other?.pid && one.start === other.start;
 }
 

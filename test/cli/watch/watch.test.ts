@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { copyFile, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test, type TestContext } from "node:test";
+import { after, before, describe, test } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { type RunningAgent } from "../../fixtures/agent.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
-import { isWithoutTmux, TmuxTerminal } from "../tmux.ts";
 
 describe("guestctl watch", () => {
   let agent: RunningAgent;
@@ -17,69 +17,67 @@ describe("guestctl watch", () => {
 
   /** A shell in a terminal, with `watch` typed in and its screen there. */
   async function watching(
-    t: TestContext,
-    use: (terminal: TmuxTerminal) => Promise<void>,
+    use: (terminal: Terminal) => Promise<void>,
     variables: Readonly<Record<string, string>> = {},
   ): Promise<void> {
-    if (isWithoutTmux(t)) return;
-    const command = ["bash", "--norc", "--noprofile"];
+    const command = ["bash", "--norc", "--noprofile"] as const;
     const env = { ...guestctlVariables(agent), ...variables };
-    await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command });
-    await terminal.type(`echo before-$((1)); ${GUESTCTL.join(" ")} watch; echo status-$?\n`);
+    await using terminal = new Terminal({ cols: 100, rows: 24, env, command });
+    terminal.type(`echo before-$((1)); ${GUESTCTL.join(" ")} watch; echo status-$?\n`);
     await terminal.expect(/^state +up, ready$/m);
     await use(terminal);
   }
 
   /** The old screen is there again, with a cursor. */
-  async function assertGivenBack(terminal: TmuxTerminal): Promise<void> {
+  async function assertGivenBack(terminal: Terminal): Promise<void> {
     await terminal.expect(/^before-1$/m);
-    assert.equal(await terminal.state("#{alternate_on} #{cursor_flag}"), "0 1");
-    await terminal.type("echo ech'o'ed\n");
+    assert.deepEqual([terminal.isAlternate, terminal.isCursorShown], [false, true]);
+    terminal.type("echo ech'o'ed\n");
     await terminal.expect(/echo ech'o'ed\nechoed$/m);
   }
 
-  test("shows how the agent is, goes on, and leaves at q with the old screen back", (t) =>
-    watching(t, async (terminal) => {
+  test("shows how the agent is, goes on, and leaves at q with the old screen back", () =>
+    watching(async (terminal) => {
       await terminal.expect(/^guestctl watch {2}127\.0\.0\.1:\d+ .* every 1 s {2}\d\d:\d\d:\d\d$/m);
-      assert.equal(await terminal.state("#{alternate_on} #{cursor_flag}"), "1 0");
+      assert.deepEqual([terminal.isAlternate, terminal.isCursorShown], [true, false]);
       await terminal.expect(/^guest time +\S+Z {2}[+-]0\.\d{3} s to this host$/m);
       await terminal.expect(/^answers +3 of 3, /m);
       await terminal.expect(/^\d\d:\d\d:\d\d {2}up and ready\n\nq leaves$/m);
-      await terminal.type("q");
+      terminal.type("q");
       await terminal.expect(/^status-0$/m);
       await assertGivenBack(terminal);
     }));
 
-  test("redraws in place and follows the size", (t) =>
-    watching(t, async (terminal) => {
-      await terminal.resize(50, 8);
+  test("redraws in place and follows the size", () =>
+    watching(async (terminal) => {
+      terminal.resize(50, 8);
       await terminal.expect(/^guestctl watch[^]*every 1 s {2}\S+$/m);
-      const lines = (await terminal.screen()).split("\n");
+      const lines = terminal.screen().split("\n");
       assert.equal(lines[0]?.length, 50);
       assert.ok(lines.filter((line) => line.startsWith("state")).length === 1);
-      await terminal.resize(120, 30);
+      terminal.resize(120, 30);
       await terminal.expect(/^guestctl watch.{80,}$/m);
-      await terminal.key("C-c");
+      terminal.key("C-c");
       await terminal.expect(/^status-0$/m);
       await assertGivenBack(terminal);
     }));
 
-  test("gives the terminal back when it is suspended, and goes on when it is continued", (t) =>
-    watching(t, async (terminal) => {
+  test("gives the terminal back when it is suspended, and goes on when it is continued", () =>
+    watching(async (terminal) => {
       for (const stops of [/Stopped/, /Stopped[^]*Stopped/]) {
-        await terminal.key("C-z");
+        terminal.key("C-z");
         await terminal.expect(stops);
         await assertGivenBack(terminal);
-        await terminal.type("fg\n");
+        terminal.type("fg\n");
         await terminal.expect(/^state +up, ready$/m);
       }
-      await terminal.type("q");
+      terminal.type("q");
       await assertGivenBack(terminal);
     }));
 
-  test("gives the terminal back when a signal ends it", (t) =>
-    watching(t, async (terminal) => {
-      const shell = await terminal.state("#{pane_pid}");
+  test("gives the terminal back when a signal ends it", () =>
+    watching(async (terminal) => {
+      const shell = terminal.pid;
       const [pid = ""] = (await readFile(`/proc/${shell}/task/${shell}/children`, "utf8")).trim().split(" ");
       process.kill(Number(pid), "SIGTERM");
       await terminal.expect(/^status-143$/m);
@@ -93,26 +91,21 @@ describe("guestctl watch", () => {
     }
     const crash = "process.on('SIGWINCH',()=>{throw(new(Error)('crash'))})";
     const variables = { NODE_OPTIONS: `--import=data:text/javascript,${crash}` };
-    await watching(
-      t,
-      async (terminal) => {
-        await terminal.resize(90, 20);
-        await terminal.expect(/^Error: crash$[^]*^status-\d+$/m);
-        await assertGivenBack(terminal);
-      },
-      variables,
-    );
+    await watching(async (terminal) => {
+      terminal.resize(90, 20);
+      await terminal.expect(/^Error: crash$[^]*^status-\d+$/m);
+      await assertGivenBack(terminal);
+    }, variables);
   });
 
-  test("shows a lost agent, and dials anew until another is there", async (t) => {
-    if (isWithoutTmux(t)) return;
+  test("shows a lost agent, and dials anew until another is there", async () => {
     const port = await freePort();
     const options = { env: { SVC_GUEST_PORT: String(port) } };
     const first = await startIssuedAgent(options);
     try {
       const env = { ...guestctlVariables(first), GUESTCTL_ADDRESS: `127.0.0.1:${port}` };
-      const command = [...GUESTCTL, "watch", "--interval", "200ms"];
-      await using terminal = await TmuxTerminal.start({ cols: 100, rows: 24, env, command });
+      const command = [...GUESTCTL, "watch", "--interval", "200ms"] as const;
+      await using terminal = new Terminal({ cols: 100, rows: 24, env, command });
       await terminal.expect(/^state +up, ready$/m);
       first.kill("SIGKILL");
       await terminal.expect(/^state +lost for \d+\.\d s, trying again\n +.*\[UNAVAILABLE\]$/m);

@@ -34,7 +34,7 @@ const WIRE_ROOMS: ReadonlySet<string> = new Set(["config", "rpc", "http2", "serv
 const LINE_LIMIT = 400;
 
 /** The room of a file of src/: its first folder, or its own name where it lies in src/ itself. */
-export function roomOf(path: string): string {
+function roomOf(path: string): string {
   return (path.split("/")[1] ?? "").replace(/\.ts$/, "");
 }
 

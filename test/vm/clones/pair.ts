@@ -29,6 +29,6 @@ export async function clone(guest: Guest, source: Source, goOn?: (machine: Machi
 }
 
 /** Without duties the clones draw the same, the first time and the second. */
-export function controlIsAlike([one, other]: Clones["control"]): boolean {
+function controlIsAlike([one, other]: Clones["control"]): boolean {
   return drawTheSame(one.first, other.first) && drawTheSame(one.second, other.second);
 }

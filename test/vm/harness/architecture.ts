@@ -41,7 +41,7 @@ const ARCHITECTURES: Readonly<Record<Architecture, GuestArchitecture>> = {
 };
 
 /** Whether a text names an architecture that guests can have. */
-export function isArchitecture(text: string): text is Architecture {
+function isArchitecture(text: string): text is Architecture {
   return Object.hasOwn(ARCHITECTURES, text);
 }
 

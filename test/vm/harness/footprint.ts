@@ -11,7 +11,7 @@ const REST_MS = 30_000;
 const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] } };
 
 /** What a guest with the agent has in memory of it. */
-export interface AgentMemory {
+interface AgentMemory {
   /** Anonymous pages of its processes. */
   readonly anonymousBytes: number;
   /** Pages of files that are mapped there. */

@@ -7,7 +7,7 @@ import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision
 /** The instance token of every guest. */
 export const TOKEN = "vm-token-0123456789abcdef";
 /** Where the agent of a guest with a bridge listens. */
-export const GUEST_SOCKET = "/run/guest.sock";
+const GUEST_SOCKET = "/run/guest.sock";
 /** Folders of init's, and those of the image that are there before anything is mounted or written. */
 export const FOLDERS: readonly string[] = [
   "proc",
@@ -17,7 +17,7 @@ export const FOLDERS: readonly string[] = [
 /** The image's working directory. */
 export const WORKING_DIRECTORY = "/srv/app";
 /** Where the credential volume is mounted in the sandbox: readonly, and writable above. */
-export const CREDENTIALS = "/opt/credentials";
+const CREDENTIALS = "/opt/credentials";
 /** The instance token's file on it. */
 export const TOKEN_FILE: string = `${CREDENTIALS}/token`;
 /** Drivers of every guest. */

@@ -1,0 +1,167 @@
+import xterm from "@xterm/headless";
+import { type IPty, spawn } from "node-pty";
+
+/** Time for something to appear. */
+const PATIENCE_MS = 300_000;
+/** Time for the program to end when the terminal is closed under it; then it is killed. */
+const HANG_UP_MS = 5000;
+
+/** DECTCEM, the mode that shows the cursor. */
+const CURSOR_MODE = 25;
+
+const KEYS: Readonly<Record<string, string>> = { Enter: "\r", Tab: "\t" };
+
+/** What a terminal is started with. */
+export interface TerminalOptions {
+  /** The program that a person would have there, and its arguments. */
+  readonly command: readonly [file: string, ...args: string[]];
+  readonly cols: number;
+  readonly rows: number;
+  /** Variables of the program. Others: TERM is xterm-256color, LANG is C.UTF-8, and a shell's prompt is `$ `. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/**
+ * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that nothing of the agent has a part in what
+ * is seen. What waits here fails when the program has ended, or nothing has come for five minutes.
+ */
+export class Terminal implements AsyncDisposable {
+  readonly #pty: IPty;
+  readonly #screen: xterm.Terminal;
+  readonly #ended: Promise<number>;
+  #output = "";
+  #isCursorShown = true;
+  #hasEnded = false;
+  #changed = Promise.withResolvers<undefined>();
+
+  constructor({ command: [file, ...args], cols, rows, env }: TerminalOptions) {
+    this.#screen = new xterm.Terminal({ cols, rows, allowProposedApi: true });
+    for (const [final, isShown] of [
+      ["h", true],
+      ["l", false],
+    ] as const) {
+      this.#screen.parser.registerCsiHandler({ prefix: "?", final }, (parameters) => {
+        if (parameters.includes(CURSOR_MODE)) this.#isCursorShown = isShown;
+        return false;
+      });
+    }
+    const variables = { LANG: "C.UTF-8", PS1: "$ ", ENV: "", ...env };
+    this.#pty = spawn(file, args, { name: "xterm-256color", cols, rows, env: variables });
+    this.#pty.onData((text) => {
+      this.#output += text;
+      this.#screen.write(text, () => this.#tell());
+    });
+    // Answers to questions about the terminal.
+    this.#screen.onData((text) => this.#pty.write(text));
+    const ended = Promise.withResolvers<number>();
+    this.#ended = ended.promise;
+    this.#pty.onExit(({ exitCode }) => {
+      ended.resolve(exitCode);
+      this.#screen.write("", () => {
+        this.#hasEnded = true;
+        this.#tell();
+      });
+    });
+  }
+
+  /** Process id of the program. */
+  get pid(): number {
+    return this.#pty.pid;
+  }
+
+  /** Whether the alternate screen is shown, as full-screen programs use it. */
+  get isAlternate(): boolean {
+    return this.#screen.buffer.active.type === "alternate";
+  }
+
+  get isCursorShown(): boolean {
+    return this.#isCursorShown;
+  }
+
+  /** Types text, Enter where it has a line feed. */
+  type(text: string): void {
+    this.#pty.write(text.replaceAll("\n", "\r"));
+  }
+
+  /** Presses Enter, Tab, or a key with Ctrl, such as `C-z`. */
+  key(name: string): void {
+    const [, letter] = /^C-(.)$/.exec(name) ?? [];
+    const key = letter === undefined ? KEYS[name] : String.fromCharCode(letter.toUpperCase().charCodeAt(0) - 0x40);
+    if (key === undefined) throw new Error(`there is no key ${name}`);
+    this.#pty.write(key);
+  }
+
+  /** Pastes text, at once and unchanged. */
+  paste(text: string): void {
+    this.#pty.write(text);
+  }
+
+  /** Empties the screen but for the line of the cursor: a shell's prompt stays, and the shell's idea of it true. */
+  clear(): void {
+    this.#screen.clear();
+  }
+
+  resize(cols: number, rows: number): void {
+    this.#screen.resize(cols, rows);
+    this.#pty.resize(cols, rows);
+  }
+
+  /** The lines that are to be seen, wrapped ones joined, without blanks at their ends. */
+  screen(): string {
+    const { active } = this.#screen.buffer;
+    const text = Array.from({ length: this.#screen.rows }, (_, row) => {
+      const line = active.getLine(active.viewportY + row);
+      return `${row > 0 && line?.isWrapped === true ? "" : "\n"}${line?.translateToString() ?? ""}`;
+    });
+    return text.join("").slice(1).replaceAll(/ +$/gm, "").trimEnd();
+  }
+
+  /** Waits until the screen matches, and gives the groups. */
+  async expect(pattern: RegExp): Promise<readonly string[]> {
+    return this.#until(pattern, () => pattern.exec(this.screen())?.slice(1));
+  }
+
+  /** Waits for output that matches, byte for byte; takes it and all before it away, and gives the groups. */
+  async read(pattern: RegExp): Promise<readonly string[]> {
+    return this.#until(pattern, () => {
+      const match = pattern.exec(this.#output);
+      if (match !== null) this.#output = this.#output.slice(match.index + match[0].length);
+      return match?.slice(1);
+    });
+  }
+
+  /** Resolves with the program's exit code. */
+  ended(): Promise<number> {
+    return this.#ended;
+  }
+
+  /** Hangs up on the program and waits for its end. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#pty.kill("SIGHUP");
+    const timer = setTimeout(() => this.#pty.kill("SIGKILL"), HANG_UP_MS);
+    await this.#ended;
+    clearTimeout(timer);
+    this.#screen.dispose();
+  }
+
+  #tell(): void {
+    this.#changed.resolve(undefined);
+    this.#changed = Promise.withResolvers();
+  }
+
+  async #until<T>(pattern: RegExp, look: () => T | undefined): Promise<T> {
+    const patience = Promise.withResolvers<string>();
+    const timer = setTimeout(() => patience.resolve("it did not come"), PATIENCE_MS);
+    try {
+      for (;;) {
+        const { promise } = this.#changed;
+        const found = look();
+        if (found !== undefined) return found;
+        const problem = this.#hasEnded ? "the program has ended" : await Promise.race([promise, patience.promise]);
+        if (problem !== undefined) throw new Error(`${String(pattern)}: ${problem}:\n${this.screen()}`);
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
