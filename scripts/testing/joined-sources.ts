@@ -1,5 +1,4 @@
 import { chmodSync, copyFileSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { ADDON_FILE } from "../../src/native/index.ts";
 import { buildNative } from "../build-native.ts";
@@ -17,7 +16,8 @@ const ROOT = join(import.meta.dirname, "../..");
  */
 export async function joinSources(): Promise<Disposable> {
   if (process.env[SOURCES_VARIABLE] !== undefined) return { [Symbol.dispose]: () => {} };
-  const folder = mkdtempSync(join(tmpdir(), "test-sources-"));
+  // Not in the temporary folder, from which some machines load no addon.
+  const folder = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
   // Agents of other users run it too.
   chmodSync(folder, 0o755);
   await bundle(join(ROOT, "src/main.ts"), join(folder, JOINED["main.ts"]), {

@@ -6,8 +6,8 @@ import { exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 import type { RpcFailure } from "../fixtures/rpc-clients.ts";
 
-/** Of this run alone: other checkouts may run the same test beside it. */
-const MARK = `424242.${process.pid}`;
+/** By this only this run's processes are found. */
+const MARK = `4242${process.pid}.125`;
 
 let agent: RunningAgent;
 before(async () => {

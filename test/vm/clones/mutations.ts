@@ -38,8 +38,8 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "the step of the clock",
     patch: {
       file: "src/restore/clock-duty.ts",
-      find: "const errno = this.#kernel.stepClock(hostTimeNs + elapsedNs);",
-      replace: "const errno = elapsedNs < 0n ? this.#kernel.stepClock(hostTimeNs) : undefined;",
+      find: "return kernel.stepClock(hostTimeNs + elapsedNs);",
+      replace: "return elapsedNs < 0n ? kernel.stepClock(hostTimeNs) : undefined;",
     },
     breaks: ["clock", "hookTime"],
     mayBreak: [],
