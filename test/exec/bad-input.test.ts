@@ -6,7 +6,8 @@ import { exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 import type { RpcFailure } from "../fixtures/rpc-clients.ts";
 
-const MARK = "424242.125";
+/** Of this run alone: other checkouts may run the same test beside it. */
+const MARK = `424242.${process.pid}`;
 
 let agent: RunningAgent;
 before(async () => {
