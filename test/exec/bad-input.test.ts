@@ -89,10 +89,10 @@ describe("a client that breaks the rules of Exec", () => {
     }
   });
 
-  it("by a terminal of 0x0 while it runs, or of more than a terminal can have", async () => {
+  it("by a size that no terminal can have, while it runs", async () => {
     for (const size of [
-      { cols: 0, rows: 0 },
       { cols: 70_000, rows: 24 },
+      { cols: 80, rows: 65_536 },
     ]) {
       assertRefused(
         await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
