@@ -89,16 +89,12 @@ describe("a client that breaks the rules of Exec", () => {
     }
   });
 
-  it("by a terminal of 0x0 while it runs, or of more than a terminal can have", async () => {
-    for (const size of [
-      { cols: 0, rows: 0 },
-      { cols: 70_000, rows: 24 },
-    ]) {
-      assertRefused(
-        await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
-        "INVALID_FIELD",
-      );
-    }
+  it("by a terminal of more than a terminal can have while it runs", async () => {
+    const size = { cols: 70_000, rows: 24 };
+    assertRefused(
+      await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
+      "INVALID_FIELD",
+    );
   });
 
   it("by a resize without a terminal", async () => {
