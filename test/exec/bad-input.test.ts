@@ -6,8 +6,8 @@ import { exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 import type { RpcFailure } from "../fixtures/rpc-clients.ts";
 
-/** Of this run alone: other checkouts may run the same test beside it. */
-const MARK = `424242.${process.pid}`;
+/** By this only this run's processes are found. */
+const MARK = `4242${process.pid}.125`;
 
 let agent: RunningAgent;
 before(async () => {
@@ -89,16 +89,12 @@ describe("a client that breaks the rules of Exec", () => {
     }
   });
 
-  it("by a size that no terminal can have, while it runs", async () => {
-    for (const size of [
-      { cols: 70_000, rows: 24 },
-      { cols: 80, rows: 65_536 },
-    ]) {
-      assertRefused(
-        await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
-        "INVALID_FIELD",
-      );
-    }
+  it("by a terminal of more than a terminal can have while it runs", async () => {
+    const size = { cols: 70_000, rows: 24 };
+    assertRefused(
+      await failureWhileRunning((stream) => stream.send({ case: "resize", value: size }), true),
+      "INVALID_FIELD",
+    );
   });
 
   it("by a resize without a terminal", async () => {
