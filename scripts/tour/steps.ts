@@ -53,8 +53,8 @@ export async function execOnPipes({ report, client }: Tour): Promise<void> {
 /** A person at a terminal of their own: guestctl hands every key over, and the size. */
 export async function execInTerminal({ report, sandbox }: Tour): Promise<void> {
   report.step("Exec in a terminal: the size is there from the start, and follows");
-  const script = "trap 'stty size; exit' WINCH; tty; stty size; while :; do sleep 0.1; done";
-  report.asked(`guestctl exec -it -- sh -c "${script}"   in a terminal of 100x30, resized to 120x40`);
+  const script = "trap 'stty size; read line; exit' WINCH; tty; stty size; while :; do sleep 0.1; done";
+  report.asked(`guestctl exec -it -- sh -c "${script}"   in a terminal of 100x30, resized to 120x40; then Enter`);
   const command = [GUESTCTL, "exec", "-it", "--", "sh", "-c", script] as const;
   const env = {
     PATH: process.env["PATH"] ?? "/usr/bin:/bin",
@@ -64,8 +64,10 @@ export async function execInTerminal({ report, sandbox }: Tour): Promise<void> {
   await using terminal = new Terminal({ command, cols: 100, rows: 30, env });
   await terminal.expect(/^30 100$/m);
   terminal.resize(120, 40);
-  const code = await terminal.ended();
+  await terminal.expect(/^40 120$/m);
   report.came(terminal.screen());
+  terminal.key("Enter");
+  const code = await terminal.ended();
   report.came(`exit code ${code}`);
   report.expect("sizes", terminal.screen().match(/^\d+ \d+$/gm), ["30 100", "40 120"]);
 }
