@@ -113,7 +113,7 @@ async fn write(guest: &Guest, header: WriteFileHeader, content: &[u8]) -> Result
 async fn stat(guest: &Guest) -> Result<(), Failure> {
     let path = path_in(guest, "rust-attributes");
     write(guest, WriteFileHeader { path: path.clone(), mode: Some(0o604), ..Default::default() }, b"twelve bytes").await?;
-    let request = StatPathRequest { path, no_follow: false };
+    let request = StatPathRequest { path, ..Default::default() };
     let answer = guest.agent.clone().stat_path(guest.request(request)).await?.into_inner();
     same(
         (FileType::Regular, 12, 0o604, true),
@@ -142,7 +142,7 @@ async fn errors_with_details(guest: &Guest) -> Result<(), Failure> {
     };
     failed(status_of(command)?, Code::NotFound, "EXEC_NOT_FOUND", &[("errno", "ENOENT")])?;
     let path = path_in(guest, "no/such/file");
-    let request = StatPathRequest { path: path.clone(), no_follow: false };
+    let request = StatPathRequest { path: path.clone(), ..Default::default() };
     let no_path = guest.agent.clone().stat_path(guest.request(request)).await.map(drop);
     failed(no_path.err(), Code::NotFound, "PATH_NOT_FOUND", &[("path", &path), ("errno", "ENOENT")])?;
     let sha256 = Some(digest(&SHA256, b"else").as_ref().to_vec());
