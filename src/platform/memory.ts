@@ -66,7 +66,7 @@ export class MemoryKeeper {
     this.#timer = undefined;
     const { user, system } = process.cpuUsage(this.#cpuAtWork);
     if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) this.worked();
-    else if (process.memoryUsage.rss() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBack();
+    else if (residentBytes() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBack();
   }
 
   /** Also the code that V8 has compiled and not used lately; the C library keeps what was freed unless it is told. */
@@ -76,7 +76,16 @@ export class MemoryKeeper {
     this.#addon.trimHeap();
     this.#atFirstRest?.();
     this.#atFirstRest = undefined;
-    this.#atRestBytes = process.memoryUsage.rss();
+    this.#atRestBytes = residentBytes();
+  }
+}
+
+/** Without /proc nobody can tell, and Node throws: the most that it ever was stands for it, so that a first rest gives back. */
+function residentBytes(): number {
+  try {
+    return process.memoryUsage.rss();
+  } catch {
+    return process.resourceUsage().maxRSS * 1024;
   }
 }
 

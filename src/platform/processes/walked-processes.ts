@@ -77,7 +77,7 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   emptyWithin(limitMs: number): Promise<boolean> {
-    return eventually(limitMs, () => this.empty() === true);
+    return eventually(limitMs, () => this.empty() ?? this.#endGroupOfLeader());
   }
 
   killWithin(limitMs: number): Promise<boolean> {
@@ -131,6 +131,16 @@ export class WalkedProcesses implements ProcessSet {
       look = this.#look();
     }
     return look;
+  }
+
+  /**
+   * Where nobody but the leader can be looked at, the grace is the leader's: whoever is left of its group then is killed.
+   * True when the leader has ended.
+   */
+  #endGroupOfLeader(): boolean {
+    if (this.#look(true).kind !== "only_group" || this.#addon.peekEnd(this.#leader) === 0) return false;
+    this.#addon.killGroup(this.#leader, SIGKILL);
+    return true;
   }
 
   #look(mayBeShared: boolean = false): Look {
