@@ -37,7 +37,9 @@ test("once work is over, its garbage is given back", async () => {
   const givenBack = next();
   memory.worked();
   await awake(givenBack);
-  assert.ok((trimmed[0] ?? Infinity) < fullBytes - 32 * MIB, `${trimmed[0]} of ${fullBytes} bytes`);
+  assert.equal(trimmed.length, 1);
+  // V8 frees what it has collected on a thread of its own.
+  while (process.memoryUsage.rss() > fullBytes - 32 * MIB) await new Promise((resolve) => setTimeout(resolve, 10));
 });
 
 test("nothing is done while there is work, and nothing again where nothing has grown", async () => {
@@ -72,7 +74,7 @@ test("what the start has left elsewhere is given back at the first rest, once", 
     assert.equal(filled.length, 16);
     const rested = next();
     memory.worked();
-    await Promise.race([awake(rested), awake(new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS)))]);
+    await awake(Promise.race([rested, new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS))]));
     assert.equal(rests, 1);
   }
 });
