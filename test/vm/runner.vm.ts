@@ -8,13 +8,14 @@ import { createInterface } from "node:readline";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { MUTATIONS } from "./clones/mutations.ts";
+import { smallestGuest } from "./harness/accelerator.ts";
 
 const HARNESS = join(import.meta.dirname, "harness");
 const SHIPPED = join(import.meta.dirname, "../../dist/linux-x64/agent.bin");
 
 /** Boots the smallest guest, prints the process id of its QEMU, and stays. */
 const STARTER = `
-  const { smallestGuest } = await import(${JSON.stringify(join(HARNESS, "accelerator.ts"))});
+  const { ${smallestGuest.name}: smallestGuest } = await import(${JSON.stringify(join(HARNESS, "accelerator.ts"))});
   const { Machine } = await import(${JSON.stringify(join(HARNESS, "machine.ts"))});
   const machine = await Machine.start({
     ...smallestGuest(process.argv[1]),

@@ -37,7 +37,7 @@ export async function probeAccelerator(): Promise<Accelerator> {
 }
 
 /** A guest with init, the oracle, and an entrypoint that does nothing; its files are made in the folder. */
-function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
+export function smallestGuest(folder: string): Pick<MachineOptions, "kernelImage" | "initramfs" | "disk"> {
   const initramfs = join(folder, "initramfs");
   const disk = join(folder, "empty-disk");
   const { image: kernelImage, modulesFolder } = provideKernel(GUEST_ARCHITECTURE.series[0]);
