@@ -140,7 +140,7 @@ describe("the rest of a command's environment", () => {
   });
 
   describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
-    const INHERITED = { HOME: "/root/own", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
+    const INHERITED = { HOME: "/own/home", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
     let rich: RunningAgent;
     before(async () => {
       rich = await startAgent({
@@ -174,7 +174,7 @@ describe("the rest of a command's environment", () => {
     });
 
     it("leaves the agent's own user what was inherited", async () => {
-      assert.deepEqual(await personal({ user: "root" }), ["/root/own", "spec", "own", "/bin/own"]);
+      assert.deepEqual(await personal({ user: "root" }), ["/own/home", "spec", "own", "/bin/own"]);
     });
 
     it("gives the workload its own user's", async () => {
