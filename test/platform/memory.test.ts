@@ -6,7 +6,11 @@ const LOOK_AFTER_MS = 50;
 const MIB = 2 ** 20;
 
 /** A keeper, and the resident size each time that it gave memory back. */
-function keeper(atFirstRest?: () => void): { readonly memory: MemoryKeeper; readonly trimmed: number[]; readonly next: () => Promise<void> } {
+function keeper(atFirstRest?: () => void): {
+  readonly memory: MemoryKeeper;
+  readonly trimmed: number[];
+  readonly next: () => Promise<void>;
+} {
   const trimmed: number[] = [];
   let wake = (): void => {};
   const trimHeap = (): number => {
