@@ -6,15 +6,15 @@ import type { SpawnStep } from "../domain/index.ts";
 export const READABLE = 1;
 export const WRITABLE = 2;
 
-/** AT_FDCWD of openat(2), and what restricts the way of openat2(2). */
+/** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
 export const WORKING_FOLDER = -100;
 export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 
-/** Owns a descriptor and tells when it is readable or writable. Keeps the event loop alive while it is told to watch. */
+/** Owns a descriptor and reports when it is readable or writable. Keeps the event loop alive while it watches. */
 export interface FdWatch {
-  /** What to be told of: READABLE, WRITABLE, both, or 0. Level-triggered: told again in every turn of the loop. */
+  /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every turn of the loop. */
   set(mask: number): number;
   /** Stops watching and closes the descriptor, once. Later calls do nothing. */
   close(): void;
@@ -23,29 +23,29 @@ export interface FdWatch {
 /** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
-/** Writes to a descriptor on a thread of its own, in the order of the calls: it may block there as long as it likes. */
+/** Writes to a descriptor on a thread of its own, in the order of the calls, so that a blocking write holds up nobody. */
 interface BackgroundWriter {
-  /** Takes all bytes, or none where they do not fit beside those that wait: false. Never blocks. */
+  /** Queues all bytes, or none (false) where the queue has no room for them. Never blocks. */
   write(bytes: Uint8Array): boolean;
   /** Blocks the caller until all is written (true) or the time is up. */
   drain(limitMs: number): boolean;
 }
 
-/** Constructs a writer; the descriptor stays the caller's. Throws when there can be no thread. */
+/** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Appends to a file on a thread of libuv's, and sums up what it appends. */
+/** Appends to a file on a libuv thread and keeps the SHA-256 of what it appended. */
 export interface SummingWriter {
   /**
-   * Appends all of the bytes, which must stay as they are meanwhile. Resolves with 0 or a negated errno; EBUSY where the
-   * write before has not ended. Their sum is made on that thread too, or by the caller's while that one writes.
+   * Appends all of the bytes, which must not change until it resolves: with 0 or a negated errno (EBUSY while an earlier
+   * write runs). Hashes them on the worker thread if `sumOnThread`, else on the calling thread while the worker writes.
    */
   write(bytes: Uint8Array, sumOnThread: boolean): Promise<number>;
-  /** SHA-256 of all that was written since it was last taken; undefined while there is a write, or where OpenSSL fails. */
+  /** SHA-256 of all bytes since the last call; undefined while a write runs, or where OpenSSL fails. */
   takeSha256(): Buffer | undefined;
 }
 
-/** Constructs a writer; the descriptor stays the caller's, and open while there is a write. */
+/** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
 type SummingWriterClass = new (fd: number) => SummingWriter;
 
 /** What the new process leads. */
@@ -67,7 +67,7 @@ export interface NativeSpawnOptions {
   /** Descriptors that become 0, 1 and 2; -1: closed. */
   readonly stdio: readonly [number, number, number];
   readonly session: typeof LEADS_GROUP | typeof LEADS_SESSION | typeof LEADS_TERMINAL_SESSION;
-  /** Directory of a cgroup to be born in, or -1. */
+  /** Directory of the cgroup in which the child starts, or -1. */
   readonly cgroupFd: number;
   /** Written to oom_score_adj; empty: the agent's own stays. Best effort. */
   readonly oomScoreAdj: string;
@@ -81,7 +81,7 @@ export interface NativeSpawnOptions {
   readonly groups: Uint32Array;
 }
 
-/** Called once; `errno` 0: the child has become the command. Otherwise nothing of it is left.  */
+/** Called once. `errno` 0: the child runs the command. Otherwise it is dead and reaped. */
 type SpawnDone = (pid: number, step: SpawnStep, errno: number) => void;
 
 /** A child that is starting, for abortSpawn. */
@@ -97,14 +97,14 @@ export interface Addon {
   peekEnd(pid: number): number;
   reap(pid: number): number;
   /**
-   * Any signal up to 64; 0 only checks. Ids up to 1 are refused. For children, whose id is theirs until `reap`; so is that
-   * of a group which one leads.
+   * Any signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a child,
+   * or of the group that it leads, to nobody else before `reap`.
    */
   kill(pid: number, signal: number): number;
   killGroup(processGroup: number, signal: number): number;
   /**
-   * For any other process, as the table names it. -ESRCH: it is gone, whoever has its id now; -ENOSYS: the kernel cannot
-   * tell (before Linux 5.3).
+   * For any other process, named by its id and start time in the process table. -ESRCH: it has gone, even if another
+   * process has its id now; -ENOSYS: the kernel cannot tell (before Linux 5.3).
    */
   signalProcess(pid: number, start: number, signal: number): number;
   /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
@@ -115,20 +115,20 @@ export interface Addon {
   /** Bytes read; 0 at the end. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /**
-   * Bytes read that are in memory already: never waits for a device. 0 at the end; -EAGAIN where none are, -EOPNOTSUPP where
-   * the file system cannot tell. From where the descriptor stands where `position` is negative.
+   * Reads only what the page cache holds: never waits for a device. Bytes read; 0 at the end; -EAGAIN where nothing is
+   * cached, -EOPNOTSUPP where the file system cannot tell. A negative `position` means the descriptor's own.
    */
   readCached(fd: number, bytes: Uint8Array, position: number): number;
   /** Bytes written. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
-  /** Bytes that lie ready in a pipe or terminal. */
+  /** Bytes that can be read from a pipe or terminal now. */
   bytesAvailable(fd: number): number;
-  /** Nobody holds the writing end any more; bytes may still lie in the pipe. */
+  /** True when nobody holds the writing end any more. The pipe may still hold bytes. */
   hungUp(fd: number): boolean;
   /** Master, which does not block, and slave, which does. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
-  /** The character that types an end of file now; -1: none does. */
+  /** The character that means end of file when typed now; -1: none does. */
   terminalEofByte(fd: number): number;
   /** The process's environment, byte for byte. */
   environ(): Buffer[];
@@ -144,37 +144,36 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * Chains verified by the default parameters of that name pass whatever the time, and may end at an intermediate
-   * authority that is trusted. 1: done; 0: it failed; -ENOSYS: this
-   * Node does not export it.
+   * From now on, verifying a chain with the default parameters of that name ignores the time and accepts a trusted
+   * intermediate authority as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
   relaxCertificateChecks(name: "ssl_client"): number;
-  /** A TLS server could use these, each PEM. False also where it cannot be told: this Node does not export OpenSSL. */
+  /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
-  /** [dev, ino, size, mtimeNs, ctimeNs] of a file as far as the kernel has it in memory; -EAGAIN: not. Never blocks. */
+  /** [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, else -EAGAIN. Never blocks. */
   cachedState(path: string): readonly bigint[] | number;
   /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
-  /** Gives the C library's free memory back to the kernel. 1: there was some. */
+  /** Returns the C library's free memory to the kernel. 1: it had some. */
   trimHeap(): number;
   /** Another process's soft RLIMIT_NOFILE. */
   openFilesLimitOf(pid: number): number;
   /**
-   * openat(2) on a thread of libuv's; openat2(2) where `resolve` (RESOLVE_*) restricts the way. Resolves with a descriptor
-   * or a negated errno. A folder of WORKING_FOLDER takes paths as open(2) does.
+   * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a negated
+   * errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
    */
   openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
   /**
-   * Gives an open file a name in a folder: what is there is replaced by way of the temporary name; with an empty one that
-   * is -EEXIST. Resolves with 0 or a negated errno, as the following.
+   * Gives an open file a name in a folder. An entry of that name is replaced, through the temporary name; with an empty
+   * temporary name the result is -EEXIST instead. Resolves with 0 or a negated errno, as the next four do.
    */
   placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
-  /** Renames an entry of a folder; exclusively, only to where there is nothing. */
+  /** Renames an entry of a folder; `exclusive` refuses to replace another. */
   moveIn(folder: number, from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<number>;
   /** Mode 0700. */
   makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
-  /** Of a symbolic link that is open (O_PATH). */
+  /** Target of a symbolic link that was opened with O_PATH. */
   targetOf(fd: number): Buffer | number;
   /** Root folder of a cgroup2 file system that is mounted nowhere. */
   mountCgroups(): number;
@@ -184,25 +183,25 @@ export interface Addon {
   removeFolderAt(folder: number, name: string): number;
   /** What an open folder holds, `.` and `..` included. */
   namesIn(folder: number): readonly string[] | number;
-  /** Locks an open file or folder for this open file alone, without waiting (flock(2)). The kernel unlocks it at its end. */
+  /** Locks a file or folder exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
   lock(fd: number): number;
   /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
   sendDescriptor(socket: number, byte: number, fd: number): number;
   /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
   forbidDumps(): number;
-  /** A bit for each of this process's effective capabilities. */
+  /** This process's effective capabilities, one bit each. */
   effectiveCapabilities(): bigint | number;
-  /** 0: no seccomp filter; 2: one. */
+  /** 0: no seccomp filter; 2: a filter. */
   seccompMode(): number;
-  /** Changes nothing: -EINVAL where the clock may be stepped, else what the kernel would answer. */
+  /** Changes nothing. -EINVAL where this process may step the clock, else the error that stepping would give. */
   probeClockStep(): number;
-  /** Changes nothing: -EINVAL where a random device lets entropy be credited, else what the kernel would answer. */
+  /** Changes nothing. -EINVAL where this process may credit entropy, else the error that crediting would give. */
   probeCreditEntropy(fd: number): number;
-  /** Changes nothing: -EINVAL where clone3(2) can be called, else what it would answer. */
+  /** Changes nothing. -EINVAL where clone3(2) can be called, else its error. */
   probeClone3(): number;
   /** The same for close_range(2). */
   probeCloseRange(): number;
-  /** Ends the process at once, whatever its threads do. */
+  /** Ends the process at once, without waiting for its threads. */
   exitNow(status: number): never;
   readonly FdWatch: FdWatchClass;
   readonly BackgroundWriter: BackgroundWriterClass;

@@ -11,7 +11,7 @@ export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
 
-/** Symbolic errno of a system call of Node that failed: by its number, because libuv has no names for some (EDQUOT). */
+/** Symbolic errno of a failed Node call, from its number: libuv has no name for some (EDQUOT). */
 export function failedWith(error: unknown): string | undefined {
   const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
   return typeof errno === "number" ? errnoName(errno) : undefined;

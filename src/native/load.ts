@@ -11,7 +11,7 @@ export function builtAddonFolder(projectRoot: string): string {
   return join(projectRoot, "dist", "native", `linux-${process.arch}`);
 }
 
-/** Folder of the bundle, in which the addon lies, as the launcher tells it; undefined: started without the launcher. */
+/** Folder of the bundle, which holds the addon; the launcher names it. Undefined: started without the launcher. */
 export function bundleFolder(environment: NodeJS.ProcessEnv): string | undefined {
   return environment["GUEST_AGENT_DIR"];
 }
@@ -36,8 +36,8 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * Loads the addon from the first of the folders that has one that works. By process.dlopen, as the `require` of a single
- * executable cannot. Throws AddonError.
+ * Loads the addon from the first of the folders that holds one that works. Uses process.dlopen because the `require` of a
+ * single executable cannot load addons. Throws AddonError.
  */
 export function loadAddon(folders: readonly string[]): Addon {
   const failures: string[] = [];

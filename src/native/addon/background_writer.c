@@ -10,8 +10,8 @@
 #include "values.h"
 
 /*
- * class BackgroundWriter(fd, capacityBytes): writes on a thread of its own, so that a descriptor which others share, and
- * which therefore must stay blocking, holds nobody up. Asking first whether a write would block is no answer: another
+ * class BackgroundWriter(fd, capacityBytes): writes on a thread of its own. The descriptor is shared with other
+ * processes, so it must stay blocking, and the event loop must not wait for it. Polling first would not help: another
  * process may fill the pipe in between.
  */
 enum { STACK_BYTES = 128 * 1024 };
@@ -32,7 +32,7 @@ struct background_writer {
   bool closing; /* nobody holds the object any more; the thread writes what there is and frees the rest */
 };
 
-/* Each record by one call where that is possible: up to PIPE_BUF bytes a pipe takes them whole. */
+/* One call a record where possible: a pipe takes up to PIPE_BUF bytes whole. */
 static void write_record(int fd, const struct record *record) {
   for (size_t done = 0; done < record->length;) {
     ssize_t count = write(fd, record->bytes + done, record->length - done);
@@ -70,7 +70,7 @@ static void *write_records(void *data) {
   return NULL;
 }
 
-/* All signals are blocked there: a terminal that stops background writers (stty tostop) then lets it write. */
+/* The thread blocks all signals: a terminal that stops background writers (stty tostop) then lets it write. */
 static int start_thread(struct background_writer *writer) {
   pthread_attr_t attributes;
   pthread_t id;
@@ -134,7 +134,7 @@ static struct background_writer *writer_of(napi_env env, napi_callback_info info
   return writer;
 }
 
-/* Takes the record over in either case. */
+/* Owns the record from here on, even if it is refused. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
   bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;
@@ -151,7 +151,7 @@ static bool enqueue(struct background_writer *writer, struct record *record) {
   return fits;
 }
 
-/* write(bytes): takes all of them, or none where they do not fit beside those that wait: false. */
+/* write(bytes): queues all of them, or none (false) where the queue has no room. */
 static napi_value write_bytes(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *bytes = NULL;

@@ -17,7 +17,7 @@ enum { PATH_BYTES = 4096 };
 static int64_t ns_of(struct statx_timestamp time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
 /*
- * cachedState(path): what the kernel has in memory about a file, [dev, ino, size, mtimeNs, ctimeNs], or a negated errno:
+ * cachedState(path): [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, or a negated errno:
  * EAGAIN where it would have to ask a disk, a server or another process. Never blocks (openat2(2), Linux 5.12).
  */
 napi_value agent_cached_state(napi_env env, napi_callback_info info) {

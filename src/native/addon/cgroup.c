@@ -23,8 +23,8 @@ static int new_mount(const char *type) {
 }
 
 /*
- * mountCgroups(): a descriptor of the root of a cgroup2 file system that is mounted nowhere, so that only its holder
- * sees it. Goes with the descriptor. Needs CAP_SYS_ADMIN and Linux 5.2.
+ * mountCgroups(): a descriptor of the root of a cgroup2 file system that no path leads to, so that only its holder sees
+ * it. Closing it unmounts. Needs CAP_SYS_ADMIN and Linux 5.2.
  */
 napi_value agent_mount_cgroups(napi_env env, napi_callback_info info) {
   (void)info;
@@ -68,7 +68,9 @@ napi_value agent_remove_folder_at(napi_env env, napi_callback_info info) {
   return from_result(env, unlinkat(place.folder, place.name, AT_REMOVEDIR));
 }
 
-/* namesIn(folder): what an open folder holds, or a negated errno. By a descriptor of its own, as the position is shared. */
+/*
+ * namesIn(folder): entries of an open folder, or a negated errno. Reopens it: duplicates would share one read position.
+ */
 napi_value agent_names_in(napi_env env, napi_callback_info info) {
   napi_value folder, names = NULL, name;
   get_arguments(env, info, 1, &folder);

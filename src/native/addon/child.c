@@ -14,7 +14,7 @@
 
 enum { LAST_SIGNAL = 64, KERNEL_SIGSET_BYTES = 8 };
 
-/* All 64, real-time ones included: the handlers are those of Node, and ignored signals would stay so over execve. */
+/* All 64, real-time ones included: the handlers are Node's, and execve(2) keeps ignored signals ignored. */
 static int reset_signals(struct spawn_job *job) {
   unsigned long default_action[8] = {0};
   for (int signal = 1; signal <= LAST_SIGNAL; signal++)
@@ -29,8 +29,8 @@ static int lead_session(struct spawn_job *job) {
 }
 
 /*
- * A group of its own inside our session. Where we own the terminal's foreground the child inherits that role, or its
- * first read would stop it. All signals are blocked here, so SIGTTOU cannot.
+ * A group of its own inside our session. Where our group is the terminal's foreground group, the child's becomes it, or
+ * its first read would stop it. All signals are blocked here, so SIGTTOU cannot stop it meanwhile.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->session != SPAWN_GROUP) return 0;
@@ -54,8 +54,9 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * The agent's own standing, which the kernel hands down. Best effort: whatever stands in the place of /proc must not stop
- * the command. A vforked child's score is its own although it shares our memory (fs/proc/base.c, __set_oom_adj).
+ * Undoes the OOM score and priority of the agent, which a child inherits. Best effort: a /proc that is missing or strange
+ * must not stop the command. A vforked child has a score of its own although it shares our memory (fs/proc/base.c,
+ * __set_oom_adj).
  */
 static int reset_standing(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -80,7 +81,7 @@ static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
 
-/* Sources that are themselves standard descriptors move out of the way first, or one copy would overwrite the next. */
+/* Sources with a number from 0 to 2 are moved away first, or one copy would overwrite the next. */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
   for (int i = 0; i < 3; i++) {
@@ -98,8 +99,8 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Whatever else is open, also what the agent itself inherited. Closed here and not by execve, which resumes the agent
- * first: for a moment another child's pipe would look held by somebody. Linux before 5.9 needs the loop.
+ * Closes everything else, also what the agent inherited. execve(2) would close it only after it resumed the agent, and
+ * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 needs the loop.
  */
 static int close_descriptors(struct spawn_job *job) {
   struct rlimit *limit = &job->open_files;
@@ -125,7 +126,10 @@ static int become_command(struct spawn_job *job) {
   return -1;
 }
 
-/* Identity before the directory, so that its permissions are the user's; descriptors last, the steps before use them. */
+/*
+ * Identity before the directory, whose permissions must be checked as that user's; descriptors last: other steps use
+ * them.
+ */
 static const struct {
   const char *name;
   int (*run)(struct spawn_job *job);

@@ -37,7 +37,7 @@ napi_value agent_duplicate(napi_env env, napi_callback_info info) {
   return from_result(env, fcntl(to_int(env, fd), F_DUPFD_CLOEXEC, 3));
 }
 
-/* The part of a Uint8Array that a call names by offset and length, or NULL when it lies outside. */
+/* Start of the part of a Uint8Array that offset and length name; NULL where they lie outside of it. */
 static char *part_of(napi_env env, const napi_value *args, size_t *length) {
   void *bytes = NULL;
   size_t total = 0;
@@ -66,9 +66,9 @@ napi_value agent_read(napi_env env, napi_callback_info info) {
 }
 
 /*
- * readCached(fd, bytes, position): bytes read without waiting for a device, fewer than asked for where only those are in
- * memory; 0 at the end of the file; -EAGAIN where none are; -EOPNOTSUPP where the file system cannot tell. The position is
- * that of the descriptor where it is negative.
+ * readCached(fd, bytes, position): reads only what the page cache holds, which may be less than asked for. 0 at the end
+ * of the file; -EAGAIN where nothing is cached; -EOPNOTSUPP where the file system cannot tell. A negative position means
+ * the descriptor's own.
  */
 napi_value agent_read_cached(napi_env env, napi_callback_info info) {
   napi_value args[3];
@@ -100,7 +100,7 @@ napi_value agent_write(napi_env env, napi_callback_info info) {
   return from_result(env, count);
 }
 
-/* bytesAvailable(fd): bytes that lie in a pipe or terminal, ready to be read. */
+/* bytesAvailable(fd): bytes that can be read from a pipe or terminal now. */
 napi_value agent_bytes_available(napi_env env, napi_callback_info info) {
   napi_value fd;
   int available = 0;
@@ -109,7 +109,7 @@ napi_value agent_bytes_available(napi_env env, napi_callback_info info) {
   return from_result(env, result < 0 ? result : available);
 }
 
-/* hungUp(fd): nobody holds the writing end of a pipe any more. Bytes may still lie in it. */
+/* hungUp(fd): true when nobody holds the pipe's writing end any more. It may still hold bytes. */
 napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   napi_value fd;
   get_arguments(env, info, 1, &fd);

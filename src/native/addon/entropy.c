@@ -9,7 +9,7 @@
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
-/* Larger requests are of no use: the kernel takes 64 bytes at a time, and a fault in the middle leaves a part mixed in. */
+/* Larger requests gain nothing: the kernel mixes 64 bytes at a time, and a fault in the middle leaves a part mixed in. */
 enum { BLOCK_BYTES = 512 };
 
 /* struct rand_pool_info with room for a block. The count is in bits, the size in bytes (random(4)). */

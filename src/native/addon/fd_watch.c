@@ -6,8 +6,8 @@
 #include "values.h"
 
 /*
- * class FdWatch(fd, callback): owns a descriptor and tells when it is readable or writable. A thin class over uv_poll:
- * reading and writing are separate calls, so that nothing is read before somebody wants it.
+ * class FdWatch(fd, callback): owns a descriptor and reports when it is readable or writable. A thin class over uv_poll.
+ * Reading and writing are separate calls, so that nothing is read before somebody wants it.
  */
 struct fd_watch {
   uv_poll_t poll;
@@ -27,7 +27,7 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   if (watch->closed || napi_open_handle_scope(watch->env, &scope) != napi_ok) return;
   napi_get_reference_value(watch->env, watch->self, &self);
   napi_get_reference_value(watch->env, watch->callback, &callback);
-  /* An error state (a pipe without reader) is news in every direction: the next read or write tells what it is. */
+  /* Report an error state (a pipe without reader) as both: the next read or write tells what it is. */
   argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE : events);
   if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
       napi_get_and_clear_last_exception(watch->env, &exception) == napi_ok)
@@ -55,7 +55,7 @@ static void finalize(napi_env env, void *data, void *hint) {
     free(watch);
     return;
   }
-  /* The environment ends with the watch still open: libuv holds the memory until the process has gone. */
+  /* The environment ends while the watch is open: libuv uses the memory until the process ends. */
   watch->closed = true;
   uv_poll_stop(&watch->poll);
 }
@@ -80,7 +80,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   napi_async_init(env, NULL, name, &watch->context);
   napi_create_reference(env, args[1], 1, &watch->callback);
   napi_wrap(env, self, watch, finalize, NULL, &watch->self);
-  /* An open watch lives although nobody holds it: its descriptor has to be closed. */
+  /* No garbage collection before `close`: the descriptor would stay open. */
   napi_reference_ref(env, watch->self, NULL);
   return self;
 }
@@ -93,7 +93,7 @@ static struct fd_watch *watch_of(napi_env env, napi_callback_info info, size_t c
   return watch;
 }
 
-/* set(mask): what to be told of: 1 readable, 2 writable, 3 both, 0 nothing. */
+/* set(mask): events to report: 1 readable, 2 writable, 3 both, 0 none. */
 static napi_value set(napi_env env, napi_callback_info info) {
   napi_value mask;
   struct fd_watch *watch = watch_of(env, info, 1, &mask);

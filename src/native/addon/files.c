@@ -1,6 +1,6 @@
 /*
- * Entries of open folders: by the folder's descriptor, so that nobody can put another folder in its place meanwhile. All on
- * a thread of libuv's, as a file system may take its time; each resolves with 0 or a descriptor, or a negative errno.
+ * Entries of open folders. The folder is named by its descriptor, so that nobody can swap it between two calls. Each
+ * function runs on a libuv thread, since a file system may hang, and resolves with 0, a descriptor or a negative errno.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -66,7 +66,7 @@ static napi_value queue(napi_env env, struct files_job *job, int (*run)(struct f
   return promise;
 }
 
-/* EAGAIN: somebody renamed a folder while a ".." was looked up, and the kernel could not tell whether it escapes. */
+/* EAGAIN: a folder was renamed while the kernel looked up "..", so it could not tell whether the path escapes. */
 static int run_open(struct files_job *job) {
   int flags = job->flags | O_CLOEXEC;
   if (job->resolve == 0) return result_of(openat(job->folder, job->name, flags, job->mode));
@@ -98,14 +98,14 @@ static int link_descriptor(int fd, int folder, const char *name) {
   char descriptor[sizeof "/proc/self/fd/-2147483648"];
   snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", fd);
   int result = linkat(fd, "", folder, name, AT_EMPTY_PATH);
-  /* ENOENT is also what the kernel says to those who may not link by descriptor alone (open(2), O_TMPFILE). */
+  /* ENOENT also means: no privilege to link by descriptor alone (open(2), O_TMPFILE). */
   if (result < 0 && errno == ENOENT) result = linkat(AT_FDCWD, descriptor, folder, name, AT_SYMLINK_FOLLOW);
   return result_of(result);
 }
 
 /*
- * A link cannot replace anything, a rename can: for the moment between the two the file has a temporary name, which stays
- * if the agent is killed right then. In one go, so that the moment is short.
+ * linkat(2) cannot replace a file, rename(2) can: so link under a temporary name, then rename. Both in one job, because
+ * the temporary name stays behind if the agent is killed between the two.
  */
 static int run_place(struct files_job *job) {
   int result = link_descriptor(job->fd, job->folder, job->name);
@@ -118,8 +118,8 @@ static int run_place(struct files_job *job) {
 }
 
 /*
- * placeIn(fd, folder, name, temporary): gives an open file that name. Where something is there it is replaced by way of the
- * temporary name; with an empty one that is -EEXIST.
+ * placeIn(fd, folder, name, temporary): gives an open file that name. An entry of that name is replaced, through the
+ * temporary name; with an empty temporary name the result is -EEXIST instead.
  */
 napi_value agent_place_in(napi_env env, napi_callback_info info) {
   napi_value args[4];
@@ -138,7 +138,7 @@ static int run_move(struct files_job *job) {
   return result;
 }
 
-/* moveIn(folder, from, to, exclusive): renames an entry; exclusively, only to where there is nothing. */
+/* moveIn(folder, from, to, exclusive): renames an entry; `exclusive` refuses to replace another. */
 napi_value agent_move_in(napi_env env, napi_callback_info info) {
   napi_value args[4];
   bool exclusive = false;
@@ -179,8 +179,8 @@ napi_value agent_remove_in(napi_env env, napi_callback_info info) {
 }
 
 /*
- * targetOf(fd): where the symbolic link points that was opened with O_PATH and O_NOFOLLOW, or a negative errno. At once:
- * the inode is in memory, and its content with it but on few file systems.
+ * targetOf(fd): target of a symbolic link opened with O_PATH and O_NOFOLLOW, or a negative errno. Runs on the calling
+ * thread: the inode is in memory, and on nearly all file systems the target with it.
  */
 napi_value agent_target_of(napi_env env, napi_callback_info info) {
   napi_value fd, target = NULL;

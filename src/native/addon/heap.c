@@ -2,7 +2,7 @@
 
 #include "values.h"
 
-/* trimHeap(): whole free pages of the C library's heap go back to the kernel. 1: there were some. */
+/* trimHeap(): returns whole free pages of the C library's heap to the kernel. 1: it had some. */
 napi_value agent_trim_heap(napi_env env, napi_callback_info info) {
   (void)info;
   return from_int(env, malloc_trim(0));

@@ -1,6 +1,6 @@
 /*
- * Node's own OpenSSL, whose functions the node executable exports. They are declared here, weakly, rather than taken from
- * OpenSSL's headers: an addon that finds none of them must still load, and say so.
+ * Node's own OpenSSL, whose functions the node executable exports. They are declared here as weak symbols rather than
+ * taken from OpenSSL's headers: where Node exports none of them the addon must still load, and say so.
  */
 #include "values.h"
 
@@ -25,8 +25,8 @@ HOST int X509_VERIFY_PARAM_add0_table(X509_VERIFY_PARAM *param);
 HOST const X509_VERIFY_PARAM *X509_VERIFY_PARAM_lookup(const char *name);
 
 /*
- * reseedOpenssl(additional): reseeds the generator that all others of this process hang from, from the kernel and from the
- * bytes given; the others, one pair a thread, follow at their next use. 1: done; 0: it failed; -ENOSYS: no such functions.
+ * reseedOpenssl(additional): reseeds OpenSSL's primary generator from the kernel and from the given bytes. The others,
+ * two a thread, reseed from it at their next use. 1: done; 0: it failed; -ENOSYS: no such functions.
  */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
@@ -41,10 +41,10 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
 }
 
 /*
- * relaxCertificateChecks(name): from now on chains that are verified by the default parameters of that name ("ssl_client":
- * those that a server verifies) pass whatever the time, and may end at any authority that is trusted, an intermediate one
- * included (Node's own option for that, allowPartialTrustChain, does not reach a server). They fail for every other reason
- * as before. 1: done; 0: it failed; -ENOSYS: no such functions.
+ * relaxCertificateChecks(name): from now on, verifying a chain with the default parameters of that name ("ssl_client": as
+ * a server does) ignores the time and accepts a trusted intermediate authority as the chain's end. (Node's own option for
+ * the latter, allowPartialTrustChain, has no effect on a server.) All other checks stay. 1: done; 0: it failed; -ENOSYS:
+ * no such functions.
  */
 napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info) {
   napi_value arg;

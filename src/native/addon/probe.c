@@ -1,6 +1,6 @@
 /*
- * Calls that the kernel must refuse, whoever makes them: the reason tells whether the real one would be let through. The
- * kernel asks for privileges before it looks at the arguments, and changes nothing when these are invalid.
+ * Calls with invalid arguments, which the kernel always refuses. It checks privileges before arguments, so its error
+ * tells whether a valid call would be permitted; and nothing changes.
  */
 #include <linux/random.h>
 #include <sys/ioctl.h>
@@ -11,14 +11,14 @@
 
 #include "values.h"
 
-/* probeClockStep(): -EINVAL where the clock may be set, else -EPERM. A tick of 0 is none that the kernel takes. */
+/* probeClockStep(): -EINVAL where the clock may be set, else -EPERM. A tick of 0 is invalid. */
 napi_value agent_probe_clock_step(napi_env env, napi_callback_info info) {
   (void)info;
   struct timex change = {.modes = ADJ_TICK, .tick = 0};
   return from_result(env, clock_adjtime(CLOCK_REALTIME, &change));
 }
 
-/* probeCreditEntropy(fd): -EINVAL where RNDADDENTROPY is permitted, else -EPERM. There is no negative entropy. */
+/* probeCreditEntropy(fd): -EINVAL where RNDADDENTROPY is permitted, else -EPERM. A negative count is invalid. */
 napi_value agent_probe_credit_entropy(napi_env env, napi_callback_info info) {
   napi_value fd;
   struct rand_pool_info none = {.entropy_count = -1, .buf_size = 0};
@@ -26,7 +26,7 @@ napi_value agent_probe_credit_entropy(napi_env env, napi_callback_info info) {
   return from_result(env, ioctl(to_int(env, fd), RNDADDENTROPY, &none));
 }
 
-/* probeClone3(): -EINVAL where clone3(2) can be called, else -ENOSYS or what a filter answers. Asks for no process. */
+/* probeClone3(): -EINVAL where clone3(2) can be called, else -ENOSYS or a seccomp filter's errno. Starts no process. */
 napi_value agent_probe_clone3(napi_env env, napi_callback_info info) {
   (void)info;
   return from_result(env, syscall(SYS_clone3, NULL, 0));

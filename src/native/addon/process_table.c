@@ -9,7 +9,7 @@
 #include "process_table.h"
 #include "values.h"
 
-/* The name in parentheses may itself hold blanks and parentheses: what follows the last one counts (proc(5)). */
+/* The name in parentheses may itself hold blanks and parentheses, so parse from the last one on (proc(5)). */
 int read_process_row(int proc, const char *name, int32_t *row) {
   char path[300], text[1024];
   char state;
@@ -55,7 +55,7 @@ static ssize_t read_rows(int32_t **rows) {
   return (ssize_t)count;
 }
 
-/* processTable(): an Int32Array of rows, one a process. One pass takes some 5 us a process. */
+/* processTable(): an Int32Array of rows, one a process. Takes some 5 us a process. */
 napi_value agent_process_table(napi_env env, napi_callback_info info) {
   (void)info;
   int32_t *rows = NULL;

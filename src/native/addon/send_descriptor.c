@@ -4,8 +4,8 @@
 #include "values.h"
 
 /*
- * sendDescriptor(socket, byte, fd): one byte over a unix socket, and with it a copy of a descriptor (unix(7), SCM_RIGHTS).
- * The copy lives on in the socket when this process has gone.
+ * sendDescriptor(socket, byte, fd): sends one byte over a unix socket, and with it a copy of a descriptor (unix(7),
+ * SCM_RIGHTS), which the socket keeps even when this process ends.
  */
 napi_value agent_send_descriptor(napi_env env, napi_callback_info info) {
   napi_value args[3];

@@ -17,8 +17,8 @@
 #endif
 
 /*
- * kill(pid, signal): any number up to SIGRTMAX, which process.kill refuses beyond 31. Ids up to 1 are refused here too:
- * they mean this process's own group, every process, or init, and only a bug asks for them.
+ * kill(pid, signal): any number up to SIGRTMAX; process.kill refuses those above 31. Ids up to 1 are refused: they mean
+ * this process's own group, every process, or init, and only a bug asks for them.
  */
 napi_value agent_kill(napi_env env, napi_callback_info info) {
   napi_value args[2];
@@ -50,8 +50,9 @@ static bool started_at(pid_t pid, int32_t start) {
 }
 
 /*
- * signalProcess(pid, start, signal): the same for a process as the process table names it, by id and start time: -ESRCH
- * when that one is gone, whoever has its id. The descriptor is opened before the comparison, so it cannot be another's.
+ * signalProcess(pid, start, signal): the same for a process that is named by its id and start time. -ESRCH when it has
+ * gone, even if another has its id now. The pidfd is opened before the start times are compared, so it cannot be
+ * another's.
  */
 napi_value agent_signal_process(napi_env env, napi_callback_info info) {
   napi_value args[3];

@@ -10,7 +10,7 @@
 #include "values.h"
 
 /*
- * The child borrows this part of the thread's stack; its calls are shallow. The rest is for the thread itself and the C
+ * The child runs on this part of the thread's stack; its calls are shallow. The rest is for the thread itself and the C
  * library's thread data.
  */
 enum { CHILD_STACK_BYTES = 32 * 1024, THREAD_STACK_BYTES = 192 * 1024 };
@@ -63,7 +63,7 @@ static bool read_identity(napi_env env, napi_value options, struct spawn_job *jo
   return job->groups != NULL;
 }
 
-/* Node raised its own soft limit; the child gets the one asked for, never above the hard one. */
+/* Node raised its own soft limit. The child gets the requested one, at most the hard limit. */
 static void read_limit(napi_env env, napi_value options, struct spawn_job *job) {
   int32_t wanted = to_int(env, property(env, options, "openFilesLimit"));
   getrlimit(RLIMIT_NOFILE, &job->open_files);
@@ -99,7 +99,7 @@ static void reap(pid_t pid) {
   while (waitid(P_PID, (id_t)pid, &end, WEXITED) < 0 && errno == EINTR) continue;
 }
 
-/* Names the outcome once the child has become the command or is dead, and leaves no zombie of a dead one. */
+/* Records the outcome once the child runs the command or is dead, and reaps a dead one. */
 static void settle(struct spawn_job *job, int pid) {
   pthread_mutex_lock(&job->lock);
   job->settled = true;
@@ -108,7 +108,7 @@ static void settle(struct spawn_job *job, int pid) {
   if (job->error == 0) {
     bool became_command = strcmp(job->step, "execve") == 0;
     if (became_command && !aborted) return;
-    /* The command may run already when the abort came late; its group has its own id by now. */
+    /* The abort came late and the command runs already: kill its group, whose id is the child's. */
     if (became_command) kill(-pid, SIGKILL);
     job->step = "killed";
     job->error = aborted ? ECANCELED : EINTR;
@@ -117,8 +117,8 @@ static void settle(struct spawn_job *job, int pid) {
 }
 
 /*
- * Straight into the cgroup: moving there afterwards waits for an RCU grace period, milliseconds. Where the kernel will
- * not do that, the child moves itself.
+ * Starts the child inside its cgroup: moving it there afterwards waits milliseconds for an RCU grace period. Where the
+ * kernel refuses, the child moves itself.
  */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK;
@@ -147,7 +147,7 @@ struct spawn_thread {
   napi_threadsafe_function deliver;
 };
 
-/* A thread of its own, as chdir or execve may hang for ever (a dead network file system) and must not hold others up. */
+/* One thread a start: chdir or execve may hang for ever (a dead network file system) and must not hold up others. */
 static void *thread_main(void *data) {
   struct spawn_thread thread = *(struct spawn_thread *)data;
   free(data);
@@ -157,7 +157,7 @@ static void *thread_main(void *data) {
   return NULL;
 }
 
-/* Signals are blocked in the thread from its start on, and so in the child: Node's handlers must not run there. */
+/* The thread starts with all signals blocked, and so does the child: Node's handlers must not run there. */
 static int start_thread(struct spawn_thread *thread) {
   pthread_attr_t attributes;
   pthread_t id;
@@ -217,7 +217,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   napi_create_threadsafe_function(env, args[1], NULL, name, 0, 1, NULL, NULL, NULL, deliver, &thread->deliver);
   napi_create_external(env, job, release_handle, NULL, &handle);
   napi_threadsafe_function result = thread->deliver;
-  /* Once the thread runs the job is its own: no write to it here unless there is no thread. */
+  /* The running thread owns the job: write to it here only if the thread could not be started. */
   int error = start_thread(thread);
   if (error != 0) {
     job->error = error;

@@ -44,7 +44,7 @@ struct spawn_job {
   pthread_mutex_t lock;
   bool settled; /* the child has become the command or failed: its id may be gone */
   atomic_bool aborted;
-  int owners; /* JavaScript thread only: the pending result, the handle */
+  int owners; /* references: the pending result and the handle; used by the JavaScript thread only */
 };
 
 /* The child: carries out every step in order and becomes the command. Returns only on failure. */

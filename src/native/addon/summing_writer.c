@@ -1,6 +1,7 @@
 /*
- * SummingWriter: appends to a file on a thread of libuv's and sums up what it appends, there or meanwhile on the caller's
- * thread: a GiB takes half a second, in which the event loop may have the bytes of other calls to decrypt.
+ * SummingWriter: appends to a file on a libuv thread and keeps the SHA-256 of what it appended. Hashing takes half a
+ * second a GiB: it runs on the worker if the event loop has other calls to decrypt, else on the calling thread during the
+ * write.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -83,7 +84,7 @@ static struct summing_writer *writer_of(napi_env env, napi_callback_info info, n
   return writer;
 }
 
-/* Short writes happen before ENOSPC. */
+/* Before it fails with ENOSPC, write(2) may take a part. */
 static int write_all(int fd, const unsigned char *from, size_t length) {
   for (size_t at = 0; at < length;) {
     ssize_t written = write(fd, from + at, length - at);
@@ -144,7 +145,7 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   return promise;
 }
 
-/* takeSha256(): SHA-256 of all that was written since the last time, as a buffer; undefined while it writes or cannot. */
+/* takeSha256(): SHA-256 of all bytes since the last call, as a buffer; undefined while a write runs, or on failure. */
 static napi_value take_sha256(napi_env env, napi_callback_info info) {
   napi_value self, sum = NULL;
   unsigned char bytes[SHA256_BYTES];

@@ -6,14 +6,14 @@
 
 #include "values.h"
 
-/* O_CLOEXEC at once: another thread may be starting a child this very moment. */
+/* O_CLOEXEC in the same call: another thread may be starting a child right now. */
 static int open_master(void) {
   int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   /* A root without the link still has the node of its devpts mount. */
   return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* TIOCGPTPEER (Linux 4.13) needs no path, so it works where /dev/pts is another mount than the master's. */
+/* TIOCGPTPEER (Linux 4.13) needs no path, so it works where /dev/pts is not the master's mount. */
 static int open_slave(int master) {
   int unlock = 0;
   unsigned int number = 0;

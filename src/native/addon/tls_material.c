@@ -43,13 +43,13 @@ static bool has_openssl(void) {
          ERR_clear_error;
 }
 
-/* Without one OpenSSL would ask for the passphrase of an encrypted key on the terminal. */
+/* Without this callback OpenSSL would ask for the passphrase of an encrypted key on the terminal. */
 static int no_passphrase(char *buffer, int size, int writing, void *context) {
   (void)buffer, (void)size, (void)writing, (void)context;
   return -1;
 }
 
-/* The end of the certificates, rather than one that is broken. */
+/* True at the end of the certificates, false at one that is malformed. */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
   return ERR_LIB_OF(error) == ERR_LIB_PEM && ERR_REASON_OF(error) == PEM_R_NO_START_LINE;
@@ -60,7 +60,7 @@ static bool use_chain(SSL_CTX *context, BIO *pem) {
   bool used = certificate != NULL && SSL_CTX_use_certificate(context, certificate) == 1;
   X509_free(certificate);
   while (used && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
-    /* The context frees it, if it takes it. */
+    /* If this succeeds, the context frees the certificate. */
     used = SSL_CTX_ctrl(context, SSL_CTRL_CHAIN_CERT, 0, certificate) == 1;
     if (!used) X509_free(certificate);
   }
@@ -94,8 +94,8 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
 }
 
 /*
- * acceptsTlsMaterial(cert, key, clientCa), each as PEM: whether a server could use the certificate, its chain and the key,
- * and whether there are authorities and nothing else. False as well where Node exports no OpenSSL.
+ * acceptsTlsMaterial(cert, key, clientCa), each as PEM: true where a server can use the certificate, its chain and the
+ * key, and clientCa holds authorities and nothing else. False also where Node exports no OpenSSL.
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];

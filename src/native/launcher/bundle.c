@@ -39,13 +39,13 @@ static int complete(struct bundle *bundle) {
   return access(bundle->program, F_OK);
 }
 
-/* The path that execve(2) was given. Comes first: it is the substrate's word, and needs nothing of the image. */
+/* The path that execve(2) was given. Tried first: the substrate chose it, and it needs nothing of the image. */
 static int find_by_exec_name(struct bundle *bundle) {
   const char *name = (const char *)getauxval(AT_EXECFN);
   return name != NULL && realpath(name, bundle->directory) != NULL ? complete(bundle) : -1;
 }
 
-/* A folder of the image that is merely called /proc could name any other program as this one: only procfs is asked. */
+/* Only a real procfs is asked: an ordinary folder of the image at /proc could name any program as this one. */
 static int find_by_proc(struct bundle *bundle) {
   struct statfs file_system;
   if (statfs("/proc", &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)

@@ -13,7 +13,7 @@ static void kill_cgroup(int base, const char *name) {
   int file = openat(base, path, O_WRONLY | O_CLOEXEC);
   if (file < 0)
     return;
-  /* Where it fails the processes are found as children. */
+  /* Where this fails, the processes are found as children. */
   if (write(file, "1", 1) < 0) {
   }
   close(file);

@@ -17,8 +17,7 @@ static int open_null_device(void) {
   return open("/dev/null", O_RDWR | O_NOCTTY);
 }
 
-/* A stream that is at its end: /dev/null, which also takes what a workload writes, or in an image without it a socket
- * whose other end is closed. */
+/* A stream at its end: /dev/null, or in an image without it a socket whose peer is closed. */
 static int open_ended_stream(void) {
   int device = open_null_device();
   if (device >= 0)

@@ -11,7 +11,7 @@
 int move_environment(char **environment);
 
 /*
- * The agent's own environment: what the launcher tells it and nothing of the image, whose NODE_OPTIONS, LD_PRELOAD,
+ * The environment in which the agent runs: only what the launcher sets. The image's NODE_OPTIONS, LD_PRELOAD,
  * OPENSSL_CONF, GLIBC_TUNABLES and the like are meant for the image's programs.
  */
 char **agent_environment(const struct bundle *bundle, int environment, int channel);

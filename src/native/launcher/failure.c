@@ -17,7 +17,7 @@ _Noreturn void fail_because(const char *what, const char *reason) {
   _exit(LAUNCHER_FAILED);
 }
 
-/* Nothing to do: that it was called interrupts the write. */
+/* Does nothing: being called is enough to interrupt the write. */
 static void on_alarm(int number) {
   (void)number;
 }
@@ -26,8 +26,10 @@ void say_without_waiting(const char *text) {
   struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&output, 1, 0) <= 0)
     return;
-  /* Another process can fill it after the look, and the stream is shared, so it cannot be made non-blocking. The timer
-   * repeats, for it can fire before the write begins. */
+  /*
+   * Another process can fill the pipe after poll(2), and the stream is shared, so it must stay blocking. The timer
+   * repeats, because it can fire before the write begins.
+   */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};
   sigaction(SIGALRM, &interrupting, NULL);

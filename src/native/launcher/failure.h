@@ -4,13 +4,13 @@
 /* Exit status when the agent could not be started at all: EX_OSERR of sysexits.h. */
 #define LAUNCHER_FAILED 71
 
-/* Says what could not be done, with errno's reason, and exits with LAUNCHER_FAILED. Never given anything secret. */
+/* Says what could not be done, with errno's reason, and exits with LAUNCHER_FAILED. Pass nothing secret. */
 _Noreturn void fail(const char *what);
 
 /* The same where errno does not tell the reason. */
 _Noreturn void fail_because(const char *what, const char *reason);
 
-/* Says something on standard error where that takes it now; nobody may be reading it any more. Blocks all signals. */
+/* Writes to standard error unless that would block: perhaps nobody reads it any more. Blocks all signals. */
 void say_without_waiting(const char *text);
 
 #endif

@@ -5,7 +5,7 @@
 
 /* What the agent wrote over its channel by the time it had ended. */
 struct last_words {
-  /* It left on purpose; without that, whatever its status says, it crashed. */
+  /* The agent left on purpose. If false it crashed, whatever its status. */
   bool farewell;
   /* The folder in which its commands' cgroups are; -1: there are none. */
   int cgroups;

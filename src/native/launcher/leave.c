@@ -6,7 +6,7 @@
 
 #include "signals.h"
 
-/* The dump of interest, if any, is the agent's. */
+/* A core dump of interest would be the agent's. */
 static void prevent_core_dump(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);

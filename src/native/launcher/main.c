@@ -53,12 +53,12 @@ int main(int argc, char **argv) {
   char **clean = agent_environment(&bundle, environment, agent_channel);
 
   block_signals(ALL_SIGNALS);
-  /* Were it ignored, as a parent can leave it, the kernel would reap the agent and its status would be lost. */
+  /* A parent can leave SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */
   restore_default(SIGCHLD);
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
-  /* As the agent itself: nobody of the same user may trace it or read what of the environment is left in its memory. */
+  /* As the agent does: no process of the same user may trace it or read what is left of the environment in its memory. */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);
   close(agent_channel);

@@ -20,13 +20,13 @@
 #define KILL_ROUND_MS 1
 /* The kernel's list of children may leave out some, but not for long. */
 #define ROUNDS_IN_VAIN 100
-/* How soon processes are found that became the launcher's by an end of which it is not told: that of another's child. */
+/* How often to look for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
 #define ADOPTION_LOOK_MS 50
 #define HIGHEST_PRIORITY (-20)
 /* PID_MAX_LIMIT of the kernel. */
 #define HIGHEST_PID 4194304
 
-/* A bit for each process id that got SIGTERM: once is enough, a second one means "at once" to many. */
+/* A bit for each process id that got SIGTERM: to many programs a second one means "at once". */
 static uint8_t asked[HIGHEST_PID / 8 + 1];
 
 static bool was_asked(pid_t process) {
@@ -55,10 +55,10 @@ static ssize_t read_file(const char *path, char *bytes, size_t size) {
   return length;
 }
 
-/* Whether the last round found anybody whom the launcher may signal: a program of another user may be beyond it. */
+/* The last round found a process that the launcher may signal. It may not signal those of another user. */
 static bool reached;
 
-/* A stopped process ends only once it goes on. */
+/* A stopped process would act on the signal only once it is continued. */
 static void signal_process(pid_t process, int number) {
   if (number == SIGTERM && was_asked(process)) return;
   if (number == SIGTERM) set_asked(process, true);
@@ -72,7 +72,7 @@ static bool signal_listed_children(int number) {
   snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
   ssize_t length = read_file(path, list, sizeof list);
   if (length < 0) return false;
-  /* The last number may be cut off where the list fills the room: only what a space follows counts. */
+  /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
   return true;
@@ -104,7 +104,7 @@ static void signal_remains(int number) {
   }
 }
 
-/* Reaps until `deadline_ms`; true when no child is left. The ids of those that are reaped are free for others. */
+/* Reaps until `deadline_ms`; true when no child is left. The kernel may give reaped ids to others. */
 static bool reap_until(long deadline_ms) {
   for (;;) {
     pid_t ended;
@@ -120,7 +120,7 @@ static bool reap_until(long deadline_ms) {
   }
 }
 
-/* Asks all that are there, and those that become the launcher's own as their parents end; true when none is left. */
+/* Sends SIGTERM to all children, and to those that it adopts as their parents end; true when none is left. */
 static bool end_in_time(long deadline_ms) {
   for (long now = now_ms(); now < deadline_ms; now = now_ms()) {
     signal_remains(SIGTERM);
@@ -134,7 +134,7 @@ static bool end_in_time(long deadline_ms) {
 static void end_processes(int cgroups, pid_t agent, int grace_ms) {
   if (reap_until(now_ms()) || end_in_time(now_ms() + grace_ms))
     return;
-  /* Against a loop of forks speed counts: each round must find processes before they are gone. */
+  /* A fork loop is beaten by speed: each round must signal processes before they fork again. */
   setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
   int rounds_in_vain = 0;

@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-/* Time for the remains of an agent that crashed, and for what one left that ended its workload and commands itself. */
+/* Grace for what a crashed agent left behind, and for what is left after an agent that ended its own commands. */
 #define REMAINS_GRACE_MS 10000
 #define LEFT_GRACE_MS 2000
 

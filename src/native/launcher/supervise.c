@@ -24,7 +24,7 @@ static bool reap(pid_t agent, int *status) {
   return agent_ended;
 }
 
-/* False when the channel is full for now. An agent that no longer listens gets nothing: it is about to end. */
+/* False while the channel is full. An agent that closed its end is about to end: that counts as passed on. */
 static bool pass_on(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
 }
