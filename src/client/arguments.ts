@@ -9,8 +9,8 @@ function refused(message: string): GuestError {
 }
 
 /**
- * Does what depends on a caller's arguments alone, before anything is opened. Throws GuestError (INVALID_ARGUMENT) for
- * whatever it fails with: packages throw errors of all kinds.
+ * Runs `make`, which must depend on the caller's arguments alone. Turns any error of it, packages throw all kinds, into a
+ * GuestError (INVALID_ARGUMENT).
  */
 export function fromArguments<Value>(what: string, make: () => Value): Value {
   try {
@@ -22,8 +22,8 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 }
 
 /**
- * The instance token without the line break that its file ends in. Throws GuestError (INVALID_ARGUMENT), which never holds
- * any of it, as what cannot be sent would be shown by the error of whoever tries.
+ * The instance token without the line break at the end of its file. Throws GuestError (INVALID_ARGUMENT) for one that
+ * cannot be sent: grpc-js would refuse it too, with a message that shows it.
  */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw refused("token is no text; read its file as UTF-8");

@@ -58,7 +58,7 @@ export class Channel {
     return this.#agentVersion;
   }
 
-  /** Calls a unary method that only asks, and asks again where a connection failed. Rejects with GuestError. */
+  /** Calls a unary method that changes nothing; repeats it when a connection failed. Rejects with GuestError. */
   async question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -77,7 +77,10 @@ export class Channel {
     return this.#unary(method, request, options, deadlineOf(options));
   }
 
-  /** Calls a method that answers with a stream, which fails with grpc-js's ServiceError. Throws GuestError once closed or aborted. */
+  /**
+   * Calls a method that answers with a stream, which fails with grpc-js's ServiceError. Throws GuestError once closed or
+   * aborted.
+   */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
@@ -111,7 +114,10 @@ export class Channel {
     return { requests: this.#observed(requests), response: cancelledBy(options.signal, requests, promise) };
   }
 
-  /** Calls a method with streams both ways, which fail with grpc-js's ServiceError. Throws GuestError once closed or aborted. */
+  /**
+   * Calls a method with streams both ways, which fail with grpc-js's ServiceError. Throws GuestError once closed or
+   * aborted.
+   */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
@@ -190,7 +196,7 @@ export class Channel {
     if (typeof version === "string") this.#agentVersion = version;
   }
 
-  /** Throws where there is no use in making a call. */
+  /** Throws once closed or aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
     if (this.#closed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
@@ -217,8 +223,8 @@ export function cancelledBy<Value>(
 }
 
 /**
- * Cancels a call, in the next turn: within the turn in which grpc-js starts a call it would report the cancellation and
- * make the call all the same (ResolvingCall of 1.14 looks before it filters the metadata, and not again).
+ * Cancels a call in the next turn of the event loop. In the turn in which grpc-js starts a call it would report the
+ * cancellation and still make the call (ResolvingCall of 1.14 checks only before it filters the metadata).
  */
 export function cancelCall(call: Cancellable): void {
   setImmediate(() => call.cancel());
@@ -228,7 +234,7 @@ function pathOf(method: DescMethod): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** A message's bytes. Throws GuestError (INVALID_ARGUMENT) that names the field which cannot be sent. */
+/** A message's bytes. Throws GuestError (INVALID_ARGUMENT), which names the field that cannot be sent. */
 export function encoded<Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer {
   return fromArguments("the request cannot be sent", () => serializer(schema)(create(schema, message)));
 }

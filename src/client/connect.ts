@@ -6,8 +6,8 @@ import type { ConnectOptions } from "./link/link.ts";
 import { linkOf } from "./link/open.ts";
 
 /**
- * Bytes that a call may receive ahead of its reader. Larger than what grpc-js starts with (64 KiB halves the
- * throughput), small enough for a client of hundreds of agents.
+ * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
+ * small enough for a client of hundreds of agents.
  */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
@@ -15,14 +15,14 @@ const OPTIONS: ChannelOptions = {
   "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
   // The agent is dialled directly, whatever http_proxy says.
   "grpc.enable_http_proxy": 0,
-  // A retried call could run a command twice. What may be repeated, Channel repeats.
+  // A retry could run a command twice. Channel itself repeats the calls that may be repeated.
   "grpc.enable_retries": 0,
-  // Two instances may have the same address one after the other, never the same credentials.
+  // Instances may reuse an address, but never credentials: do not share connections by address.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
   "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 10_000,
-  // A sandbox boots in tens of milliseconds: the usual second between two attempts would be most of the wait.
+  // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
 };

@@ -16,7 +16,7 @@ export interface GuestErrorParts {
   readonly cause?: unknown;
 }
 
-/** The one error of this client: whatever kept a call from its answer. */
+/** The only error that this client throws: why a call failed. */
 export class GuestError extends Error {
   override readonly name = "GuestError";
   /** Canonical name of the gRPC status. */
@@ -50,7 +50,7 @@ export interface FailedCall {
   readonly linkFailure: string | undefined;
 }
 
-/** The GuestError for a call that failed with a gRPC status. An aborted signal is its own explanation. */
+/** The GuestError for a call that failed with a gRPC status. Where the signal was aborted, that is the reason. */
 export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
@@ -79,7 +79,7 @@ function statusName(code: number): GuestStatus {
   return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
 }
 
-/** An agent that is older than this client, or some other server that knows no such method. */
+/** The error of an agent that is older than this client, or of another server without that method. */
 function missingMethod(
   name: GuestStatus,
   details: ErrorDetails | undefined,
@@ -91,14 +91,14 @@ function missingMethod(
   return `the agent${agentVersion === undefined ? "" : ` (version ${agentVersion})`} has no method ${method}`;
 }
 
-/** grpc-js reports with UNIMPLEMENTED also what is no gRPC answer at all. */
+/** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
 const IS_NO_ANSWER = /^(?:No message received|Too many responses received|Received HTTP status code)/;
 
 function connectionMessage(name: GuestStatus, error: ServiceError, { linkFailure }: FailedCall): string {
   return (name === "UNAVAILABLE" ? linkFailure : undefined) ?? withoutNoise(error.details);
 }
 
-/** What grpc-js wraps around the one thing that matters of a failed connection. */
+/** Removes what grpc-js wraps around the reason of a failed connection. */
 function withoutNoise(details: string): string {
   return details
     .replace(/^No connection established\. Last error: /, "")
@@ -110,9 +110,9 @@ function withoutNoise(details: string): string {
 
 const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 
-/** What a google.rpc.Status says. */
+/** Content of a google.rpc.Status. */
 interface ErrorDetails {
-  /** Exact, where grpc-message may have lost characters to its encoding. */
+  /** The exact message; grpc-message may have lost characters in its encoding. */
   readonly message: string | undefined;
   /** Undefined without an ErrorInfo. */
   readonly reason: string | undefined;
@@ -146,7 +146,7 @@ export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   }
 }
 
-/** What there is to go by. */
+/** The facts from which the next step is chosen. */
 interface Failure {
   readonly status: string;
   readonly message: string;

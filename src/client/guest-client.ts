@@ -20,7 +20,8 @@ export interface StatPathOptions extends CallOptions {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. Calls that only ask (`health`, `statPath`) are made again when a connection fails; all others are made once.
+ * sent, on a closed client or with an aborted signal. `health` and `statPath` are repeated when a connection fails; all
+ * other calls are made once.
  */
 export class GuestClient {
   readonly #channel: Channel;
@@ -77,7 +78,7 @@ export class GuestClient {
     return this.#channel.unary(GuestAgent.method.runHook, request, options);
   }
 
-  /** Has a restored guest perform its duties. */
+  /** Makes a restored guest perform its duties. */
   runRestoreDuties(
     request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
     options?: CallOptions,
@@ -86,8 +87,8 @@ export class GuestClient {
   }
 
   /**
-   * All that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook, Health. It dials by
-   * itself; the duties end the connection of this client, whose next call dials anew.
+   * All that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook, Health. It uses
+   * connections of its own; the duties close this client's, whose next call dials again.
    */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return restoreSequence(this.#redial, options);

@@ -9,19 +9,19 @@ import type { CallOptions } from "./channel.ts";
 import { GuestError } from "./errors.ts";
 import { pauseFor } from "./retry.ts";
 
-/** Twice what makes a generator fresh; the agent calls less than 32 bytes short. */
+/** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
 /** Time for a restored guest to answer at all. */
 const DEFAULT_REACH_MS = 10_000;
-/** A clock that is further off after the duties than this was set by a call that was held up on its way. */
+/** If the clock is further off after the duties, the call that set it was delayed on its way: repeat it. */
 const REPEAT_OVER_MS = 50;
-/** Of so many looks at the guest's clock the quickest counts: half of its duration is what is uncertain. */
+/** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
 const LOOKS = 3;
-/** Between two attempts; each pause is twice the one before. An agent that is about to leave answers at once. */
+/** First pause between attempts; each is twice the one before. */
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** How the duties are asked for. */
+/** Options of `restoreDuties`. */
 export interface DutiesOptions {
   /** Bytes of the host's generator to send. Default: 64. */
   readonly entropyBytes?: number | undefined;
@@ -48,8 +48,8 @@ export interface RestoredGuest {
 export type Dial = () => RestoredGuest | Promise<RestoredGuest>;
 
 /**
- * Has a restored guest perform its duties, with fresh entropy and the time of this very moment. Tries again while the
- * agent cannot be reached: repeated duties do no harm. Rejects with GuestError.
+ * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
+ * be reached: repeated duties do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(
   dial: Dial,
@@ -60,7 +60,7 @@ export async function restoreDuties(
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     const client = await dial();
     try {
-      // A connection that is open already keeps the handshake out of the time that is sent.
+      // Connect first: a handshake would delay the call that carries the time.
       await reach(client, untilMs, signal);
       const request = {
         entropy: entropy(),
@@ -81,38 +81,38 @@ function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | und
   return client.health({ waitForReady: true, deadlineMs: Math.max(1, untilMs - performance.now()), signal });
 }
 
-/** What a restore came to. */
+/** The result of a restore. */
 export interface RestoreOutcome {
-  /** What the first duties came to. */
+  /** Result of the first duties. */
   readonly duties: RestoreDutiesResponse;
-  /** The duties that were done once more because the clock was still more than 50 ms off; undefined: it was not. */
+  /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
   readonly repeated: RepeatedDuties | undefined;
   readonly hook: RunHookResponse;
   readonly health: HealthResponse;
   /**
-   * Guest time minus host time once all is done, in milliseconds, by the quickest of three looks, of whose duration half
-   * is uncertain. NaN where the agent does not tell its time.
+   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of that
+   * reading's duration. NaN where the agent does not tell its time.
    */
   readonly clockErrorMs: number;
 }
 
-/** Duties that were done a second time. */
+/** Duties that were repeated. */
 interface RepeatedDuties {
   /** Guest time minus host time after the first ones, in milliseconds. */
   readonly clockErrorMs: number;
   readonly duties: RestoreDutiesResponse;
 }
 
-/** How a restore is carried out. */
+/** Options of `restoreSequence`. */
 export interface RestoreOptions extends DutiesOptions {
   /** Time allowed for the POST_RESTORE hook, in milliseconds. Default: the agent's. */
   readonly hookTimeoutMs?: number | undefined;
 }
 
 /**
- * What a node agent must do after a restore, in order: the duties, and once more where they left the clock more than
- * 50 ms off; then, over a new connection as the duties end every other one, the POST_RESTORE hook, which so sees fresh
- * randomness and time; then Health. The hook is run once, whatever happens. Rejects with GuestError.
+ * What a node agent must do after a restore, in order: the duties, repeated once where they left the clock more than 50
+ * ms off; a new connection, as the duties close all others; the POST_RESTORE hook, which now sees fresh randomness and
+ * time; Health. The hook is never repeated. Rejects with GuestError.
  */
 export async function restoreSequence(
   dial: Dial,
@@ -138,7 +138,7 @@ export async function restoreSequence(
   }
 }
 
-/** The last Health of some, and by how much the guest's clock is off. NaN where the agent does not tell its time. */
+/** The last Health, and how far the guest's clock is off: NaN where the agent does not tell its time. */
 async function lookAtClock(
   client: RestoredGuest,
   signal: AbortSignal | undefined,

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { abortedError, GuestError } from "./errors.ts";
 
-/** Before the second and the third attempt. A listener that changes hands is back within them. */
+/** Pauses before the second and third attempt: long enough for a listener that is being replaced. */
 const PAUSES_MS = [50, 250];
 
 /** When to stop trying. */
@@ -12,7 +12,7 @@ export interface RetryLimits {
 }
 
 /**
- * Makes a call that only asks, up to three times: again where the connection failed and the agent has not answered.
+ * Makes a call that changes nothing, up to three times: again where the connection failed before the agent answered.
  * Rejects with the last attempt's error.
  */
 export async function withRetries<Value>(attempt: () => Promise<Value>, limits: RetryLimits): Promise<Value> {
@@ -28,7 +28,7 @@ export async function withRetries<Value>(attempt: () => Promise<Value>, limits: 
   return attempt();
 }
 
-/** The agent's own UNAVAILABLE, while it shuts down, has a reason. */
+/** True for a failed connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
 function neverAnswered(error: unknown): boolean {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }

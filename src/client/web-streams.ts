@@ -1,14 +1,14 @@
 import type { Readable, Writable } from "node:stream";
 import { ReadableStream, WritableStream } from "node:stream/web";
 
-/** A web stream of a stream of Node. Cancelling destroys that one. */
+/** A web stream that reads a Node stream. Cancelling it destroys the Node stream. */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   return streamOf(stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>, () => {
     stream.destroy();
   });
 }
 
-/** A web stream of what an iterator gives, taken only when it is asked for: Node's own toWeb() reads ahead. */
+/** A web stream that takes from an iterator only on demand: Node's own toWeb() reads ahead. */
 export function streamOf(
   chunks: AsyncIterator<Uint8Array, unknown, undefined>,
   cancel: () => unknown,
@@ -28,7 +28,7 @@ export function streamOf(
   );
 }
 
-/** A web stream into a stream of Node. Closing ends it; aborting destroys it with the reason. */
+/** A web stream that writes to a Node stream. Closing ends that one; aborting destroys it with the reason. */
 export function writableStream(stream: Writable): WritableStream<Uint8Array> {
   return new WritableStream<Uint8Array>({
     write: (chunk) => settled((done) => stream.write(chunk, done)),

@@ -20,7 +20,7 @@ export interface ExecParts {
   readonly clock: Clock;
 }
 
-/** What is left of an exec's request once its command runs. */
+/** The part of an exec's request that its running command still needs. */
 interface Attended extends Pick<SessionParts, "timeoutMs" | "input" | "output" | "signal"> {
   readonly inTerminal: boolean;
 }
@@ -45,7 +45,7 @@ export class Exec {
    */
   run(request: ExecRequest, input: AsyncIterable<ExecInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
     const { timeoutMs, terminal } = request;
-    // Neither this nor #attend may hold the request, up to 4 MiB of arguments, while the command runs.
+    // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
     const run = this.#attend(this.#start(request, signal), {
       timeoutMs,
       inTerminal: terminal !== undefined,
@@ -87,7 +87,7 @@ export class Exec {
   async #attend(starting: Promise<ChildProcess>, attended: Attended): Promise<void> {
     const { activity, clock } = this.#parts;
     const child = await starting;
-    // With a terminal, only what is typed counts: a forgotten shell must not keep the sandbox awake.
+    // In a terminal only typing counts as activity: a forgotten shell must not keep the sandbox awake.
     const attachment = attended.inTerminal ? undefined : activity.attach();
     let endedByAgent = false;
     const onEnding = (): void => {
@@ -102,7 +102,7 @@ export class Exec {
     } finally {
       this.#sessions.delete(session);
       attachment?.end();
-      // An end that the agent causes is nobody's activity: after a restore it ends commands whose client is long gone.
+      // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
       if (!endedByAgent) activity.touch();
     }
   }

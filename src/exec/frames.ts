@@ -34,10 +34,10 @@ export type ExecInput =
 const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;
 const NUL = "\0";
-/** Of a variable's name in an error. */
+/** Longest part of a variable's name that an error shows. */
 const SHOWN_NAME_CHARACTERS = 100;
 
-/** Refuses a start frame that no command could be run from. */
+/** Throws INVALID_ARGUMENT for a start frame from which no command could be run. */
 export function checkExecRequest(request: ExecRequest): void {
   if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
   if (request.args[0] === "") throw invalidField("start.args[0]", "is empty: name the command to run");
@@ -59,7 +59,7 @@ function checkVariable(name: string, value: string): void {
   if (value.includes(NUL)) throw invalidField(variable(name), "holds a NUL byte");
 }
 
-/** What follows a '=' is a value that slipped in, and may be a secret. */
+/** Cuts the name at '=': what follows is a value that slipped in, and may be a secret. */
 function variable(name: string): string {
   const [shown = ""] = name.split("=", 1);
   return `start.env[${JSON.stringify(shown.slice(0, SHOWN_NAME_CHARACTERS))}]`;
@@ -71,19 +71,19 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
   }
 }
 
-/** Holds the order and the bounds of the frames that follow a start frame. */
+/** Checks order and bounds of the frames that follow a start frame. */
 export class ExecInputOrder {
   readonly #hasTerminal: boolean;
   readonly #hasStdin: boolean;
   #stdinClosed = false;
 
-  /** Keeps nothing else of the request, which may be large, while the command runs. */
+  /** Takes only what it needs: the request may be large and must not stay in memory while the command runs. */
   constructor({ terminal, stdin }: Pick<ExecRequest, "terminal" | "stdin">) {
     this.#hasTerminal = terminal !== undefined;
     this.#hasStdin = stdin || this.#hasTerminal;
   }
 
-  /** Throws INVALID_ARGUMENT when the frame may not come now or could not be carried out. */
+  /** Throws INVALID_ARGUMENT when the frame is out of order or out of bounds. */
   check(frame: ExecInput): void {
     switch (frame.kind) {
       case "stdin":

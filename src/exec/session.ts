@@ -10,7 +10,7 @@ import {
 import { type Ending, endProcesses, HANG_UP, TERMINATE } from "../session/index.ts";
 import type { ExecInput } from "./frames.ts";
 
-/** Longest delay that a timer takes: 24.8 days. A longer timeout is as good as none. */
+/** Longest delay of a timer: 24.8 days. A longer timeout counts as none. */
 const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
 /** What a running command is connected to. */
@@ -22,7 +22,7 @@ export interface SessionParts {
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  /** Told once when the agent begins to end the command. */
+  /** Called once, when the agent begins to end the command. */
   readonly onEnding: () => void;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
@@ -34,7 +34,7 @@ export class ExecSession {
   #timedOut = false;
   /** Why the client no longer gets frames; undefined while it does. */
   #detached: AgentError | undefined;
-  /** The first way of ending the command that was chosen; it runs to its end. */
+  /** The first ending that began; later ones are ignored. */
   #ending: Promise<unknown> | undefined;
   #ended = false;
 
@@ -43,8 +43,8 @@ export class ExecSession {
   }
 
   /**
-   * Resolves once the exit has been handed to the output, which has then seen every byte that the command left behind.
-   * Rejects, with nothing of the command's session left alive, when the client is gone or broke the frame order.
+   * Resolves once the exit has been handed to the output, after every byte that the command wrote. Rejects when the
+   * client is gone or broke the frame order; by then nothing of the command's session is alive.
    */
   async run(): Promise<void> {
     const { child, output, signal, timeoutMs, clock } = this.#parts;
@@ -98,7 +98,7 @@ export class ExecSession {
   #pump(): void {
     const { child, input, activity, signal } = this.#parts;
     pumpInput(child, input, activity).catch((error: unknown) => {
-      // A lost client ends the input too; the signal tells that one, with its reason.
+      // A lost client ends the input too, but its reason comes with the signal.
       if (!signal.aborted) this.#detach(error as AgentError);
     });
   }
@@ -110,7 +110,7 @@ export class ExecSession {
   }
 
   #endBy(whom: "tree" | "session", ending: Ending): void {
-    // What a command that ended by itself left in the background lives on.
+    // Background processes of a command that ended by itself live on.
     if (this.#ended || this.#ending !== undefined) return;
     this.#parts.onEnding();
     this.#ending = endProcesses(this.#parts.child[whom], ending);
@@ -157,14 +157,14 @@ export interface ExecOutput {
   exit(result: ExecResult): void;
 }
 
-/** Bytes of input that may wait for the command before its frames are no longer read. */
+/** Input that may wait for the command; beyond it no more frames are read. */
 const STDIN_QUEUE_BYTES = 256 * 1024;
-/** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
+/** Counted for each waiting frame on top of its bytes, so that single key strokes do not fill the memory. */
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**
- * Carries the client's frames to the command until the client's side ends. Input that the command does not read holds
- * the client back; up to a bound, later frames (signals, sizes) still pass it.
+ * Passes the client's frames to the command until the client's side ends. A command that does not read its input stops
+ * the client once STDIN_QUEUE_BYTES wait; until then later frames (signals, sizes) overtake the waiting input.
  */
 export async function pumpInput(
   child: ChildProcess,
@@ -189,7 +189,7 @@ export async function pumpInput(
         child.stdin?.end();
         break;
       case "resize":
-        // A dimension of zero says nothing (RFC 4254, 6.7): a client without a window of its own sends it.
+        // A zero dimension means "unknown" (RFC 4254, 6.7): a client without a window sends it.
         if (frame.cols > 0 && frame.rows > 0) child.resize(frame.cols, frame.rows);
         break;
       case "signal":

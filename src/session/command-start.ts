@@ -25,7 +25,7 @@ export interface Command {
   readonly term: string | undefined;
 }
 
-/** What a command that names no user or directory gets. */
+/** User and directory of a command that names none. */
 interface CommandDefaults {
   readonly user: string;
   readonly cwd: string;
@@ -44,7 +44,7 @@ export interface CommandStarterParts {
 const ROOT_FOLDER = "/";
 const NO_ENTRIES: Uint8Array = new Uint8Array();
 
-/** Who a user was found to be, in these files. */
+/** A user as found in these two files. */
 interface Resolution {
   readonly user: string;
   readonly passwd: Uint8Array;
@@ -89,7 +89,8 @@ export class CommandStarter {
     if (stdio.kind === "terminal" && command.term !== undefined) replaced.set("TERM", command.term);
     const base = environmentOf(replaced);
     if (base.length > STRINGS_A_TURN) await nextTurn();
-    // Another user does not get what the agent inherited for its own; the agent's own gets what is missing.
+    // For another user inherited HOME, USER and the like are replaced; for the agent's own user only missing ones are
+    // set.
     const env = isOther ? base : withDefaults(base, known(user));
     if (env.length > STRINGS_A_TURN) await nextTurn();
     const name = command.args[0] ?? "";
@@ -112,7 +113,7 @@ export class CommandStarter {
       return await spawnIn(cwd);
     } catch (error) {
       if (!(error instanceof SpawnError)) throw error;
-      // A home that nobody asked for and that is not there must not stop the command.
+      // A default home that does not exist must not stop the command.
       if (error.step !== "chdir" || chosenCwd !== "") throw startFailure(error, name, cwd);
     }
     return spawnIn(ROOT_FOLDER).catch((error: unknown) => {
@@ -127,14 +128,14 @@ export class CommandStarter {
     return this.#resolveIn(user, passwd, group);
   }
 
-  /** Only to find a home and a name: a broken user database must not stop a command that asks for no user. */
+  /** Finds home and name only: a broken user database must not stop a command that names no user. */
   async #resolveSelf(): Promise<ResolvedUser> {
     const { accounts, ownUid } = this.#parts;
     const passwd = await accounts.passwd().catch(() => NO_ENTRIES);
     return this.#resolveIn(String(ownUid), passwd, NO_ENTRIES);
   }
 
-  /** Files that have not changed are the same bytes at the same place, and most commands are of one user. */
+  /** Keeps the last answer: unchanged files come as the same byte arrays, and most commands run as one user. */
   #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
     const last = this.#last;
     if (last?.user === user && last.passwd === passwd && last.group === group) return last.resolved;
@@ -144,7 +145,7 @@ export class CommandStarter {
   }
 }
 
-/** What a user's passwd entry says about the environment; undefined: nothing. Nothing else is invented. */
+/** Variables that a user's passwd entry sets; undefined: the entry does not say. */
 function personalVariables({ home, name, shell }: ResolvedUser): [name: string, value: string | undefined][] {
   return [
     ["HOME", home],
@@ -162,9 +163,9 @@ function known(user: ResolvedUser): ReadonlyMap<string, string> {
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * Files to try for a command, in order, as execvp(3) does: the command itself when it contains a slash, else every entry
- * of the PATH that the child will have (an empty entry is the working directory). Throws AgentError where a long name in
- * each of many entries would be more than a command's arguments may be.
+ * Files to try for a command, in order, as execvp(3) does: the command itself when it contains a slash, else one for
+ * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they would
+ * be longer than a command's arguments may be.
  */
 export function commandCandidates(command: string, environment: Environment): Uint8Array[] {
   if (command.includes("/")) return [Buffer.from(command)];

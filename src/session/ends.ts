@@ -18,46 +18,46 @@ export interface Ending {
   readonly graceMs: number;
 }
 
-/** For a tree: a command at its timeout, and whatever runs when the agent leaves. */
+/** For the tree of a command at its timeout, and for all that runs when the agent leaves. */
 export const TERMINATE: Ending = { signal: SIGTERM, graceMs: TERM_GRACE_MS };
-/** For the session of a command whose client is gone, as a lost terminal line does it. */
+/** For the session of a command whose client is gone, as the kernel does for a lost terminal. */
 export const HANG_UP: Ending = { signal: SIGHUP, graceMs: HANGUP_GRACE_MS };
-/** At once, for what must not act any more. */
+/** For processes that must not act any more. */
 export const KILL: Ending = { signal: SIGKILL, graceMs: 0 };
 
-/** What an end came to. */
+/** How an ending went. */
 export type EndOfProcesses =
-  /** Nobody was alive any more before the grace was over. */
+  /** All processes ended within the grace. */
   | "in_time"
-  /** SIGKILL was needed, and nobody is alive any more. */
+  /** SIGKILL was needed, and all have ended. */
   | "killed"
-  /** Somebody is alive that SIGKILL does not end: it hangs in the kernel, or may not be signalled. */
+  /** A process survives SIGKILL: it hangs in the kernel, or the agent may not signal it. */
   | "left";
 
 /**
- * Ends processes together: the signal to each of them, then the grace until the last one has gone, not just the first; then
- * SIGKILL. The only way in which the agent ends anything. Bounded by the grace and KILL_WAIT_MS. Never rejects.
+ * Ends processes together: sends the signal to each, waits up to the grace until the last has ended, sends SIGKILL, waits
+ * up to KILL_WAIT_MS. The agent ends processes in no other way. Never rejects.
  */
 export async function endProcesses(processes: ProcessSet, ending: Ending): Promise<EndOfProcesses> {
   if (ending.signal !== SIGKILL) {
     processes.signal(ending.signal);
-    // A stopped process would not see the signal before it is continued.
+    // A stopped process acts on the signal only once it is continued.
     processes.signal(SIGCONT);
     if (await processes.emptyWithin(ending.graceMs)) return "in_time";
   }
   return (await processes.killWithin(KILL_WAIT_MS)) ? "killed" : "left";
 }
 
-/** How a child that could be ended by the agent has ended. */
+/** How a child ended. */
 export interface Ended {
   readonly end: ProcessEnd;
-  /** It did not end by itself: the agent ended its tree. */
+  /** The agent ended its tree; it did not end by itself. */
   readonly byAgent: boolean;
 }
 
 /**
- * Resolves when the child has ended. When the signal is aborted before that, with an Ending as its reason, ends the child's
- * tree and resolves when nobody of it is alive. What a child that ended by itself left in the background lives on.
+ * Resolves when the child has ended. If the signal is aborted first (its reason is an Ending), ends the child's tree and
+ * resolves when all of it has ended. Background processes of a child that ended by itself live on.
  */
 export async function followToEnd(child: ChildProcess, signal: AbortSignal): Promise<Ended> {
   const stuck = Promise.withResolvers<ProcessEnd>();
@@ -65,7 +65,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
   const onAbort = (): void => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
-      // The child itself may be what SIGKILL does not end: nobody waits for it any longer.
+      // The child itself may survive SIGKILL: stop waiting for it.
       if (outcome === "left") stuck.resolve({ kind: "signaled", signal: SIGKILL, coreDumped: false });
     });
   };

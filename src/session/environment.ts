@@ -1,18 +1,18 @@
 /**
- * Environment of a process: whole entries (`NAME=value`), in order. Those that were inherited are bytes, which need not be
- * UTF-8 or well-formed. Those that were given are strings: 100,000 views of bytes would be 13 MB.
+ * Environment of a process: whole entries (`NAME=value`), in order. Inherited entries are bytes, which need not be UTF-8
+ * or well-formed. Given ones stay strings: as 100,000 byte arrays they would take 13 MB.
  */
 export type Environment = readonly (Uint8Array | string)[];
 
 /** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
 const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
 
-/** Entries as the agent itself was given them. */
+/** Entries that the agent was started with. */
 export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
-/** One character per byte: only to compare names, whatever their encoding. */
+/** One character a byte: good for comparing names in any encoding. */
 function nameOf(bytes: Uint8Array): string {
   const end = bytes.indexOf(EQUALS);
   return Buffer.from(bytes.buffer, bytes.byteOffset, end < 0 ? bytes.length : end).toString("latin1");
@@ -31,10 +31,10 @@ function entries(variables: ReadonlyMap<string, string>): string[] {
   return Array.from(variables, ([name, value]) => `${name}=${value}`);
 }
 
-/** `environment` with `variables` on top: a name that is set replaces every entry of that name. */
+/** `environment` with `variables` on top: a variable replaces every entry of its name. */
 function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   if (variables.size === 0) return environment;
-  // Only a name that is UTF-8 can be replaced: what decoding makes of another is encoded differently.
+  // Only names in UTF-8 can be replaced: any other would change by being decoded and encoded.
   const kept = environment.filter((present) => {
     const name = nameOf(Buffer.from(present as string));
     const decoded = Buffer.from(name, "latin1").toString();
@@ -43,7 +43,7 @@ function overlay(environment: Environment, variables: ReadonlyMap<string, string
   return [...kept, ...entries(variables)];
 }
 
-/** `environment` with those of `variables` that it does not set yet. */
+/** `environment` plus those of `variables` that it does not set. */
 export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
   const missing = new Map([...variables].filter(([name]) => !environment.some(isNamed(name))));
   return missing.size === 0 ? environment : [...environment, ...entries(missing)];
@@ -58,7 +58,7 @@ export function lookup(environment: Environment, name: string): Uint8Array | und
   return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 
-/** Compares the beginning before it makes anything of an entry. */
+/** Compares the first byte before it decodes an entry. */
 function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
   const first = wanted.charCodeAt(0);
@@ -67,7 +67,7 @@ function isNamed(name: string): (entry: Uint8Array | string) => boolean {
     typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
-/** What every child's environment is made from. */
+/** The parts from which every child's environment is made. */
 export interface EnvironmentSources {
   /** The environment that the agent was started with, byte for byte. */
   readonly inherited: Environment;
@@ -79,7 +79,7 @@ export interface EnvironmentSources {
   readonly workloadSocket: string | undefined;
 }
 
-/** What takes the place of an inherited variable; undefined: nothing does. */
+/** New values of inherited variables; undefined: the variable is removed. */
 export type Replacements = ReadonlyMap<string, string | undefined>;
 
 const NO_REPLACEMENTS: Replacements = new Map();
@@ -89,12 +89,12 @@ export class SessionEnvironment {
   readonly #inherited: Environment;
   readonly #processEnv: ReadonlyMap<string, string>;
   readonly #workloadSocket: ReadonlyMap<string, string>;
-  /** Without replacements: what most commands get. */
+  /** Without replacements, computed once: most commands get this one. */
   readonly #session: Environment;
 
   constructor(sources: EnvironmentSources) {
     this.#inherited = without(sources.inherited, sources.bootstrapNames);
-    // The socket's variable is not part of Process.env, so a spec that names it must not hand it to exec'd commands.
+    // Only the workload gets this variable: a spec that names it must not pass it to exec'd commands.
     const processEnv = new Map(sources.processEnv);
     processEnv.delete(WORKLOAD_SOCKET_VARIABLE);
     this.#processEnv = processEnv;

@@ -132,7 +132,7 @@ function classify(step: SpawnStep, errno: string): Failure {
   }
 }
 
-/** A command that could not be started, as the status that its caller gets; step and errno are in the metadata. */
+/** The status for a command that could not be started. Its metadata has step and errno. */
 export function startFailure(error: SpawnError, command: string, cwd: string): AgentError {
   const { status, reason, problem } = classify(error.step, error.errno);
   const about = error.step === "chdir" ? cwd : command;

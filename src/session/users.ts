@@ -29,9 +29,9 @@ interface GroupEntry {
 }
 
 /**
- * Finds out who `user`, `uid`, `user:group` or `uid:gid` is, by moby's rules: a number always means an id, an id needs
- * no entry (its group is then 0), a name does, the first matching entry wins, and the supplementary groups of
- * /etc/group count only where no group is named. An omitted user (`:group`) is user id 0.
+ * Resolves `user`, `uid`, `user:group` or `uid:gid` by moby's rules. A number always means an id. An id needs no entry
+ * (its group is then 0), a name does. The first matching entry wins. Supplementary groups of /etc/group count only where
+ * no group is named. An omitted user (`:group`) is user id 0.
  *
  * The files are compared byte for byte, malformed lines are ignored, and a missing file is an empty one. The primary
  * group is also a supplementary one: without it, files that deny a group could be opened (CVE-2022-36109).
@@ -55,7 +55,7 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/** Says what is malformed in a user spec, or undefined when it is well-formed. Whether the names exist is another matter. */
+/** What is malformed in a user spec; undefined when it is well-formed. Does not look whether the names exist. */
 export function userSyntaxProblem(spec: string): string | undefined {
   if (/[\0\n]/.test(spec)) return "holds a NUL or a line break";
   const parts = spec.split(":");
@@ -115,14 +115,14 @@ function records(file: Uint8Array): string[][] {
   return lines.filter((line) => !line.startsWith("#")).map((line) => line.split(":"));
 }
 
-/** Undefined unless it is a plain decimal number in range. */
+/** The id; undefined unless the field is a plain decimal number in range. */
 function idOf(field: string): number | undefined {
   if (!/^[0-9]+$/.test(field)) return undefined;
   const id = Number(field);
   return id <= MAX_ID ? id : undefined;
 }
 
-/** The form in which `records` gives the same name. */
+/** A name in the form that `records` gives. */
 function bytesOf(name: string): string {
   return Buffer.from(name).toString("latin1");
 }

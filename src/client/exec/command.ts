@@ -40,7 +40,7 @@ export interface ExecResult {
 export function startMessage(command: ExecCommand): ExecStart {
   return fromArguments("the command cannot be sent", () => {
     const message = start(command);
-    // A frame that fails later would fail within a call that has begun.
+    // Encode it now: later it would fail in the middle of a call.
     toBinary(ExecStartSchema, message);
     return message;
   });
@@ -74,8 +74,7 @@ export function resultOf(exit: ExecExit): ExecResult {
 }
 
 /**
- * Signals by the numbers that they have in the guest, which is a Linux on x86 or Arm (signal(7)): this side may have
- * others.
+ * Signal numbers in the guest, which is a Linux on x86 or Arm (signal(7)). This side's may differ.
  */
 const NUMBERS = {
   SIGHUP: 1,
@@ -113,7 +112,7 @@ const NUMBERS = {
 /** The name of a signal, such as "SIGTERM". */
 export type SignalName = keyof typeof NUMBERS;
 
-/** The number that a signal has in the guest. Throws GuestError (INVALID_ARGUMENT) for what is none. */
+/** The number of a signal in the guest. Throws GuestError (INVALID_ARGUMENT) for anything else. */
 export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
   const number: number | undefined = Object.hasOwn(NUMBERS, signal) ? NUMBERS[signal] : undefined;

@@ -18,9 +18,9 @@ type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 
 const METHOD = GuestAgent.method.exec;
 
-/** The streams of a command as web streams. */
+/** A command's streams as web streams. */
 export interface WebStreams {
-  /** Aborting it gives the command up. */
+  /** Aborting it cancels the command. */
   readonly stdin: WritableStream<Uint8Array>;
   /** Cancelling it drops the rest of the output. */
   readonly stdout: ReadableStream<Uint8Array>;
@@ -28,8 +28,8 @@ export interface WebStreams {
 }
 
 /**
- * A command in the sandbox. Both output streams share one call: read both (or `resume()` the one that does not matter),
- * or a full one holds the other up, and with it the command.
+ * A command in the sandbox. Both output streams share one call: read both, or `resume()` the one that you do not need.
+ * A full stream blocks the other one, and with it the command.
  */
 export class ExecProcess {
   /** Standard input; already ended where the command has none. */
@@ -63,7 +63,7 @@ export class ExecProcess {
     this.stderr = this.#outputs.stderr;
     this.started = this.#start.promise;
     this.#result = cancelledBy(options.signal, this.#call, this.#end.promise);
-    // Whoever does not ask does not want to know; whoever asks is told.
+    // A caller that ignores `started` must not get an unhandled rejection.
     this.started.catch(() => undefined);
     this.#result.catch((error: unknown) => this.#closeStreams(error));
     this.#listen();
@@ -79,7 +79,7 @@ export class ExecProcess {
     if (!hasStdin) this.stdin.end();
   }
 
-  /** The streams of this command for code of the web. Use either these or those of Node. */
+  /** This command's streams as web streams. Use either these or Node's. */
   get web(): WebStreams {
     this.#web ??= {
       stdin: writableStream(this.stdin),
@@ -89,7 +89,7 @@ export class ExecProcess {
     return this.#web;
   }
 
-  /** Sets the terminal's size. Throws GuestError for what is no whole number. */
+  /** Sets the terminal's size. Throws GuestError unless both are whole numbers. */
   resize(cols: number, rows: number): void {
     this.#send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
   }
@@ -99,12 +99,12 @@ export class ExecProcess {
     this.#send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
-  /** Gives the call up: the agent hangs up on the command. */
+  /** Cancels the call: the agent sends SIGHUP to the command's session. */
   cancel(): void {
     cancelCall(this.#call);
   }
 
-  /** Resolves with the command's end, once all of its output has been handed to the streams. Rejects with GuestError. */
+  /** Resolves with the command's end once the streams have all of its output. Rejects with GuestError. */
   wait(): Promise<ExecResult> {
     return this.#result;
   }
@@ -163,7 +163,7 @@ export class ExecProcess {
     this.#end.reject(error);
   }
 
-  /** Without the rest of its input the command must not go on. After its end nothing is left to give up. */
+  /** Cancels a command that would otherwise run on a part of its input. Does nothing after its end. */
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
@@ -181,7 +181,7 @@ export class ExecProcess {
   }
 
   #send(frame: Frame, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end; here it only means that the command was faster.
+    // grpc-js fails a call that is written to after its end. Here that only means that the command ended first.
     if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
     else sent?.();
   }

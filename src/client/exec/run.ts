@@ -5,14 +5,14 @@ import { GuestError } from "../errors.ts";
 import type { ExecResult } from "./command.ts";
 import type { ExecProcess } from "./process.ts";
 
-/** What is collected of each output unless more is asked for. */
+/** Default limit of collected bytes, for each output. */
 const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
 
 /** Options of `run`. */
 export interface RunOptions extends CallOptions {
   /**
-   * Bytes that are collected of each of the two outputs; a command that writes more is given up, with status
-   * RESOURCE_EXHAUSTED. Default: 100 MB.
+   * Bytes to collect of each of the two outputs. A command that writes more is cancelled, with status RESOURCE_EXHAUSTED.
+   * Default: 100 MB.
    */
   readonly maxOutputBytes?: number | undefined;
 }
@@ -23,7 +23,7 @@ export interface RunResult extends ExecResult {
   readonly stderr: Buffer;
 }
 
-/** Gives a command its whole input and collects its whole output. Rejects with GuestError. */
+/** Sends a command's input and collects all of its output. Rejects with GuestError. */
 export async function runToEnd(
   start: () => ExecProcess,
   input: Uint8Array | string | undefined,
@@ -40,7 +40,7 @@ export async function runToEnd(
   return { ...result, stdout, stderr };
 }
 
-/** Everything that an output gives; what it fails with is told by `wait()`. */
+/** Everything that an output delivers. `wait()` reports its failure. */
 async function collect(process: ExecProcess, name: "stdout" | "stderr", limit: number): Promise<Buffer> {
   const stream: Readable = process[name];
   const chunks: Uint8Array[] = [];

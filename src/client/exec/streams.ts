@@ -3,17 +3,17 @@ import { Readable, Writable } from "node:stream";
 /** Largest piece of standard input in one frame. */
 const CHUNK_BYTES = 64 * 1024;
 
-/** Where a command's standard input goes. `sent` runs when the next piece may follow. */
+/** Receiver of a command's standard input. `sent` runs when the next piece may follow. */
 export interface InputFrames {
   stdin(bytes: Uint8Array, sent: () => void): void;
   stdinClose(): void;
-  /** The rest will never come. */
+  /** No more input will come, although it did not end. */
   abandon(reason: Error): void;
 }
 
 /**
- * Standard input of a command. What is written after the command's end is dropped. Destroying it with an error gives the
- * command up, so that it does not take a part for the whole; without one it is the end of the input.
+ * Standard input of a command. Writes after the command's end are dropped. Destroying it with an error cancels the
+ * command, so that it does not take a part for the whole; destroying it without one ends the input.
  */
 export function inputStream(frames: InputFrames): Writable {
   const stream = new Writable({
@@ -31,7 +31,7 @@ export function inputStream(frames: InputFrames): Writable {
       done(error);
     },
   });
-  // Nobody has to listen: a command may end before it has read everything.
+  // No listener is needed: a command may end before it has read everything.
   stream.on("error", () => undefined);
   return stream;
 }
@@ -41,25 +41,25 @@ function writePieces(frames: InputFrames, bytes: Buffer, done: () => void): void
   frames.stdin(bytes.subarray(0, CHUNK_BYTES), rest.length === 0 ? done : () => writePieces(frames, rest, done));
 }
 
-/** One output stream of a command. Tells its owner when it has no room for more. */
+/** One output stream of a command. */
 export class OutputStream extends Readable {
   readonly #onRoom: () => void;
   #full = false;
 
-  /** @param onRoom called when a full stream has been read from or was given up */
+  /** @param onRoom called when a full stream was read from or destroyed */
   constructor(onRoom: () => void) {
     super({ highWaterMark: 256 * 1024 });
     this.#onRoom = onRoom;
-    // Nobody has to listen: the failure is also that of ExecProcess.wait().
+    // No listener is needed: ExecProcess.wait() reports the failure too.
     this.on("error", () => undefined);
   }
 
-  /** More would only pile up. Never true of a stream that was destroyed: what arrives for it is dropped. */
+  /** True while it should get no more. Never true once destroyed: then it drops what arrives. */
   get full(): boolean {
     return this.#full && !this.destroyed;
   }
 
-  /** Takes the next bytes. */
+  /** Adds the next bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#full = !this.push(bytes);
   }

@@ -10,11 +10,10 @@ import { streamOf } from "../web-streams.ts";
 
 const METHOD = GuestAgent.method.readFile;
 
-/** The content of a file in the sandbox. Each way of reading it is a call of its own, and fails with GuestError. */
+/** The content of a file in the sandbox. Each method makes a call of its own, which fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
   /**
-   * Attributes of the file that was opened, once it is being read; undefined where the agent tells none. Rejects with
-   * GuestError.
+   * Attributes of the opened file, once it is being read; undefined where the agent sends none. Rejects with GuestError.
    */
   readonly attributes: Promise<StatPathResponse | undefined>;
   readonly #opened = settlement<StatPathResponse | undefined>();
@@ -27,11 +26,11 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     this.#request = request;
     this.#options = options;
     this.attributes = this.#opened.promise;
-    // Whoever does not ask is told by the content.
+    // A caller that ignores `attributes` gets the error with the content.
     this.attributes.catch(() => undefined);
   }
 
-  /** Chunk by chunk, as fast as they are taken. Leaving the loop cancels the call. */
+  /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       yield* this.#chunks();
@@ -49,7 +48,7 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     return Buffer.concat(chunks);
   }
 
-  /** All of it as text, which is taken to be UTF-8. */
+  /** All of it as text, decoded as UTF-8. */
   async text(): Promise<string> {
     return (await this.bytes()).toString("utf8");
   }

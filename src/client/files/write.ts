@@ -14,7 +14,7 @@ import { GuestError } from "../errors.ts";
 /** Largest piece of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
 
-/** How a file is written, apart from its path and content. */
+/** Options of `writeFile`. */
 export type WriteFileOptions = Omit<
   MessageInitShape<typeof WriteFileHeaderSchema>,
   "path" | "marksLast" | "$typeName" | "$unknown"
@@ -23,13 +23,13 @@ export type WriteFileOptions = Omit<
 /** Bytes, or text that is written as UTF-8. */
 type Content = Uint8Array | string;
 
-/** Where content comes from: bytes or text, a stream of Node or of the web, or anything else that gives them one by one. */
+/** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
 /** Size and SHA-256 of what was written. */
 export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
 
-/** Writes a file atomically. Rejects with GuestError; of a source that fails, its error is the cause. */
+/** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */
 export async function writeFile(
   channel: Channel,
   header: MessageInitShape<typeof WriteFileHeaderSchema>,
@@ -39,7 +39,7 @@ export async function writeFile(
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
-    // A part of the content must not become the file.
+    // Cancel, so that a part of the content does not become the file.
     cancelCall(requests);
     throw error;
   });
@@ -47,7 +47,7 @@ export async function writeFile(
   return { bytesWritten: answer.bytesWritten, sha256: answer.sha256 };
 }
 
-/** Sends header and content, as far as the agent wants them: an early answer (a refused header) closes the source. */
+/** Sends header and content until the agent answers: an early answer (a refused header) closes the source. */
 async function send(
   requests: ClientWritableStream<WriteFileRequest>,
   response: Promise<unknown>,
@@ -61,7 +61,7 @@ async function send(
         requests.write(create(WriteFileRequestSchema, { message, last }), () => resolve());
       }),
     );
-  // Node ends the request of a cancelled call before it cancels it (http2's close), so that an end alone proves nothing.
+  // http2 ends the request of a cancelled call before it resets it, so an end alone does not mean that all was sent.
   await write({ case: "header", value: { ...header, marksLast: true } });
   for await (const part of taken(content, orAnswer)) {
     for (let start = 0; start < part.length; start += CHUNK_BYTES) {
@@ -73,7 +73,7 @@ async function send(
   requests.end();
 }
 
-/** What a source gives until the answer comes, which need not wait for a source that has nothing to give. */
+/** The source's pieces until the answer comes, even while the source has nothing to give. */
 async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerator<Uint8Array, void, undefined> {
   if (source instanceof Uint8Array || typeof source === "string") {
     yield bytesOf(source);
@@ -92,12 +92,12 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
       yield bytesOf(next.value);
     }
   } finally {
-    // Not awaited: a generator answers only when what it waits for has come.
+    // Not awaited: `return` of a generator settles only when its pending step has.
     if (!isFinished) parts.return?.(undefined).catch(() => undefined);
   }
 }
 
-/** Programs without types pass anything. */
+/** The source's iterator. Checks the type, as programs without types may pass anything. */
 function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
   const parts = source?.[Symbol.asyncIterator]?.();
   return parts ?? failed(new TypeError("it is neither bytes, text nor a stream of them"));
@@ -109,19 +109,19 @@ function bytesOf(content: Content): Uint8Array {
   return failed(new TypeError("it gave something that is neither bytes nor text"));
 }
 
-/** The one error of this client, with that of the source as its cause. */
+/** Throws a GuestError with the source's error as its cause. */
 function failed(cause: unknown): never {
   const problem = cause instanceof Error ? cause.message : String(cause);
   throw new GuestError({ status: "CANCELLED", message: `the source of the file's content failed: ${problem}`, cause });
 }
 
-/** What comes instead of a value once the answer is there. */
+/** Stands for a value that did not come before the answer. */
 const ANSWERED: unique symbol = Symbol("answered");
 
-/** Waits for a promise, but no longer than for the answer. */
+/** Waits for a promise or the answer, whichever comes first. */
 type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
-/** Unlike Promise.race with a promise that lives long, it keeps nothing of the values that have come. */
+/** Not Promise.race: with a long-lived promise that would keep every value in memory. */
 function untilAnswered(answer: Promise<unknown>): UntilAnswered {
   let isAnswered = false;
   let wake: (() => void) | undefined;

@@ -9,13 +9,13 @@ import { GuestError } from "../errors.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
 /**
- * Connections through a command. grpc-js dials sockets only: a private unix socket, in a folder that nobody else may
- * enter, starts the command for each connection that it takes. Closing removes the folder.
+ * Connections through a command. grpc-js can dial only sockets, so this listens on a private unix socket, in a folder
+ * that only this user may enter, and starts the command for each connection. Closing removes the folder.
  */
 export class BridgeLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();
-  /** Each attempt is a process: further apart than attempts at a socket. */
+  /** Each attempt starts a process, so attempts are further apart than on a socket. */
   readonly options: ChannelOptions = {
     "grpc.initial_reconnect_backoff_ms": 250,
     "grpc.max_reconnect_backoff_ms": 10_000,
@@ -44,7 +44,7 @@ export class BridgeLink implements Link {
     this.#server.on("error", (error) => {
       this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a folder with a short path`;
     });
-    // Exclusive: bound at once, in a worker of a cluster as well.
+    // Exclusive: in a cluster's worker, too, the socket is bound at once.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }
@@ -68,9 +68,9 @@ function privateFolder(): string {
   }
 }
 
-/** How long a command may take to leave once its connection is over, before it is told to, and then made to. */
+/** How long a command may take to end after its connection, before SIGTERM, and again before SIGKILL. */
 const LEAVE_MS = 2_000;
-/** What is kept of the command's complaints. */
+/** How much of the command's standard error is kept. */
 const COMPLAINT_CHARS = 1_000;
 
 /** The command of a bridge. */
@@ -83,9 +83,9 @@ interface BridgeCommand {
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
- * Runs the command for one connection: what comes from the socket is its standard input, its standard output goes to the
- * socket, each with its end and with backpressure. Neither keeps this process alive. `tell` hears why a command was no good
- * before the connection ends, and undefined when something comes from the other side: an earlier failure is over.
+ * Runs the command for one connection: the socket's bytes become its standard input, its standard output goes to the
+ * socket, both with their ends and backpressure. Neither keeps this process alive. Calls `tell` with the reason when the
+ * command fails, before the connection ends; and with undefined when bytes arrive, as an earlier failure is then over.
  */
 function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: string | undefined) => void): void {
   socket.on("error", () => socket.destroy());
@@ -117,14 +117,14 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
       startError === undefined
         ? endFailure(command, { code, signal, complaint, saidNothing: socket.bytesWritten === 0 })
         : startFailure(command, startError);
-    // The other end may be the one that ended it: then there is nothing to tell.
+    // Nothing to tell if the socket's peer ended the connection.
     if (failure !== undefined && !socket.readableEnded && !socket.destroyed) tell(failure);
     socket.end(() => socket.destroy());
   });
   socket.on("close", () => sendAway(bridge));
 }
 
-/** The connection is over: no input, no reader of the output, and no patience without end. */
+/** Ends the command of a connection that is over: closes its input and output, then SIGTERM, then SIGKILL. */
 function sendAway(bridge: Bridge): void {
   bridge.stdin.end();
   bridge.stdout.destroy();
@@ -155,7 +155,7 @@ interface End {
   readonly saidNothing: boolean;
 }
 
-/** A command that carried an answer and left with 0 has done its duty. */
+/** Why the command failed; undefined for one that carried bytes and exited with 0. */
 function endFailure({ program }: BridgeCommand, { code, signal, complaint, saidNothing }: End): string | undefined {
   if (code === 0 && !saidNothing) return undefined;
   const end = signal === null ? `ended with status ${code}` : `was ended by ${signal}`;

@@ -1,20 +1,20 @@
 import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
 
-/** What carries the connections of a client, in the terms of grpc-js. */
+/** How a client's connections are made, in grpc-js's terms. */
 export interface Link {
   /** A grpc-js target. */
   readonly target: string;
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
-  /** Why there is no connection, where the link knows more than gRPC does. */
+  /** Why there is no connection, if the link knows more than gRPC. */
   failure(): string | undefined;
   /** Takes no more connections; those that are open go on. */
   close(): void;
 }
 
-/** What every connection needs, whatever carries it. */
+/** Credentials of every kind of connection. */
 interface Credentials {
-  /** The instance token, as its file holds it: white space around it is left out. */
+  /** The instance token as in its file; white space around it is ignored. */
   readonly token: string;
 }
 
@@ -30,7 +30,7 @@ export interface TcpOptions extends Credentials {
   readonly serverName?: string | undefined;
 }
 
-/** An agent's unix socket: no TLS, the file's mode says who may connect. */
+/** An agent's unix socket. No TLS: the file's mode decides who may connect. */
 export interface UnixSocketOptions extends Credentials {
   /** `unix:` and the absolute path of the socket. */
   readonly address: string;
@@ -47,7 +47,7 @@ export interface BridgeOptions extends Credentials {
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
 }
 
-/** Where an agent is and how to be let in. */
+/** Address and credentials of an agent. */
 export type ConnectOptions = TcpOptions | UnixSocketOptions | BridgeOptions;
 
 /** The name in the certificates that `guestctl issue` makes. */

@@ -7,7 +7,7 @@ import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } 
 
 export { type ConnectOptions, type Link } from "./link.ts";
 
-/** `unix:/path`, or `unix:///path` as gRPC has it too. In `unix://name/path` the name would be lost without a word. */
+/** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 
 /** The link that the options describe. Throws GuestError where they are not valid. */
@@ -31,7 +31,7 @@ const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
 
 const LAST_PORT = 65_535;
 
-/** Mutual TLS 1.3 to a host and port. Throws GuestError for an address of another form or PEM that is none. */
+/** Mutual TLS 1.3 to a host and port. Throws GuestError for a malformed address or PEM. */
 function tcpLink(options: TcpOptions): Link {
   const { address, serverName = DEFAULT_SERVER_NAME } = options;
   const port = Number(address.slice(address.lastIndexOf(":") + 1));
@@ -60,7 +60,7 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   }
 }
 
-/** Node would take an empty text for none, and connect without. */
+/** Refuses an empty text: Node would connect without the credential. */
 function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);

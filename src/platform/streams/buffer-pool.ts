@@ -1,30 +1,30 @@
-/** A buffer on loan: give it back once, by `giveBack`. */
+/** A buffer from the pool. Return it once, by `giveBack`. */
 export interface LentBuffer {
-  /** No Buffer: the `slice` of those does not copy. */
+  /** Not a Buffer, whose `slice` does not copy. */
   readonly bytes: Uint8Array;
   giveBack(): void;
 }
 
-/** Size of a buffer in normal times: what a pipe holds. */
+/** Size of a buffer in normal times: the capacity of a pipe. */
 export const BUFFER_BYTES: number = 64 * 1024;
 /** Size of a buffer while memory is tight. */
 export const TIGHT_BUFFER_BYTES: number = 16 * 1024;
-/** Memory is tight while more than this is on loan. */
+/** Memory counts as tight while more than this is lent. */
 export const TIGHT_ABOVE_BYTES: number = 4 * 1024 * 1024;
-/** Free buffers kept for the next reader: enough for two busy streams; the rest goes back to the system. */
+/** Free buffers kept for the next reader, enough for two busy streams. The rest is freed. */
 const KEPT_BUFFERS = 4;
 
-/** Read buffers shared by all streams of the process, so that idle streams hold none and busy ones do not allocate. */
+/** Read buffers that all streams of the process share: idle streams hold none, busy ones need not allocate. */
 export class BufferPool {
   readonly #free: Uint8Array[] = [];
   #lentBytes = 0;
 
-  /** So much is on loan that each stream should make do with one small chunk. */
+  /** True while so much is lent that each stream should use one small chunk. */
   get tight(): boolean {
     return this.#lentBytes > TIGHT_ABOVE_BYTES;
   }
 
-  /** Bytes on loan. */
+  /** Bytes that are lent now. */
   get lentBytes(): number {
     return this.#lentBytes;
   }

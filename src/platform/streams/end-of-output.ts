@@ -1,15 +1,15 @@
 import type { Addon } from "../../native/index.ts";
 
-/** What to do next with a stream whose process of interest has exited. */
+/** What to do next with the output stream of a process that has exited. */
 export type DrainStep =
-  /** More of its bytes may be there. */
+  /** It may hold more of the process's bytes. */
   | "continue"
-  /** All of them are delivered, and another process still holds the stream open. */
+  /** All are delivered, and another process still holds the stream open. */
   | "still_held";
 
 /**
- * Tells when everything that an exited process left in a stream has been read. A pipe and a terminal need different
- * rules; the end of the stream (read returns 0, or EIO on a terminal) is seen by the reader itself.
+ * Tells when all that an exited process wrote to a stream has been read. Pipes and terminals need different rules. The
+ * reader itself detects the end of the stream (0 from read(2), or EIO on a terminal).
  */
 export interface EndOfOutput {
   /** After `count` bytes were read and delivered; 0 at the very start. */
@@ -19,8 +19,8 @@ export interface EndOfOutput {
 }
 
 /**
- * What a process wrote lies in the pipe when it exits. So exactly the bytes that lie there now are owed; behind them come
- * only others'. If nobody writes any more the rest is finite, and is read to the end too.
+ * All that a process wrote is in the pipe when it exits. So only the bytes that are in it now are the process's; later
+ * ones are others'. If no writer is left, read to the end.
  */
 export function endOfPipe(addon: Addon, fd: number): EndOfOutput {
   let owed = addon.bytesAvailable(fd);
@@ -41,8 +41,8 @@ export function endOfPipe(addon: Addon, fd: number): EndOfOutput {
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
 /**
- * The kernel moves a terminal's output in a work item; a read flushes it first. So after the exit a read that finds
- * nothing proves that nothing is owed, whereas a count of what is ready now would prove nothing.
+ * The kernel moves a terminal's output in a work item, which a read flushes first. So after the exit a read that finds
+ * nothing proves that all is delivered; the count of ready bytes would prove nothing.
  */
 export function endOfTerminal(): EndOfOutput {
   let leftBytes = TERMINAL_BOUND_BYTES;

@@ -4,24 +4,24 @@ import { constants } from "node:os";
 import { KEPT_PIPES_LIMIT } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
 
-/** What a pipe holds. */
+/** The capacity of a pipe. */
 const BUFFER_BYTES = 64 * 1024;
-/** Pause after a pipe had something, so that one who floods it costs little: 6 MB/s at most are taken from each. */
+/** Pause after each read, so that a flooded pipe costs little: at most 6 MB/s are read from it. */
 const REST_MS = 10;
 
 /**
- * Reads what background processes of ended commands go on writing to the commands' pipes, and drops it: without a reader
- * they would die of SIGPIPE at their next line. A pipe is closed when its last writer has gone; beyond KEPT_PIPES_LIMIT the
- * one that was kept longest is closed on its writers. Costs nothing while nobody writes.
+ * Reads and drops what background processes write to the pipes of ended commands: without a reader SIGPIPE would kill
+ * them at their next line. Closes a pipe when its last writer has gone; beyond KEPT_PIPES_LIMIT pipes it closes the
+ * oldest. Costs nothing while nobody writes.
  */
 export class KeptPipes {
   readonly #addon: Addon;
   readonly #onGivenUp: () => void;
   /** The oldest first: a set keeps the order in which its members came. */
   readonly #kept: Set<FdWatch> = new Set();
-  /** Those that had something and wait for the end of the pause. */
+  /** Pipes that were read and wait for the end of the pause. */
   readonly #resting: Set<FdWatch> = new Set();
-  /** One for all, while any is kept: nobody looks at what is in it. */
+  /** One for all pipes, as its content is dropped; allocated while any pipe is kept. */
   #buffer: Uint8Array | undefined;
   #pause: NodeJS.Timeout | undefined;
 
@@ -30,7 +30,7 @@ export class KeptPipes {
     this.#onGivenUp = onGivenUp;
   }
 
-  /** Takes the reading end of a pipe over, which must not block. */
+  /** Takes over a pipe's reading end, which must be non-blocking. */
   keep(fd: number): void {
     let watch: FdWatch;
     try {

@@ -13,7 +13,7 @@ type State = "open" | "ending" | "ended" | "closed";
 
 const NEWLINE = 0x0a;
 
-/** Writes to a descriptor that does not block, at the pace of its reader. Owns the descriptor. */
+/** Writes to a non-blocking descriptor at the pace of its reader. Owns the descriptor. */
 export class FdSink implements ByteSink {
   readonly #addon: Addon;
   readonly #kind: StreamKind;
@@ -72,7 +72,7 @@ export class FdSink implements ByteSink {
     if (this.#state === "ending") this.#finish();
   }
 
-  /** A pipe is closed; into a terminal its end-of-file character is typed, if it has one now. */
+  /** Closes a pipe; types the end-of-file character into a terminal, if it has one now. */
   #finish(): void {
     this.#state = "ended";
     if (this.#kind === "pipe") {
@@ -81,7 +81,7 @@ export class FdSink implements ByteSink {
     }
     const eof = this.#addon.terminalEofByte(this.#fd);
     if (eof < 0) return;
-    /* In the middle of a line the first only hands the line over; the second then stands for an empty read. */
+    /* In the middle of a line the first one only delivers the line; the second makes the reader's next read empty. */
     const keys = Uint8Array.from(this.#lastByte === NEWLINE ? [eof] : [eof, eof]);
     this.#pending.push({ bytes: keys, done: () => {} });
     this.#writePending();

@@ -9,16 +9,16 @@ import { type DrainStep, endOfPipe, endOfTerminal, type EndOfOutput } from "./en
 /** What kind of stream a descriptor leads to. */
 export type StreamKind = "pipe" | "terminal";
 
-/** Resolves when no child that is just being started can hold a copy of a stream any more; undefined: at once. */
+/** Resolves when no starting child can hold a copy of a stream any more; undefined: none can now. */
 export type StartsSettled = () => Promise<void> | undefined;
 
 /** Chunks that a receiver may hold before the source stops reading. */
 const HELD_CHUNKS = 4;
-/** Reads in one turn of the event loop, so that one busy stream does not starve the others. */
+/** Most reads in one turn of the event loop, so that one busy stream does not starve the others. */
 const READS_PER_TURN = 4;
 /**
- * Pauses between looks whether the last writer has gone after all: a background child has what its parent had until it
- * redirects it. 20 ms in all.
+ * Pauses between checks whether the last writer has gone: a background child holds its parent's output until it redirects
+ * its own. 20 ms in all.
  */
 const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
@@ -27,13 +27,13 @@ const COPY_BELOW_BYTES = 4096;
 interface Drain {
   readonly end: EndOfOutput;
   readonly resolve: (complete: boolean) => void;
-  /** All that is owed was delivered; only whether somebody still writes is being looked at. */
+  /** All of the process's bytes are delivered; what remains is to see whether another writer is left. */
   isLooking: boolean;
 }
 
 type State = "idle" | "reading" | "stopped" | "ended" | "closed";
 
-/** Reads a descriptor that does not block, at the pace of its receiver. Owns the descriptor. */
+/** Reads a non-blocking descriptor at the pace of its receiver. Owns the descriptor. */
 export class FdSource implements ByteSource {
   readonly #addon: Addon;
   readonly #pool: BufferPool;
@@ -86,7 +86,7 @@ export class FdSource implements ByteSource {
     });
   }
 
-  /** The last writer may be about to leave. What it wrote before is then read to the end, as it would have been. */
+  /** Checks a few more times whether the last writer leaves; if so, reads to the end. */
   #lookAgain(drain: Drain, looks: number = 0): void {
     const pauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
     if (pauseMs === undefined) {
@@ -107,7 +107,7 @@ export class FdSource implements ByteSource {
     if (this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
-  /** Closes it; for a pipe to which somebody still writes returns a copy of its reading end, which is the caller's. */
+  /** Closes it. Of a pipe that still has a writer returns a copy of the reading end, which the caller owns. */
   leave(): number | undefined {
     const isHeld = this.#kind === "pipe" && this.#isOpen() && !this.#addon.hungUp(this.#fd);
     const copy = isHeld ? this.#addon.duplicate(this.#fd) : -1;
@@ -115,7 +115,7 @@ export class FdSource implements ByteSource {
     return copy < 0 ? undefined : copy;
   }
 
-  /** Names the pipe in /proc; undefined for a terminal, and once it is at its end. */
+  /** Inode of the pipe, which names it in /proc; undefined for a terminal, and at the end of the stream. */
   pipeInode(): number | undefined {
     return this.#kind === "pipe" && this.#isOpen() ? fstatSync(this.#fd).ino : undefined;
   }
@@ -130,7 +130,9 @@ export class FdSource implements ByteSource {
     return this.#state !== "ended" && this.#state !== "closed";
   }
 
-  /** Leaves "reading", or any state for "closed". A drain is answered: complete only at the end of the stream. */
+  /**
+   * Goes from "reading" to another state, or from any to "closed". Settles a drain: complete only at the stream's end.
+   */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
     this.#rearm();
@@ -147,8 +149,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches exactly while a chunk could be taken. A drain reads by itself instead: a terminal with nothing in it would
-   * never wake it, and each of its reads makes progress or is the last.
+   * Watches only while the receiver has room for a chunk. A drain reads without watching: an empty terminal would never
+   * wake it, and each of its reads makes progress or is the last.
    */
   #rearm(): void {
     if (this.#state === "closed") return;
@@ -160,7 +162,7 @@ export class FdSource implements ByteSource {
     this.#watch.set(wanted ? READABLE : 0);
   }
 
-  /** A terminal fills piece by piece: at the end of the turn there is more of it for the same message. */
+  /** Output of a terminal arrives in small pieces: reading at the end of the turn puts more into one message. */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
     else this.#read();
@@ -189,13 +191,13 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
+  /** One read of a terminal gives at most 4 KiB, and each chunk costs a message, so it reads on. Result as of read(2). */
   #fill(bytes: Uint8Array): number {
     let filled = this.#addon.read(this.#fd, bytes, 0, bytes.length);
     if (this.#kind === "pipe" || filled <= 0) return filled;
     while (filled < bytes.length) {
       const more = this.#addon.read(this.#fd, bytes, filled, bytes.length - filled);
-      // Whatever it is, the next turn will find it again.
+      // An end or an error will show again in the next turn.
       if (more <= 0) break;
       filled += more;
     }
