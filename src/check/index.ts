@@ -1,2 +1,1 @@
-export { type Check, checkGuest } from "./checks.ts";
-export { describeChecks } from "./table.ts";
+export { type Check, checkGuest, describeChecks } from "./checks.ts";

@@ -1,8 +1,7 @@
-import { FloodGuard } from "./flood-guard.ts";
+import { FloodGuard, type Http2Limits } from "./limits.ts";
 import { type FrameHandler, FrameReader } from "./frame-reader.ts";
 import { HeaderBlocks } from "./header-blocks.ts";
 import { type Fields, HpackEncoder } from "./hpack.ts";
-import type { Http2Limits } from "./limits.ts";
 import { type Batch, Output } from "./output.ts";
 import { applySettings, type PeerSettings } from "./settings.ts";
 import {

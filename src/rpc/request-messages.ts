@@ -1,7 +1,6 @@
 import { AgentError, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
-import { malformedMessage, MessageReader } from "./framing.ts";
-import { MessageBuffers } from "./message-buffers.ts";
+import { malformedMessage, MessageBuffers, MessageReader } from "./framing.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;

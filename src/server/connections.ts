@@ -1,5 +1,5 @@
-import type { Socket } from "node:net";
-import type { RefusalLog } from "./refusals.ts";
+import type { Server, Socket } from "node:net";
+import type { Clock, Log, WatchArrivals } from "../domain/index.ts";
 
 /** An accepted connection, from accept(2) to its end. */
 export interface Connection {
@@ -131,4 +131,71 @@ function peerAddress(socket: Socket): string {
   if (remoteAddress === undefined || remotePort === undefined) return "unix";
   const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
+}
+
+/** Lines at once, and per second in the long run: the workload can make refused connections as fast as it likes. */
+const BURST = 20;
+const PER_SECOND = 2;
+
+/** Logs connections that were refused or failed, at a bounded rate. */
+export class RefusalLog {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #listener: string;
+  #credit = BURST;
+  #creditedAtMs: number;
+  #suppressed = 0;
+
+  constructor(log: Log, clock: Clock, listener: string) {
+    this.#log = log;
+    this.#clock = clock;
+    this.#listener = listener;
+    this.#creditedAtMs = clock.monotonicMs();
+  }
+
+  /** `reason` names what was wrong, never a secret. `suppressed` in a line counts those left out before it. */
+  write(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
+    const nowMs = this.#clock.monotonicMs();
+    this.#credit = Math.min(BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * PER_SECOND);
+    this.#creditedAtMs = nowMs;
+    if (this.#credit < 1) {
+      this.#suppressed++;
+      return;
+    }
+    this.#credit--;
+    const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
+    this.#suppressed = 0;
+    this.#log.warn(event, { listener: this.#listener, peer, reason, suppressed });
+  }
+}
+
+/** A line for each connection would be a flood of them. */
+const SILENCE_MS = 10_000;
+
+/** `_handle` is Node's only way to the descriptor that a server listens on; without it there are no lines. */
+type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
+
+/** Who tells of it. */
+export interface LostConnections {
+  readonly watch: WatchArrivals | undefined;
+  readonly listener: string;
+  readonly log: Log;
+  readonly clock: Clock;
+}
+
+/**
+ * Logs `accept_failed` when connections come while no descriptor is left: libuv accepts them then with one that it keeps for
+ * that, closes them at once, and tells nobody. To be called once the server listens; returns what ends the watch, without
+ * which the socket would stay open.
+ */
+export function logLostConnections(server: Server, { watch, listener, log, clock }: LostConnections): () => void {
+  const fd = (server as Listening)._handle?.fd;
+  if (watch === undefined || fd === undefined || fd < 0) return () => {};
+  let silentUntilMs = Number.NEGATIVE_INFINITY;
+  return watch(fd, (errno) => {
+    const nowMs = clock.monotonicMs();
+    if (nowMs < silentUntilMs) return;
+    silentUntilMs = nowMs + SILENCE_MS;
+    log.warn("accept_failed", { listener, errno });
+  });
 }

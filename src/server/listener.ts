@@ -1,19 +1,17 @@
 import { createServer, type Server, type Socket } from "node:net";
 import type { Server as TlsServer, TLSSocket } from "node:tls";
-import { type Clock, errnoOf, type Log, type WatchArrivals } from "../domain/index.ts";
-import { Http2Connection } from "../http2/index.ts";
+import {
+  type Clock,
+  CONNECTION_LIMIT,
+  errnoOf,
+  HANDSHAKE_TIMEOUT_MS,
+  type Log,
+  type WatchArrivals,
+} from "../domain/index.ts";
+import { Http2Connection, type Http2Limits } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { type Connection, connectionOf, Connections } from "./connections.ts";
-import type { ServerLimits } from "./limits.ts";
-import { logLostConnections } from "./lost-connections.ts";
-import { peerCertificate } from "./peer.ts";
-import { RefusalLog } from "./refusals.ts";
-
-/**
- * Says why a client whose certificate is of the right authority is refused all the same; undefined: it is not.
- * `now` in milliseconds since 1970.
- */
-export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
+import { type Connection, connectionOf, Connections, logLostConnections, RefusalLog } from "./connections.ts";
+import { peerCertificate, type VerifyPeer } from "./tls.ts";
 
 /** What a listener is made of. */
 export interface ListenerOptions {
@@ -232,3 +230,25 @@ export class Listener {
     if (--this.#ending === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
   }
 }
+
+/** Bounds of a listener. */
+export interface ServerLimits {
+  /** Connections at once, half-open ones included. */
+  readonly connections: number;
+  /** Time for the TLS handshake, and again for the first request's headers. */
+  readonly handshakeTimeoutMs: number;
+  /** Pause between two PINGs to a peer. */
+  readonly pingIntervalMs: number;
+  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
+  readonly pingTimeoutMs: number;
+  /** Bounds of HTTP/2 that differ from the usual ones. */
+  readonly http2?: Partial<Http2Limits>;
+}
+
+/** The bounds unless told otherwise. */
+export const DEFAULT_SERVER_LIMITS: ServerLimits = {
+  connections: CONNECTION_LIMIT,
+  handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
+  pingIntervalMs: 30_000,
+  pingTimeoutMs: 10_000,
+};

@@ -2,11 +2,9 @@ import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { AgentError, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import type { Interceptor, Router, Session } from "../rpc/index.ts";
-import { DEFAULT_SERVER_LIMITS, type ServerLimits } from "./limits.ts";
-import { Listener, type VerifyPeer } from "./listener.ts";
-import { listenTcp } from "./tcp-port.ts";
-import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions } from "./tls.ts";
-import { listenUnix } from "./unix-socket.ts";
+import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
+import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions, type VerifyPeer } from "./tls.ts";
+import { listenTcp, listenUnix } from "./listen.ts";
 
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;

@@ -1,5 +1,6 @@
 import { constants, X509Certificate } from "node:crypto";
-import type { SecureContextOptions, TlsOptions } from "node:tls";
+import type { DetailedPeerCertificate, SecureContextOptions, TlsOptions, TLSSocket } from "node:tls";
+import type { PeerCertificate } from "../rpc/index.ts";
 
 /** What the management listener needs for mutual TLS, as PEM. */
 export interface TlsMaterial {
@@ -48,3 +49,43 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
     );
   });
 }
+
+/**
+ * Why a client is refused although the right authority issued its certificate; undefined: it is not. `nowMs` in
+ * milliseconds since 1970.
+ */
+export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
+
+/**
+ * The client's verified certificate, or why it is refused. Nothing else stands between a client and the agent on TCP: the
+ * handshake succeeds with any certificate, and with none.
+ */
+export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
+  const certificate = socket.getPeerX509Certificate();
+  // Before the verdict: Node calls a resumed session without a certificate authorized.
+  if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
+  if (!socket.authorized) return String(socket.authorizationError);
+  const chain = chainOf(socket.getPeerCertificate(true));
+  return {
+    subject: certificate.subject.replaceAll("\n", ", "),
+    fingerprint256: certificate.fingerprint256,
+    notBeforeMs: certificate.validFromDate.getTime(),
+    // A chain is as good as its first link to expire.
+    notAfterMs: Math.min(...chain.map(({ valid_to: end }) => Date.parse(end))),
+    chain: chain.map(({ raw }) => raw),
+  };
+}
+
+/** The last link is its own issuer, or one whose issuer is not known. */
+function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCertificate[] {
+  // Not typed so, but an unknown issuer is left out.
+  const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
+  return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
+}
+
+/**
+ * Refuses certificates that have expired by the guest clock. Those that are not valid yet pass: the clock of a restored
+ * guest is behind, and the very call that sets it must get through.
+ */
+export const refuseExpired: VerifyPeer = (certificate, nowMs) =>
+  nowMs >= certificate.notAfterMs ? "CERT_HAS_EXPIRED" : undefined;

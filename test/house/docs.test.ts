@@ -47,7 +47,7 @@ function loggedEvents(): string[] {
     ),
   );
   const refusals = Array.from(
-    read("src/server/refusals.ts").matchAll(/"(connection_[a-z]+)"/g),
+    read("src/server/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
     ([, event = ""]) => event,
   );
   return [...new Set([...calls, ...refusals])].toSorted();

@@ -6,7 +6,7 @@ import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { FileChunkSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { healthFrame } from "../../src/rpc/handlers/health.ts";
-import { timestamp } from "../../src/rpc/handlers/timestamp.ts";
+import { timestamp } from "../../src/rpc/codec.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../../src/rpc/index.ts";
 
 const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];

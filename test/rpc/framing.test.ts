@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgentError } from "../../src/domain/index.ts";
-import { MessageReader } from "../../src/rpc/framing.ts";
-import { MessageBuffers } from "../../src/rpc/message-buffers.ts";
+import { MessageBuffers, MessageReader } from "../../src/rpc/framing.ts";
 
 function framed(...messages: Buffer[]): Buffer {
   return Buffer.concat(

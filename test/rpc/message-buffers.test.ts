@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MessageBuffers } from "../../src/rpc/message-buffers.ts";
+import { MessageBuffers } from "../../src/rpc/framing.ts";
 
 const LARGE_BYTES = 256 * 1024;
 

@@ -3,8 +3,7 @@ import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_FAILED, STATUS_NOT_READY, UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs } from "../values.ts";
 import { watchLive } from "../watch/live.ts";
-import type { Sample } from "../watch/sampler.ts";
-import { watchAsLines } from "../watch/watch.ts";
+import { type Sample, watchAsLines } from "../watch/watch.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
 /** Health is cheap, but a guest has its own work to do. */

@@ -1,10 +1,9 @@
 import { constants } from "node:os";
 import type { Connector } from "../connection.ts";
 import { signalStatus } from "../errors.ts";
-import type { Sample } from "./sampler.ts";
+import { type Sample, watch, type WatchOptions } from "./watch.ts";
 import { Screen } from "./screen.ts";
 import { History, viewLines } from "./view.ts";
-import { watch, type WatchOptions } from "./watch.ts";
 
 /** How often the screen is drawn anew: its clocks go on while an answer is waited for. */
 const DRAW_EVERY_MS = 500;

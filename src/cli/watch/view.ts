@@ -1,6 +1,6 @@
 import { type Timestamp, timestampDate, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../client/index.ts";
-import type { Answer, Sample } from "./sampler.ts";
+import type { Answer, Sample } from "./watch.ts";
 
 /** A line of the screen. Styles say what it means, not how it looks. */
 export interface ViewLine {

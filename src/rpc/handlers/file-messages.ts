@@ -12,8 +12,7 @@ import {
   type WriteFileResponse,
   WriteFileResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { timestamp } from "./timestamp.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, tryBytesField } from "../codec.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
 const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;

@@ -6,7 +6,7 @@ import {
 } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { CallContext, Session } from "../context.ts";
-import { timestampNs } from "./timestamp.ts";
+import { timestampNs } from "../codec.ts";
 
 /** Serves one RunRestoreDuties call. */
 export async function serveRestoreDuties(

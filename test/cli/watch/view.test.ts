@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { Sample } from "../../../src/cli/watch/sampler.ts";
+import type { Sample } from "../../../src/cli/watch/watch.ts";
 import { History, type ViewFrame, viewLines } from "../../../src/cli/watch/view.ts";
 import { GuestError } from "../../../src/client/index.ts";
 import { HealthResponseSchema } from "../../../src/gen/svc/guest/v1alpha1/health_pb.ts";
