@@ -1,4 +1,5 @@
 import { parseArgs, type ParseArgsOptionDescriptor } from "node:util";
+import { wrap } from "../domain/index.ts";
 import { UsageError } from "./errors.ts";
 
 /** What a shell offers for a word: names of local files or folders, of contexts, fixed words, or nothing. */
@@ -122,18 +123,8 @@ function suggestion(problem: string, options: Options): string {
 const COLUMN = 28;
 const WIDTH = 120;
 
-/** The parts of a command that its help text tells. */
-interface HelpParts {
-  readonly usage: readonly string[];
-  readonly about: string;
-  readonly options: Options;
-  readonly notes?: string;
-  readonly statuses: string;
-  readonly examples: readonly string[];
-}
-
 /** The text that `guestctl COMMAND --help` shows. */
-function helpText({ usage, about, options, notes, statuses, examples }: HelpParts): string {
+function helpText({ usage, about, options, notes, statuses, examples }: Omit<CommandParts<Options>, "run">): string {
   const forms = usage.map((form, index) => `${index === 0 ? "Usage:" : "      "} guestctl ${form}`);
   const sections = [
     forms.join("\n"),
@@ -151,22 +142,11 @@ function helpText({ usage, about, options, notes, statuses, examples }: HelpPart
 /** `-s, --long ARGUMENT` and what it means, the text in a column of its own. */
 function optionLines(name: string, { short, argument, help }: Option): string {
   const left = `  ${short === undefined ? "   " : `-${short},`} --${name}${argument === undefined ? "" : ` ${argument}`}`;
-  const lines = wrapped(help, WIDTH - COLUMN);
+  const lines = wrap(help, WIDTH - COLUMN);
   const [first = "", ...rest] = left.length < COLUMN - 1 ? lines : ["", ...lines];
   return [left.padEnd(COLUMN) + first, ...rest.map((line) => " ".repeat(COLUMN) + line)]
     .map((line) => line.trimEnd())
     .join("\n");
-}
-
-function wrapped(text: string, width: number): string[] {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const line = lines.at(-1) ?? "";
-    if (line === "") lines[lines.length - 1] = word;
-    else if (line.length + 1 + word.length <= width) lines[lines.length - 1] = `${line} ${word}`;
-    else lines.push(word);
-  }
-  return lines;
 }
 
 /** A subcommand as the overview shows it. Its code is loaded when it is run: most of it is heavy and used by one alone. */

@@ -19,12 +19,16 @@ export interface Connector {
   readonly connect: () => GuestClient;
 }
 
-/** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CredentialsError for unreadable files. */
-export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
-  return (await connector(values, host)).connect();
+/**
+ * Makes the client that flags, environment and contexts ask for; disposing of it closes it. Throws UsageError, or
+ * CredentialsError for unreadable files.
+ */
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient & Disposable> {
+  const client = (await connector(values, host)).connect();
+  return Object.assign(client, { [Symbol.dispose]: () => client.close() });
 }
 
-/** Makes as many such clients as are needed. Throws what openClient throws. */
+/** Makes any number of such clients. Throws what openClient throws. */
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const target = await resolveTarget(values, host.env);
   const options = await connectOptions(target);
@@ -98,21 +102,10 @@ export const CONNECTION_OPTIONS = {
 } as const;
 
 /** Their values. */
-export interface ConnectionValues {
-  readonly address?: string | undefined;
-  readonly bridge?: string | undefined;
-  readonly credentials?: string | undefined;
-  readonly "server-name"?: string | undefined;
-  readonly context?: string | undefined;
-}
+export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
-/** What is known of how to reach an agent. */
-interface Settings {
-  readonly address?: string | undefined;
-  readonly bridge?: string | undefined;
-  readonly credentials?: string | undefined;
-  readonly serverName?: string | undefined;
-}
+/** The known parts of a context. */
+type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
 
 /**
  * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the

@@ -47,4 +47,5 @@ export {
   type ReadableFile,
 } from "./ports/files.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
+export { wrap } from "./text.ts";
 export * from "./limits.ts";

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { parseCount } from "../values.ts";
 
 export const cat: Command = defineCommand({
@@ -19,23 +20,19 @@ export const cat: Command = defineCommand({
     if (positionals.length === 0) throw new UsageError("cat wants a path");
     const start = BigInt(values.offset === undefined ? 0 : parseCount(values.offset, "--offset", 0));
     const length = BigInt(values.length === undefined ? 0 : parseCount(values.length, "--length", 1));
-    const client = await openClient(values, host);
-    try {
-      for (const path of positionals) {
-        let offset = start;
-        for await (const chunk of client.readFile(path, { offset, length })) {
-          const output = values.json === true ? asJson(path, offset, chunk) : chunk;
-          if (!host.stdout.write(output)) await once(host.stdout, "drain");
-          offset += BigInt(chunk.length);
-        }
+    using client = await openClient(values, host);
+    for (const path of positionals) {
+      let offset = start;
+      for await (const chunk of client.readFile(path, { offset, length })) {
+        const output = values.json === true ? asJson(path, offset, chunk) : chunk;
+        if (!host.stdout.write(output)) await once(host.stdout, "drain");
+        offset += BigInt(chunk.length);
       }
-      return 0;
-    } finally {
-      client.close();
     }
+    return 0;
   },
 });
 
 function asJson(path: string, offset: bigint, chunk: Uint8Array): string {
-  return `${JSON.stringify({ path, offset: String(offset), data: Buffer.from(chunk).toString("base64") })}\n`;
+  return jsonLine({ path, offset: String(offset), data: Buffer.from(chunk).toString("base64") });
 }

@@ -4,6 +4,7 @@ import { fishCompletion } from "../completion/fish.ts";
 import { type CompletedCommand, completedCommands } from "../completion/model.ts";
 import { zshCompletion } from "../completion/zsh.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
@@ -24,7 +25,7 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
       const shell = SHELLS.find((known) => known === name);
       if (shell === undefined || more.length > 0) throw new UsageError(`say which shell: ${SHELLS.join(", ")}`);
       const script = await completionScript(shell, table);
-      host.stdout.write(values.json === true ? `${JSON.stringify({ shell, script })}\n` : script);
+      host.stdout.write(values.json === true ? jsonLine({ shell, script }) : script);
       return 0;
     },
   });

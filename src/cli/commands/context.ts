@@ -11,6 +11,7 @@ import {
   writeContexts,
 } from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 
 const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {
@@ -116,7 +117,7 @@ function show({ current, byName }: Contexts, values: Arguments["values"], host: 
       current: current ?? null,
       contexts: Object.fromEntries(contexts.map(([name, each]) => [name, contextObject(each)])),
     };
-    host.stdout.write(`${JSON.stringify(json)}\n`);
+    host.stdout.write(jsonLine(json));
     return 0;
   }
   const widest = Math.max(0, ...contexts.map(([name]) => name.length));

@@ -3,6 +3,7 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 
 export const cp: Command = defineCommand({
   usage: [
@@ -40,24 +41,20 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const order = parseOrder(positionals);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
     if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
-    const client = await openClient(values, host);
+    using client = await openClient(values, host);
     const report = new CopyReport();
-    try {
-      // A transfer may take any time: an agent that does not answer has to be noticed otherwise.
-      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-      await copy(order, {
-        client,
-        report,
-        terminal: host.stderr,
-        input: host.stdin as AsyncIterable<Buffer>,
-        output: host.stdout,
-        makesParents: values.parents === true,
-      });
-    } finally {
-      client.close();
-    }
+    // A transfer may take any time, so this finds out first whether the agent answers.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await copy(order, {
+      client,
+      report,
+      terminal: host.stderr,
+      input: host.stdin as AsyncIterable<Buffer>,
+      output: host.stdout,
+      makesParents: values.parents === true,
+    });
     const { files, bytes, skipped } = report;
-    if (values.json === true) host.stdout.write(`${JSON.stringify({ files, bytes, skipped })}\n`);
+    if (values.json === true) host.stdout.write(jsonLine({ files, bytes, skipped }));
     else for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
     return skipped.length === 0 ? 0 : STATUS_SKIPPED;
   },

@@ -80,18 +80,14 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       terminal: isTerminal ? terminalOf(host) : undefined,
       timeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
     };
-    const client = await openClient(values, host);
-    try {
-      // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
-      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-      const process = client.exec(command);
-      const session = { process, isInteractive, isTerminal, escape };
-      const result = await (values.json === true ? attachAsEvents(session, host) : attach(session, host));
-      if (result.timedOut && values.json !== true) host.stderr.write(`guestctl: timed out after ${values.timeout}\n`);
-      return statusOf(result);
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    // The command may take any time to start, so this finds out first whether the agent answers.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const process = client.exec(command);
+    const session = { process, isInteractive, isTerminal, escape };
+    const result = await (values.json === true ? attachAsEvents(session, host) : attach(session, host));
+    if (result.timedOut && values.json !== true) host.stderr.write(`guestctl: timed out after ${values.timeout}\n`);
+    return statusOf(result);
   },
 });
 

@@ -1,9 +1,9 @@
-import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_NOT_READY, UsageError } from "../errors.ts";
+import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
 
 export const health: Command = defineCommand({
   usage: ["health [options]"],
@@ -16,32 +16,24 @@ export const health: Command = defineCommand({
   completes: ["nothing"],
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("health takes no arguments");
-    const client = await openClient(values, host);
-    try {
-      const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-      host.stdout.write(values.json === true ? asJson(response) : asText(response));
-      return response.ready ? 0 : STATUS_NOT_READY;
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const isJson = values.json === true;
+    host.stdout.write(isJson ? jsonLine(messageObject(HealthResponseSchema, response)) : asText(response));
+    return response.ready ? 0 : STATUS_NOT_READY;
   },
 });
 
-function asJson(response: HealthResponse): string {
-  const json = toJson(HealthResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
-  return `${JSON.stringify(json)}\n`;
-}
-
 function asText(response: HealthResponse): string {
-  const { alive, ready, readyCmdExit, lastUserActivity, guestTime, idleDeclared } = response;
-  const lines = [
+  const { alive, ready, lastUserActivity, guestTime, idleDeclared } = response;
+  const lines: ReportLine[] = [
     ["alive", alive ? "yes" : "no"],
-    ["ready", ready ? "yes" : `no (ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`})`],
+    ["ready", ready ? "yes" : `no (${unreadyReason(response)})`],
     ["last user activity", timeOf(lastUserActivity, guestTime)],
     ["guest time", guestTime === undefined ? "unknown" : timeOf(guestTime)],
     ["idle declared", timeOf(idleDeclared, guestTime)],
   ];
-  return lines.map(([name = "", value = ""]) => `${`${name}:`.padEnd(20)}${value}\n`).join("");
+  return reportText(lines, 20);
 }
 
 /** A time, and how long before `now` it was: people read guest clocks that may be far off. */

@@ -1,8 +1,8 @@
-import { toJson } from "@bufbuild/protobuf";
 import { HookKind, type RunHookResponse, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_TIMED_OUT, UsageError } from "../errors.ts";
+import { jsonLine, messageObject } from "../output.ts";
 import { HOOK_TIMEOUT } from "../restore.ts";
 import { parseDurationMs } from "../values.ts";
 
@@ -25,22 +25,13 @@ here.`,
     const kind = KINDS[name];
     if (kind === undefined || more.length > 0) throw new UsageError("say which hook: pre-snapshot or post-restore");
     const timeoutMs = values.timeout === undefined ? 0 : parseDurationMs(values.timeout, "--timeout");
-    const client = await openClient(values, host);
-    try {
-      const response = await client.runHook({ kind, timeoutMs });
-      if (values.json === true) host.stdout.write(asJson(response));
-      else show(name, response, host);
-      return response.timedOut ? STATUS_TIMED_OUT : response.exitCode;
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    const response = await client.runHook({ kind, timeoutMs });
+    if (values.json === true) host.stdout.write(jsonLine(messageObject(RunHookResponseSchema, response)));
+    else show(name, response, host);
+    return response.timedOut ? STATUS_TIMED_OUT : response.exitCode;
   },
 });
-
-function asJson(response: RunHookResponse): string {
-  const json = toJson(RunHookResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
-  return `${JSON.stringify(json)}\n`;
-}
 
 function show(name: string, response: RunHookResponse, host: NodeJS.Process): void {
   host.stdout.write(response.stdoutTail);

@@ -3,6 +3,7 @@ import { issueCertificates } from "../../credentials/certificates.ts";
 import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine, quoted } from "../output.ts";
 import { parseCount } from "../values.ts";
 
 const DAY_MS = 86_400_000;
@@ -42,7 +43,7 @@ function lastDay(days: number): Date {
 }
 
 function asJson(folder: string, notAfter: Date): string {
-  return `${JSON.stringify({ folder, not_after: notAfter.toISOString(), agent_variables: agentVariables(folder) })}\n`;
+  return jsonLine({ folder, not_after: notAfter.toISOString(), agent_variables: agentVariables(folder) });
 }
 
 function asText(folder: string, notAfter: Date): string {
@@ -54,9 +55,4 @@ ${variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("")}
 and talk to it with
   guestctl health --address HOST:7071 --credentials ${quoted(folder)}
 `;
-}
-
-/** For a POSIX shell. */
-function quoted(text: string): string {
-  return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -1,9 +1,9 @@
-import { toJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine, messageObject, type ReportLine, reportText } from "../output.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
@@ -18,30 +18,20 @@ export const stat: Command = defineCommand({
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
   async run({ values, positionals }, host) {
     if (positionals.length === 0) throw new UsageError("stat wants a path");
-    const client = await openClient(values, host);
-    try {
-      for (const path of positionals) {
-        const response = await client.statPath(path, {
-          noFollow: values.dereference !== true,
-          deadlineMs: ANSWER_TIMEOUT_MS,
-        });
-        host.stdout.write(values.json === true ? asJson(path, response) : asText(path, response));
-      }
-      return 0;
-    } finally {
-      client.close();
+    using client = await openClient(values, host);
+    const options = { noFollow: values.dereference !== true, deadlineMs: ANSWER_TIMEOUT_MS };
+    for (const path of positionals) {
+      const response = await client.statPath(path, options);
+      const json = { path, ...messageObject(StatPathResponseSchema, response) };
+      host.stdout.write(values.json === true ? jsonLine(json) : asText(path, response));
     }
+    return 0;
   },
 });
 
-function asJson(path: string, response: StatPathResponse): string {
-  const json = toJson(StatPathResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
-  return `${JSON.stringify({ path, ...(json as object) })}\n`;
-}
-
 function asText(path: string, { type, size, mode, uid, gid, links, inode, ...rest }: StatPathResponse): string {
   const target = rest.linkTarget.length === 0 ? "" : ` -> ${Buffer.from(rest.linkTarget).toString()}`;
-  const lines = [
+  const lines: ReportLine[] = [
     ["path", `${path}${target}`],
     ["type", typeName(type)],
     ["size", String(size)],
@@ -52,7 +42,7 @@ function asText(path: string, { type, size, mode, uid, gid, links, inode, ...res
     ["changed", timeOf(rest.ctime)],
     ["inode", `${inode}, ${links} link${links === 1n ? "" : "s"}`],
   ];
-  return lines.map(([name = "", value = ""]) => `${`${name}:`.padEnd(10)}${value}\n`).join("");
+  return reportText(lines, 10);
 }
 
 function typeName(type: FileType): string {

@@ -1,6 +1,7 @@
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { parseMode } from "../values.ts";
 
 export const write: Command = defineCommand({
@@ -29,14 +30,10 @@ a new one belongs to the workload's user.`,
       exclusive: values.exclusive === true,
       ...(values.mode !== undefined && { mode: parseMode(values.mode, "--mode") }),
     };
-    const client = await openClient(values, host);
-    try {
-      const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
-      const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
-      if (values.json === true) host.stdout.write(`${JSON.stringify(json)}\n`);
-      return 0;
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
+    const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
+    if (values.json === true) host.stdout.write(jsonLine(json));
+    return 0;
   },
 });

@@ -1,4 +1,5 @@
 import type { Completes } from "../command-line.ts";
+import { quoted } from "../output.ts";
 import { type CompletedCommand, type CompletedOption, spellings } from "./model.ts";
 
 /** Completion for zsh: sourced after compinit, or as the file _guestctl in a folder of $fpath. */
@@ -66,8 +67,4 @@ function action(completes: Completes): string {
 /** What _arguments takes for text. */
 function escaped(text: string): string {
   return text.replace(/[\\[\]:]/g, String.raw`\$&`);
-}
-
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -4,6 +4,7 @@ import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult } from "../../client/index.ts";
 import { signalStatus } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
 
@@ -71,7 +72,7 @@ export async function attachAsEvents(session: Session, host: NodeJS.Process): Pr
 }
 
 async function writeLine(stream: Writable, event: object): Promise<void> {
-  if (!stream.write(`${JSON.stringify(event)}\n`)) await once(stream, "drain");
+  if (!stream.write(jsonLine(event))) await once(stream, "drain");
 }
 
 /** Names as in the schema, as everywhere in guestctl's JSON. */

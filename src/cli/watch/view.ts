@@ -1,5 +1,6 @@
 import { type Timestamp, timestampDate, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../client/index.ts";
+import { unreadyReason } from "../output.ts";
 import type { Answer, Sample } from "./watch.ts";
 
 /** A line of the screen. Styles say what it means, not how it looks. */
@@ -184,9 +185,8 @@ function changes(before: Answer | undefined, now: Answer): string[] {
 }
 
 /** Ready or why not. */
-function readiness({ ready, readyCmdExit }: HealthResponse): string {
-  if (ready) return "ready";
-  return readyCmdExit < 0 ? "not ready (ready_cmd: no verdict yet)" : `not ready (ready_cmd: exit ${readyCmdExit})`;
+function readiness(health: HealthResponse): string {
+  return health.ready ? "ready" : `not ready (${unreadyReason(health)})`;
 }
 
 /** `+1.500 s`, `-0.002 s`. */

@@ -1,11 +1,11 @@
 import { once } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
-import { toJson } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { type GuestClient, GuestError, type HealthResponse } from "../../client/index.ts";
 import { HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import type { Connector } from "../connection.ts";
 import { failureObject } from "../failure.ts";
+import { jsonLine, messageObject } from "../output.ts";
 
 /** Time for an answer at least; a longer interval is time as well. */
 const LEAST_TIMEOUT_MS = 2_000;
@@ -68,7 +68,7 @@ export async function watchAsLines(
   host: NodeJS.Process,
 ): Promise<Sample | undefined> {
   const write = async (sample: Sample): Promise<void> => {
-    if (!host.stdout.write(`${JSON.stringify(sampleObject(sample))}\n`)) await once(host.stdout, "drain");
+    if (!host.stdout.write(jsonLine(sampleObject(sample)))) await once(host.stdout, "drain");
   };
   return watch(connector, options, write, new AbortController().signal);
 }
@@ -82,7 +82,7 @@ function sampleObject(sample: Sample): object {
     round_trip_ms: rounded(roundTripMs),
     clock_error_ms: rounded(clockErrorMs),
     agent_version: agentVersion ?? null,
-    health: toJson(HealthResponseSchema, health, { alwaysEmitImplicit: true, useProtoFieldName: true }),
+    health: messageObject(HealthResponseSchema, health),
   };
 }
 

@@ -1,0 +1,30 @@
+import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
+import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
+
+/** A message as guestctl's JSON shows it: the schema's own names, and every field. */
+export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
+  return toJson(schema, message, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
+}
+
+/** One line of JSON. */
+export function jsonLine(object: object): string {
+  return `${JSON.stringify(object)}\n`;
+}
+
+/** A name and the text beside it. */
+export type ReportLine = readonly [name: string, text: string];
+
+/** Lines for people: the names in a column of that width, then the texts. */
+export function reportText(lines: readonly ReportLine[], width: number): string {
+  return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${text}\n`).join("");
+}
+
+/** Why an agent that is not ready is not, by the last verdict of ready_cmd. */
+export function unreadyReason({ readyCmdExit }: HealthResponse): string {
+  return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
+}
+
+/** A word for a POSIX shell. */
+export function quoted(text: string): string {
+  return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
