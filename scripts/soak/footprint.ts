@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { errnoOf } from "../../src/domain/index.ts";
 
 /** What an agent holds that must not grow by work that is over. */
 export interface Footprint {
@@ -34,7 +35,7 @@ function foldersBelow(folder: string): string[] {
     try {
       return readdirSync(folder, { recursive: true, encoding: "utf8" });
     } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+      if (errnoOf(error) !== "ENOENT") throw error;
       if (!existsSync(folder)) return [];
     }
   }

@@ -42,7 +42,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
     "restore-sequence",
     {
       summary: "all of a restore: duties, hook, health",
-      load: async () => (await import("./commands/restore-sequence.ts")).restoreSequence,
+      load: async () => (await import("./commands/restore.ts")).restoreSequence,
     },
   ],
   ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./commands/stat.ts")).stat }],

@@ -15,13 +15,7 @@ import {
   type HooksSpec,
   type ProcessSpec,
 } from "../domain/index.ts";
-import {
-  type Hook,
-  HooksSchema,
-  type Process,
-  ProcessSchema,
-  type ReadyCommand,
-} from "../gen/svc/guest/v1alpha1/process_pb.ts";
+import { type Hook, HooksSchema, type Process, ProcessSchema } from "../gen/svc/guest/v1alpha1/process_pb.ts";
 import { userSyntaxProblem } from "../session/index.ts";
 import { readCredentialFile } from "./credential-file.ts";
 import type { Read } from "./variables.ts";
@@ -94,12 +88,8 @@ function processProblems(message: Process): string[] {
     ...commandNameProblems("args", message.args),
     ...argumentProblems("args", message.args),
     ...sessionProblems("", message),
-    ...readyCommandProblems(message.readyCmd),
+    ...(message.readyCmd === undefined ? [] : requiredCommandProblems("ready_cmd.args", message.readyCmd.args)),
   ];
-}
-
-function readyCommandProblems(ready: ReadyCommand | undefined): string[] {
-  return ready === undefined ? [] : requiredCommandProblems("ready_cmd.args", ready.args);
 }
 
 function hookProblems(name: string, hook: Hook | undefined): string[] {

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { access, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { errnoOf } from "../domain/index.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
 /** A credential folder cannot be made or read. The message names the folder or file and says what to do. */
@@ -99,7 +100,7 @@ async function readCredential(path: string): Promise<Buffer> {
   try {
     return await readFile(path);
   } catch (error) {
-    const errno = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+    const errno = errnoOf(error) ?? "unknown error";
     throw new CredentialsError(
       `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
     );

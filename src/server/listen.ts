@@ -174,7 +174,7 @@ function portError(port: number, cause: unknown): AgentError {
 }
 
 /** Resolves once the server listens; rejects with Node's error when it cannot. */
-export function listening(server: Server, options: ListenOptions): Promise<void> {
+function listening(server: Server, options: ListenOptions): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(options, () => {

@@ -3,8 +3,8 @@ import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_TIMED_OUT, UsageError } from "../errors.ts";
 import { jsonLine, messageObject } from "../output.ts";
-import { HOOK_TIMEOUT } from "../restore.ts";
 import { parseDurationMs } from "../values.ts";
+import { HOOK_TIMEOUT } from "./restore.ts";
 
 const KINDS: Readonly<Record<string, HookKind>> = {
   "pre-snapshot": HookKind.PRE_SNAPSHOT,

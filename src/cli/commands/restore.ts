@@ -1,10 +1,55 @@
-import { toJson } from "@bufbuild/protobuf";
-import { restoreDuties } from "../../client/index.ts";
-import { RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
+import {
+  type DutiesOptions,
+  restoreDuties,
+  type RestoreOutcome,
+  restoreSequence as runSequence,
+} from "../../client/index.ts";
+import { HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
+import { RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type RestoreDutiesResponse, RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { asText, DUTIES_OPTIONS, dutiesLines, dutiesOptions } from "../restore.ts";
+import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
+import { parseCount, parseDurationMs } from "../values.ts";
+
+/** Option for the time that a hook may take. */
+export const HOOK_TIMEOUT = {
+  type: "string",
+  argument: "DURATION",
+  help: "time allowed for the hook, such as 500ms, 5s or 2m (default 30s, at most 10m)",
+} as const;
+
+/** Options of both commands. */
+const DUTIES_OPTIONS = {
+  "entropy-bytes": {
+    type: "string",
+    argument: "N",
+    help: "bytes of this host's generator to send (default 64, at most 65536)",
+  },
+  "no-time": { type: "boolean", help: "leave the guest's clock alone" },
+  wait: { type: "string", argument: "DURATION", help: "how long to try to reach the agent (default 10s)" },
+} as const;
+
+/** Values of DUTIES_OPTIONS. */
+interface DutiesValues {
+  readonly "entropy-bytes"?: string | undefined;
+  readonly "no-time"?: boolean | undefined;
+  readonly wait?: string | undefined;
+}
+
+const ENTROPY_LIMIT_BYTES = 65_536;
+
+/** Reads them. Throws UsageError. */
+function dutiesOptions(values: DutiesValues): DutiesOptions {
+  const bytes = values["entropy-bytes"];
+  const entropyBytes = bytes === undefined ? undefined : parseCount(bytes, "--entropy-bytes", 1);
+  if (entropyBytes !== undefined && entropyBytes > ENTROPY_LIMIT_BYTES) {
+    throw new UsageError(`--entropy-bytes may be ${ENTROPY_LIMIT_BYTES} at most`);
+  }
+  const reachMs = values.wait === undefined ? undefined : parseDurationMs(values.wait, "--wait");
+  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs };
+}
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],
@@ -20,10 +65,106 @@ credentials read anew, every other connection closed. "restore-sequence" does al
     if (positionals.length > 0) throw new UsageError("restore takes no arguments");
     const options = dutiesOptions(values);
     const response = await restoreDuties((await connector(values, host)).connect, options);
-    const json = toJson(RestoreDutiesResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true });
-    host.stdout.write(
-      values.json === true ? `${JSON.stringify(json)}\n` : asText(dutiesLines(response, options.hostTime !== false)),
-    );
+    const json = messageObject(RestoreDutiesResponseSchema, response);
+    const lines = dutiesLines(response, options.hostTime !== false);
+    host.stdout.write(values.json === true ? jsonLine(json) : reportText(lines, NAME_WIDTH));
     return response.degraded === "" ? 0 : STATUS_NOT_AS_INTENDED;
   },
 });
+
+/** A larger clock error at the end is a warning: schedules, leases and logs of the guest would be wrong. */
+const WARN_OVER_MS = 100;
+
+export const restoreSequence: Command = defineCommand({
+  usage: ["restore-sequence [options]"],
+  about:
+    "Does what a node agent does after a restore, in order: duties, a new connection, the POST_RESTORE hook, Health.\n" +
+    "Where the guest's clock is then more than 50 ms off, the duties are done once more.",
+  options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
+  notes: `With --json, one object: "duties" (as of "restore"), "repeated" (null, or "duties" once more, and "clock_error_ms"
+before them), "hook" (as of "hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is
+done).`,
+  statuses: `0 all as intended; 1 a duty could not be done, the clock is more than 100 ms off, the hook failed, or the
+workload is not ready; 125 guestctl failed.`,
+  examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
+  completes: ["nothing"],
+  async run({ values, positionals }, host) {
+    if (positionals.length > 0) throw new UsageError("restore-sequence takes no arguments");
+    const options = dutiesOptions(values);
+    const hookTimeoutMs = values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout");
+    const outcome = await runSequence((await connector(values, host)).connect, { ...options, hookTimeoutMs });
+    host.stdout.write(values.json === true ? asJson(outcome) : textOf(outcome, options.hostTime !== false));
+    const { clockErrorMs } = outcome;
+    const clockIsOff = options.hostTime !== false && Math.abs(clockErrorMs) > WARN_OVER_MS;
+    if (clockIsOff) {
+      host.stderr.write(
+        `guestctl: warning: the guest's clock is ${offText(clockErrorMs)} against this host's after the duties; ` +
+          `look at "degraded", at the load of both, and at what else sets the guest's clock\n`,
+      );
+    }
+    return wentAsIntended(outcome) && !clockIsOff ? 0 : STATUS_NOT_AS_INTENDED;
+  },
+});
+
+function wentAsIntended({ duties, repeated, hook, health }: RestoreOutcome): boolean {
+  const degraded = duties.degraded + (repeated?.duties.degraded ?? "");
+  return degraded === "" && !hook.timedOut && hook.exitCode === 0 && health.ready;
+}
+
+function offText(clockErrorMs: number): string {
+  return `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead"}`;
+}
+
+function textOf({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome, withTime: boolean): string {
+  const again: ReportLine[] =
+    repeated === undefined
+      ? []
+      : [
+          ["once more", `the clock was still ${offText(repeated.clockErrorMs)}`],
+          ...dutiesLines(repeated.duties, withTime),
+        ];
+  const hookEnd = hook.timedOut ? "killed at its timeout" : `exit ${hook.exitCode}`;
+  const lines: ReportLine[] = [
+    ...dutiesLines(duties, withTime),
+    ...again,
+    ["POST_RESTORE", hook.ran ? hookEnd : "not configured"],
+    ["ready", health.ready ? "yes" : `no (${unreadyReason(health)})`],
+    ["clock now", Number.isNaN(clockErrorMs) ? "unknown" : `guest minus host: ${clockErrorMs.toFixed(1)} ms`],
+  ];
+  return reportText(lines, NAME_WIDTH);
+}
+
+function asJson({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome): string {
+  return jsonLine({
+    duties: messageObject(RestoreDutiesResponseSchema, duties),
+    repeated:
+      repeated === undefined
+        ? null
+        : {
+            duties: messageObject(RestoreDutiesResponseSchema, repeated.duties),
+            clock_error_ms: repeated.clockErrorMs,
+          },
+    hook: messageObject(RunHookResponseSchema, hook),
+    health: messageObject(HealthResponseSchema, health),
+    clock_error_ms: clockErrorMs,
+  });
+}
+
+/** Width of the column of names. */
+const NAME_WIDTH = 16;
+
+/** The result of the duties, for people. */
+function dutiesLines(response: RestoreDutiesResponse, withTime: boolean): ReportLine[] {
+  const { entropyBytesMixed, entropyCredited, clockDriftMs, clockStepped, degraded } = response;
+  const clock = clockStepped ? `stepped; it was ${drift(clockDriftMs)}` : `not stepped; it is ${drift(clockDriftMs)}`;
+  return [
+    ["entropy", `${entropyBytesMixed} bytes mixed in, ${entropyCredited ? "credited" : "not credited"}`],
+    ["clock", withTime ? clock : "left alone"],
+    ["degraded", degraded === "" ? "no" : degraded.replaceAll(";", ", ")],
+  ];
+}
+
+function drift(ms: bigint): string {
+  if (ms === 0n) return "right";
+  return ms < 0n ? `${-ms} ms behind` : `${ms} ms ahead`;
+}

@@ -1,11 +1,10 @@
 import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
-import { type GuestClient, GuestError } from "../../client/index.ts";
 import { FileType } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError, UsageError } from "../errors.ts";
 import { downloadFile } from "./download.ts";
 import { downloadTree } from "./extract.ts";
-import { type ArchiveStreams, tarIn, tarOut } from "./guest-command.ts";
+import { type ArchiveStreams, statIfThere, tarIn, tarOut } from "./guest-command.ts";
 import { locally, localStat, localTree } from "./local-tree.ts";
 import { type CopyReport, Progress } from "./report.ts";
 import { type CopyParts, uploadFile, uploadTree } from "./upload.ts";
@@ -26,7 +25,7 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
   if (order.direction === "tar in") return tarIn(destination, context);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload
-    ? await isRemoteDirectory(context.client, destination)
+    ? (await statIfThere(context.client, destination))?.type === FileType.DIRECTORY
     : await isDirectory(destination);
   if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is no directory; several sources need one`);
@@ -82,15 +81,6 @@ async function isDirectory(path: string): Promise<boolean> {
     (stats) => stats.isDirectory(),
     () => false,
   );
-}
-
-async function isRemoteDirectory(client: GuestClient, path: string): Promise<boolean> {
-  try {
-    return (await client.statPath(path)).type === FileType.DIRECTORY;
-  } catch (error) {
-    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return false;
-    throw error;
-  }
 }
 
 /** What a copy command line asks for. */

@@ -1,5 +1,6 @@
 import { constants } from "node:fs";
 import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
+import { errnoOf } from "../../domain/index.ts";
 import { CliError } from "../errors.ts";
 import { MODE_MASK, SparseFile } from "./download.ts";
 import { startIfThere } from "./guest-command.ts";
@@ -124,7 +125,7 @@ export class Extraction {
       const key = path.toString("latin1");
       if (this.#real.has(key)) continue;
       await mkdir(path, PRIVATE_DIRECTORY).catch((error: unknown) => {
-        if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+        if (errnoOf(error) !== "EEXIST") throw error;
       });
       const isReal = depth === 0 || (await lstat(path)).isDirectory();
       if (!isReal) throw new CliError(`${path.toString()} is in the way: it is no directory`);
@@ -152,6 +153,6 @@ function refused(name: Buffer): CliError {
 /** Removes what has the name already, unless it is a directory. */
 async function makeRoom(path: Buffer): Promise<void> {
   await unlink(path).catch((error: unknown) => {
-    if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+    if (errnoOf(error) !== "ENOENT") throw error;
   });
 }

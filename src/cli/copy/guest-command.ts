@@ -3,8 +3,20 @@ import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type ExecProcess, type GuestClient, GuestError } from "../../client/index.ts";
+import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
 
+/** Attributes of a path in the sandbox; undefined where nothing has it. */
+export async function statIfThere(client: GuestClient, remote: string): Promise<StatPathResponse | undefined> {
+  try {
+    return await client.statPath(remote);
+  } catch (error) {
+    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return undefined;
+    throw error;
+  }
+}
+
+/** How much of a command's standard error is kept. */
 const TAIL_CHARACTERS = 2_000;
 
 /** A command of the image does the work: how it is started there, or undefined where the image has no such command. */

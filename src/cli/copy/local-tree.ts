@@ -1,5 +1,6 @@
 import type { Stats } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
+import { errnoOf } from "../../domain/index.ts";
 import { CliError } from "../errors.ts";
 
 const SLASH = Buffer.from("/");
@@ -14,7 +15,7 @@ export interface LocalEntry {
 
 /** Says of a local path what system calls say, in words. */
 export function localFailure(path: string | Buffer, error: unknown): CliError {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "failed";
+  const code = errnoOf(error) ?? "failed";
   const problem = code === "ENOENT" ? "no such file or directory" : code;
   return new CliError(`${path.toString()}: ${problem} on this machine`);
 }

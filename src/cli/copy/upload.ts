@@ -4,7 +4,7 @@ import { createReadStream, type Stats } from "node:fs";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { CliError } from "../errors.ts";
-import { startIfThere } from "./guest-command.ts";
+import { startIfThere, statIfThere } from "./guest-command.ts";
 import { type LocalEntry, localTree } from "./local-tree.ts";
 import type { CopyReport, Progress } from "./report.ts";
 import { TAR_END, tarEntry, tarTypeOf } from "./tar-write.ts";
@@ -85,8 +85,8 @@ const NEEDS_TAR = "the image has no tar to make it with";
  */
 export async function uploadTree(parts: CopyParts, local: string, remote: string): Promise<void> {
   const { client, makesParents } = parts;
-  const isThere = await exists(client, remote);
-  if (!isThere && !makesParents && !(await exists(client, posix.dirname(remote)))) {
+  const isThere = (await statIfThere(client, remote)) !== undefined;
+  if (!isThere && !makesParents && (await statIfThere(client, posix.dirname(remote))) === undefined) {
     throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
   }
   if (await uploadTar(parts, local, remote, isThere)) return;
@@ -150,24 +150,9 @@ async function uploadFiles(parts: CopyParts, local: string, remote: string): Pro
   for (const { path } of emptyDirectories.values()) report.skip(path.toString(), NEEDS_TAR);
 }
 
-async function exists(client: GuestClient, remote: string): Promise<boolean> {
-  try {
-    await client.statPath(remote);
-    return true;
-  } catch (error) {
-    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return false;
-    throw error;
-  }
-}
-
-/** The destination, or the nearest folder above it that is there. */
+/** The destination, or the nearest folder above it that exists. */
 async function existingFolder(client: GuestClient, remote: string): Promise<string> {
-  for (let folder = remote; ; folder = posix.dirname(folder)) {
-    try {
-      await client.statPath(folder);
-      return folder;
-    } catch (error) {
-      if (folder === "/" || !(error instanceof GuestError) || error.reason !== "PATH_NOT_FOUND") throw error;
-    }
-  }
+  let folder = remote;
+  while (folder !== "/" && (await statIfThere(client, folder)) === undefined) folder = posix.dirname(folder);
+  return folder;
 }

@@ -105,7 +105,7 @@ export interface Answer {
 export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
 
 /** Looks at an agent again and again. After a failure over a new connection: a restored guest knows nothing of the old. */
-export class Sampler {
+class Sampler {
   readonly #connect: () => GuestClient;
   readonly #timeoutMs: number;
   #client: GuestClient | undefined;

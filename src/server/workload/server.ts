@@ -96,7 +96,7 @@ const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
  * Tells HTTP/2 from HTTP/1 by the first bytes and leaves them in the socket for whoever reads it next. Calls back once,
  * or never when the connection ends before that.
  */
-export function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
+function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);
   const look = (): void => {
     const chunk = socket.read() as Buffer | null;
