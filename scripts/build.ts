@@ -7,12 +7,11 @@ import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { bundleScript } from "./package/agent/script.ts";
 import { runScript, UsageError } from "./machine/script.ts";
-import { prepareTools } from "./package/cross-tools.ts";
+import { type Architecture, CROSS_PACKAGES, isArchitecture, prepareTools } from "./package/toolchain.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
 import { type AgentScript, makeDistribution } from "./package/distribution.ts";
 import { makeGuestctl } from "./package/guestctl.ts";
-import type { Architecture } from "./package/toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
@@ -48,10 +47,6 @@ function say(path: string, what: string): void {
   console.log(`built ${relative(ROOT, path)}: ${what}`);
 }
 
-function isArchitecture(text: string): text is Architecture {
-  return text === "x64" || text === "arm64";
-}
-
 function otherArchitecture(): Architecture {
   return process.arch === "x64" ? "arm64" : "x64";
 }
@@ -63,7 +58,7 @@ function architectures(asked: readonly string[]): Architecture[] {
   const wanted = asked.length > 0 ? asked : [process.arch, otherArchitecture()];
   return wanted.filter(isArchitecture).filter((arch) => {
     if (prepareTools(arch)) return true;
-    const missing = `no compiler for ${arch}: on Debian, install g++-${arch === "x64" ? "x86-64" : "aarch64"}-linux-gnu`;
+    const missing = `no compiler for ${arch}: on Debian, install ${CROSS_PACKAGES[arch]}`;
     if (asked.includes(arch) || arch === process.arch) throw new Error(missing);
     console.log(`not built: the agent for ${arch} (${missing})`);
     return false;

@@ -3,10 +3,9 @@
  * hold these words. All run, whatever failed before.
  */
 import { execaSync } from "execa";
-import type { Check } from "./checks/check.ts";
+import { type Check, ROOT } from "./checks/tool.ts";
 import { nativeChecks } from "./checks/native.ts";
 import { repositoryChecks } from "./checks/repository.ts";
-import { ROOT } from "./checks/root.ts";
 import { schemaChecks } from "./checks/schema.ts";
 import { typescriptChecks } from "./checks/typescript.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";

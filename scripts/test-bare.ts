@@ -6,8 +6,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./bare/machine.ts";
-import { ROOT } from "./checks/root.ts";
-import { repositoryFiles } from "./checks/tool.ts";
+import { repositoryFiles, ROOT } from "./checks/tool.ts";
 import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 

@@ -9,12 +9,10 @@ import { join } from "node:path";
 import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
-import { ChildrenCpu } from "./testing/children-cpu.ts";
+import { ChildrenCpu, type FileLimits, runTestFile } from "./testing/run-file.ts";
 import { joinSources } from "./testing/joined-sources.ts";
 import { removeAbandonedCgroups } from "./testing/leftovers.ts";
-import { type FileOutcome } from "./testing/record.ts";
-import { runTestFile, type FileLimits } from "./testing/run-file.ts";
-import { summarize } from "./testing/summary.ts";
+import { type FileOutcome, summarize } from "./testing/summary.ts";
 
 const USAGE = `usage: npm test [-- PATH...]
   PATH   a test file, or a folder of them; default: test`;

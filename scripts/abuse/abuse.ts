@@ -7,7 +7,7 @@ import { Worker } from "node:worker_threads";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
-import { type Footprint, footprintOf } from "../soak/footprint.ts";
+import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import { connectionAttacks } from "./connections.ts";
 import { fuzzing, Random } from "./fuzz.ts";
 import { grpcMessage, RawPeer } from "./peer.ts";
@@ -142,20 +142,11 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   };
 }
 
-/** The footprint once it is the wanted one, or has not changed for a second, or the time is up. */
-async function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
-  const deadline = performance.now() + SETTLE_LIMIT_MS;
-  let last = "";
-  let unchanged = 0;
-  for (;;) {
-    const now = footprintOf(agent.pid);
-    const text = JSON.stringify(now);
-    unchanged = text === last ? unchanged + 1 : 0;
-    last = text;
-    const isThere = wanted === undefined ? unchanged >= 10 : difference(wanted, now) === "";
-    if (isThere || performance.now() > deadline) return now;
-    await delay(100);
-  }
+/** The footprint once it is no larger than the wanted one; without one, once it has not changed for a second. */
+function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
+  const isSettled = (now: Footprint, repeats: number): boolean =>
+    wanted === undefined ? repeats >= 10 : difference(wanted, now) === "";
+  return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
 }
 
 /** The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak. */

@@ -5,17 +5,26 @@ import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
 import { GUARD_PEER, lossesAgainst, readRecorded, writeRecorded } from "./guard.ts";
-import { describeMachine } from "./machine.ts";
-import { MEASURES } from "./measures.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
 import { GO_SOURCES } from "./peers/grpc-go.ts";
 import { plotGrowth } from "./report/growth-plot.ts";
-import { insertInto } from "./report/insert.ts";
 import { plot } from "./report/plot.ts";
-import { markdownReport, type Report } from "./report/report.ts";
+import { describeMachine, insertInto, markdownReport, type Report } from "./report/report.ts";
 import { summaryReport } from "./report/summary.ts";
 import type { Row } from "./row.ts";
+import { dutiesRows } from "./rows/duties.ts";
+import { execRows } from "./rows/exec.ts";
+import { fileRows } from "./rows/files.ts";
+import { growthRows } from "./rows/growth.ts";
+import { healthRows } from "./rows/health.ts";
+import { idleRows } from "./rows/idle.ts";
+import { memoryRows } from "./rows/memory.ts";
+import { sizeRows } from "./rows/size.ts";
+import { snapshotRows } from "./rows/snapshot.ts";
+import { streamRows } from "./rows/streams.ts";
 import { FULL, QUICK } from "./scale.ts";
+import { coldStartupRows } from "./startup/cold.ts";
+import { startupRows } from "./startup/rows.ts";
 
 /** What the plot shows: what callers see, and what it costs. */
 const PLOTTED: readonly Group[] = ["health", "exec", "streams", "files"];
@@ -91,3 +100,21 @@ async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>)
   if (status === 0) console.error("no row is clearly worse than recorded");
   return status;
 }
+
+/** How each group of rows is measured. */
+const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
+  health: healthRows,
+  exec: execRows,
+  streams: streamRows,
+  files: fileRows,
+  growth: growthRows,
+  startup: async ({ agentProgram, scale, say }) => [
+    ...(await startupRows({ agentProgram, starts: scale.starts, say })),
+    ...(await coldStartupRows({ agentProgram, starts: scale.coldStarts, say })),
+  ],
+  size: sizeRows,
+  duties: dutiesRows,
+  idle: idleRows,
+  memory: memoryRows,
+  snapshot: snapshotRows,
+};

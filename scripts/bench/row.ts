@@ -1,5 +1,3 @@
-import { median, type Spread, spreadOf } from "./statistics.ts";
-
 /** Who is measured. `node-http2` is a bare server on the agent's own Node: what no design of ours can go below. */
 export type Contender = "ours" | "grpc-go" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
 
@@ -85,4 +83,24 @@ function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Ver
   const actual = goal.peer === undefined ? ours?.median : ratios[goal.peer];
   if (actual === undefined) return [];
   return [{ ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit }];
+}
+
+/** The middle of some values and how far they lie apart. */
+export interface Spread {
+  readonly median: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+/** The middle value; of an even number the mean of the two in the middle. NaN of none. */
+function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const middle = sorted.length / 2;
+  const upper = sorted[Math.floor(middle)] ?? NaN;
+  return Number.isInteger(middle) ? ((sorted[middle - 1] ?? NaN) + upper) / 2 : upper;
+}
+
+/** Median, lowest and highest. */
+function spreadOf(values: readonly number[]): Spread {
+  return { median: median(values), low: Math.min(...values), high: Math.max(...values) };
 }

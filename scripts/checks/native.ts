@@ -1,8 +1,6 @@
 import { execa } from "execa";
 import { providePrograms } from "../machine/programs.ts";
-import type { Check } from "./check.ts";
-import { ROOT } from "./root.ts";
-import { complaintsOf, repositoryFiles } from "./tool.ts";
+import { type Check, complaintsOf, repositoryFiles, ROOT } from "./tool.ts";
 
 /** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
 const FLAGS = [

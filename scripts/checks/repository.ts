@@ -1,9 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { licenceTable, LICENCE_FILE } from "../licences.ts";
-import type { Check } from "./check.ts";
-import { ROOT } from "./root.ts";
-import { repositoryFiles } from "./tool.ts";
+import { type Check, repositoryFiles, ROOT } from "./tool.ts";
 
 /** What belongs to one machine and not into a repository. */
 const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [

@@ -1,9 +1,7 @@
 import { globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Check } from "./check.ts";
-import { ROOT } from "./root.ts";
-import { complaintsOf } from "./tool.ts";
+import { type Check, complaintsOf, ROOT } from "./tool.ts";
 
 /**
  * What a client of any release would no longer understand of the schema in a folder with a buf.yaml: every released one is

@@ -1,5 +1,5 @@
+import { join } from "node:path";
 import { execa } from "execa";
-import { ROOT } from "./root.ts";
 
 /** Runs a program of node_modules/.bin or of the system in the project's folder; resolves to its output if it failed. */
 export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
@@ -20,3 +20,15 @@ export async function repositoryFiles(): Promise<string[]> {
   const deleted = new Set(await linesOf("git", ["ls-files", "--deleted"]));
   return files.filter((file) => !deleted.has(file));
 }
+
+/** One thing that must hold for the whole repository. */
+export interface Check {
+  readonly name: string;
+  /** Whether git has to tell the files that belong to the repository. */
+  readonly readsRepository?: true;
+  /** Resolves to what is wrong and how to mend it; empty when nothing is. */
+  readonly run: () => Promise<string>;
+}
+
+/** The project's folder. */
+export const ROOT: string = join(import.meta.dirname, "../..");

@@ -1,5 +1,4 @@
-import type { Check } from "./check.ts";
-import { complaintsOf } from "./tool.ts";
+import { type Check, complaintsOf } from "./tool.ts";
 
 /** What is linted and formatted. Generated code is neither. */
 const FOLDERS = ["src", "scripts", "test"];

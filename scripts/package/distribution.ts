@@ -4,16 +4,19 @@ import { dirname, join } from "node:path";
 
 import { buildNative } from "../build-native.ts";
 import { pack, writeChecksums } from "./archive.ts";
-import { billOfMaterials, type Materials } from "./bill-of-materials.ts";
-import { debianPackagesOf } from "./debian-packages.ts";
+import {
+  billOfMaterials,
+  collectLicences,
+  debianPackagesOf,
+  type Materials,
+  packagesOf,
+  readPackage,
+} from "./materials.ts";
 import { makeExecutable } from "./executable.ts";
 import { filesBelow, inspect } from "./inspect.ts";
-import { buildLauncher } from "./launcher.ts";
+import { type Architecture, buildLauncher } from "./toolchain.ts";
 import { collectLibraries, staticLibrary } from "./libraries.ts";
-import { collectLicences } from "./licences.ts";
 import { nodePackage } from "./node-base.ts";
-import { packagesOf, readPackage } from "./npm-packages.ts";
-import type { Architecture } from "./toolchain.ts";
 
 /** The agent's script, bundled, and the files that went into it. */
 export interface AgentScript {

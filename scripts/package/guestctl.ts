@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
-import { readyDescriptors } from "./agent/descriptors/index.ts";
+import { readyDescriptors } from "./agent/descriptors/plugin.ts";
 import { LOWEST_NODE } from "./node-side.ts";
 
 /**

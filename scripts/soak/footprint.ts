@@ -1,5 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import { errnoOf } from "../../src/domain/index.ts";
+
+const LOOK_MS = 100;
 
 /** What an agent holds that must not grow by work that is over. */
 export interface Footprint {
@@ -51,7 +54,7 @@ function cgroupsOf(pid: number): number {
 }
 
 /** Takes stock of an agent from outside. */
-export function footprintOf(pid: number): Footprint {
+function footprintOf(pid: number): Footprint {
   const children = entries().filter(({ parent }) => parent === pid);
   return {
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
@@ -60,6 +63,28 @@ export function footprintOf(pid: number): Footprint {
     processes: children.filter(({ state }) => state !== "Z").length,
     zombies: children.filter(({ state }) => state === "Z").length,
   };
+}
+
+/**
+ * The footprint once `isSettled` holds, or `limitMs` is over.
+ *
+ * @param isSettled gets a footprint and how often in a row it was the same, at a look every 100 ms
+ */
+export async function settledFootprint(
+  pid: number,
+  isSettled: (footprint: Footprint, repeats: number) => boolean,
+  limitMs: number,
+): Promise<Footprint> {
+  const deadline = performance.now() + limitMs;
+  let last = "";
+  for (let repeats = 0; ; repeats++) {
+    const footprint = footprintOf(pid);
+    const text = JSON.stringify(footprint);
+    if (text !== last) repeats = 0;
+    last = text;
+    if (isSettled(footprint, repeats) || performance.now() > deadline) return footprint;
+    await delay(LOOK_MS);
+  }
 }
 
 /** Memory of its own, in bytes: now, and the most there ever was in all. */

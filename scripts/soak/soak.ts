@@ -1,14 +1,12 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
-import { type Footprint, footprintOf, memoryOf } from "./footprint.ts";
+import { type Footprint, memoryOf, settledFootprint } from "./footprint.ts";
 import { KINDS } from "./kinds.ts";
 
 /** Execs before the first stock is taken, so that everything that is opened once is open. */
 const WARM_UP = 200;
 /** Time for the last cancelled commands to end and for idle pool threads to be as before. */
 const SETTLE_LIMIT_MS = 20_000;
-const POLL_MS = 100;
 
 /** Memory of its own that an agent may have gained by work that is over: what its heap and buffer pool keep. */
 export const GROWTH_LIMIT_BYTES: number = 64 * 2 ** 20;
@@ -78,19 +76,11 @@ async function runMix(
   return { failures, bytes, incomplete, cleanUps, perKind };
 }
 
-/** The footprint once it is the wanted one, or has not changed for a second, or the time is up. */
-async function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
-  const goal = wanted === undefined ? undefined : JSON.stringify(wanted);
-  let last = "";
-  let unchanged = 0;
-  const deadline = performance.now() + SETTLE_LIMIT_MS;
-  for (;;) {
-    const footprint = footprintOf(agent.pid);
-    const text = JSON.stringify(footprint);
-    unchanged = text === last ? unchanged + 1 : 0;
-    last = text;
-    const isStable = goal === undefined && unchanged >= 10 && footprint.processes + footprint.cgroups === 0;
-    if (text === goal || isStable || performance.now() > deadline) return footprint;
-    await delay(POLL_MS);
-  }
+/** The footprint once it is the wanted one; without one, once nothing runs and nothing has changed for a second. */
+function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
+  const isSettled = (now: Footprint, repeats: number): boolean =>
+    wanted === undefined
+      ? repeats >= 10 && now.processes + now.cgroups === 0
+      : JSON.stringify(now) === JSON.stringify(wanted);
+  return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
 }

@@ -1,5 +1,5 @@
 import type { TestEvent } from "node:test/reporters";
-import type { TestRecord } from "./record.ts";
+import type { TestRecord } from "./summary.ts";
 
 type Ended = TestEvent & { type: "test:pass" | "test:fail" };
 

@@ -2,7 +2,7 @@ import { chmodSync, copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { ADDON_FILE } from "../../src/native/index.ts";
 import { buildNative } from "../build-native.ts";
-import { readyDescriptors } from "../package/agent/descriptors/index.ts";
+import { readyDescriptors } from "../package/agent/descriptors/plugin.ts";
 import { bundle } from "../package/bundle.ts";
 import { makeGuestctl } from "../package/guestctl.ts";
 import { JOINED, SOURCES_VARIABLE } from "./compiled.ts";

@@ -1,12 +1,11 @@
 import { globSync } from "node:fs";
+import { join } from "node:path";
 import { run } from "node:test";
+import { execaSync } from "execa";
 import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
-import { provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
-import { prepareAgent } from "./agent.ts";
-import { prepareKernels } from "./kernels.ts";
-import { record, type RunEvent } from "./events.ts";
-import { summarize } from "./table.ts";
+import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
+import { record, type RunEvent, summarize } from "./table.ts";
 
 /** Of one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
@@ -63,4 +62,21 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
   const { lines, succeeded } = summarize(cases, (performance.now() - began) / 1000);
   for (const line of lines) console.log(line);
   return succeeded && !stop.signal.aborted ? 0 : 1;
+}
+
+const ROOT = join(import.meta.dirname, "..", "..");
+
+/** Builds the agent that goes into the guests, unless it was built from these sources. */
+function prepareAgent(): void {
+  const build = join(ROOT, "scripts", "build.ts");
+  execaSync(process.execPath, [build, GUEST_ARCHITECTURE.name, "--unless-current"], { cwd: ROOT, stdio: "inherit" });
+}
+
+/** Provides the kernels that guests boot, and a newer one where Debian has it; returns their series. */
+function prepareKernels(): string[] {
+  for (const series of SERIES) provideKernel(series);
+  const newer = newerSeries();
+  if (newer === undefined) return [...SERIES];
+  provideKernel(newer);
+  return [...SERIES, newer];
 }

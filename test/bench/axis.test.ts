@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { axisAround, axisOfValues } from "../../scripts/bench/report/axis.ts";
+import { axisAround, axisOfValues } from "../../scripts/bench/report/growth-plot.ts";
 
 test("an axis of values has each of them once, and equal factors are equally far apart", () => {
   const { ticks, at } = axisOfValues([100, 1, 10, 10], 0, 200);

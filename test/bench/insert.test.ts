@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { insertInto } from "../../scripts/bench/report/insert.ts";
+import { insertInto } from "../../scripts/bench/report/report.ts";
 
 test("the figures take the place of those between the marks, and the rest of the file stays", async (t) => {
   const folder = await mkdtemp(join(tmpdir(), "bench-insert-"));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { buildPathsIn } from "../../scripts/package/build-paths.ts";
+import { buildPathsIn } from "../../scripts/package/inspect.ts";
 
 function isIn(text: string, folder: string): boolean {
   return buildPathsIn(Buffer.from(text), [folder]).length > 0;

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Case, type RunEvent, record } from "../../scripts/vm/events.ts";
-import { summarize } from "../../scripts/vm/table.ts";
+import { type Case, record, type RunEvent, summarize } from "../../scripts/vm/table.ts";
 
 const CASES: readonly Case[] = [
   { suite: "Linux 6.12", title: "boots", outcome: "passed", durationMs: 2_000 },

@@ -1,4 +1,5 @@
-import type { Machine } from "../machine.ts";
+import { existsSync, readFileSync } from "node:fs";
+import { availableParallelism, cpus, release, totalmem } from "node:os";
 import type { Contender, Row } from "../row.ts";
 import { growthSummary } from "./growth.ts";
 import { markdownTable, notes } from "./table.ts";
@@ -41,4 +42,40 @@ export function markdownReport(report: Report): string {
     `Goals met: ${goalsMet(rows)}.`,
   ];
   return parts.filter((part) => part !== "").join("\n\n");
+}
+
+/** Where it was measured. */
+export interface Machine {
+  readonly processor: string;
+  readonly cores: number;
+  readonly memoryGib: number;
+  readonly kernel: string;
+  readonly system: string;
+  /** Of the last minute, when it began: a figure of a busy machine is worth little. */
+  readonly loadAverage: number;
+}
+
+/** This machine. */
+export function describeMachine(): Machine {
+  const [, system = "Linux"] = /^PRETTY_NAME="(.*)"$/m.exec(readFileSync("/etc/os-release", "utf8")) ?? [];
+  return {
+    processor: cpus()[0]?.model ?? "unknown",
+    cores: availableParallelism(),
+    memoryGib: Math.round(totalmem() / 2 ** 30),
+    kernel: release(),
+    system,
+    loadAverage: Number(readFileSync("/proc/loadavg", "utf8").split(" ", 1)[0]),
+  };
+}
+
+const BEGIN = "<!-- figures -->";
+const END = "<!-- end of figures -->";
+
+/** The text for a file: between its two marks where it has them, else all of it. */
+export function insertInto(file: string, text: string): string {
+  const document = existsSync(file) ? readFileSync(file, "utf8") : "";
+  const begin = document.indexOf(BEGIN);
+  const end = document.indexOf(END);
+  if (begin < 0 || end < begin) return `${text}\n`;
+  return `${document.slice(0, begin + BEGIN.length)}\n\n${text}\n\n${document.slice(end)}`;
 }

@@ -1,5 +1,4 @@
-import type { Contender, Peer, Row, Verdict } from "../row.ts";
-import type { Spread } from "../statistics.ts";
+import type { Contender, Peer, Row, Spread, Verdict } from "../row.ts";
 
 const COLUMNS: readonly Contender[] = ["ours", "node-net", "node-http2", "grpc-go", "openssh", "qemu-ga"];
 

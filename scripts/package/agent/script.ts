@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { build, type BuildOptions } from "esbuild";
-import { readyDescriptors } from "./descriptors/index.ts";
+import { readyDescriptors } from "./descriptors/plugin.ts";
 
 /** What both steps have in common. Nobody reads an agent's legal comments: its licences are files beside it. */
 const COMMON: BuildOptions = {

@@ -1,8 +1,7 @@
 import { existsSync, globSync } from "node:fs";
 import { join } from "node:path";
 import { type Program, providePrograms } from "../../../scripts/machine/programs.ts";
-import { prepareTools } from "../../../scripts/package/cross-tools.ts";
-import { runTool, toolFor } from "../../../scripts/package/toolchain.ts";
+import { prepareTools, runTool, toolFor } from "../../../scripts/package/toolchain.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { cached, search, unpacked, updateLists } from "./packages.ts";
 

@@ -1,5 +1,5 @@
 import type { AnyDesc, DescFile } from "@bufbuild/protobuf";
-import type { DefaultValue, EncodedDesc, Reference } from "./encoded.ts";
+import type { DefaultValue, EncodedDesc, Reference } from "./ready-file.ts";
 
 type Values = Readonly<Record<string, unknown>>;
 

@@ -1,2 +1,0 @@
-export { coldStartupRows } from "./cold.ts";
-export { startupRows } from "./rows.ts";

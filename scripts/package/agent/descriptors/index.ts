@@ -1,1 +1,0 @@
-export { readyDescriptors } from "./plugin.ts";

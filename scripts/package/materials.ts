@@ -1,0 +1,152 @@
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { runTool } from "./toolchain.ts";
+
+/** Everything that a distribution is made of. */
+export interface Materials {
+  readonly project: NpmPackage;
+  /** The package that Node comes from; its licence file covers the components inside of Node. */
+  readonly node: NpmPackage;
+  /** Packages whose code is bundled. */
+  readonly npm: readonly NpmPackage[];
+  /** Packages that the shipped libraries and the static parts come from. */
+  readonly debian: readonly DebianPackage[];
+}
+
+interface Component {
+  readonly type: "application" | "library" | "framework";
+  readonly name: string;
+  readonly version: string;
+  readonly purl?: string;
+  readonly licenses?: readonly object[];
+  readonly components?: readonly Component[];
+}
+
+function npmPurl({ name, version }: NpmPackage): string {
+  return `pkg:npm/${name.replace("@", "%40")}@${version}`;
+}
+
+function npmComponent(source: NpmPackage): Component {
+  const { name, version, license } = source;
+  return { type: "library", name, version, licenses: [{ expression: license }], purl: npmPurl(source) };
+}
+
+function debianComponent({ name, version, architecture }: DebianPackage): Component {
+  const purl = `pkg:deb/debian/${name}@${encodeURIComponent(version)}?arch=${architecture}`;
+  return { type: "library", name, version, purl };
+}
+
+/** Node with the libraries that are compiled into it, by their versions of the Node that builds: the same release. */
+function nodeComponent(node: NpmPackage): Component {
+  const inside = Object.entries(process.versions).filter(([name]) => name !== "node" && name !== "modules");
+  return {
+    ...npmComponent(node),
+    type: "framework",
+    components: inside.map(([name, version]) => ({ type: "library", name, version: version ?? "" })),
+  };
+}
+
+/** A bill of materials in CycloneDX 1.6. Without time and serial number, so that building twice gives the same bytes. */
+export function billOfMaterials({ project, node, npm, debian }: Materials): string {
+  const bill = {
+    bomFormat: "CycloneDX",
+    specVersion: "1.6",
+    version: 1,
+    metadata: { component: { ...npmComponent(project), type: "application" } },
+    components: [nodeComponent(node), ...npm.map(npmComponent), ...debian.map(debianComponent)],
+  };
+  return `${JSON.stringify(bill, undefined, 2)}\n`;
+}
+
+/** A package of Debian that a shipped library comes from. */
+export interface DebianPackage {
+  readonly name: string;
+  readonly version: string;
+  readonly architecture: string;
+  /** Its file of copyrights and licences. */
+  readonly copyright: string;
+}
+
+/** The packages that own the files, by name. */
+export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
+  const names = new Set(files.map(ownerOf));
+  return [...names].toSorted().map(describe);
+}
+
+/** dpkg knows a file by the path that its package gave it, which may lack the /usr that /lib is a link into. */
+function ownerOf(file: string): string {
+  const paths = [file, file.replace(/^\/usr\//, "/")];
+  for (const path of paths) {
+    const owner = search(path);
+    if (owner !== undefined) return owner;
+  }
+  throw new Error(`${file} is of no Debian package, so its licence is not known: build on Debian`);
+}
+
+function search(path: string): string | undefined {
+  try {
+    return /^([^\s,]+): /.exec(runTool("dpkg-query", ["-S", path]))?.[1];
+  } catch {
+    return undefined;
+  }
+}
+
+function describe(owner: string): DebianPackage {
+  const format = "${Package} ${Version} ${Architecture}";
+  const [name = "", version = "", architecture = ""] = runTool("dpkg-query", ["-W", "-f", format, owner]).split(" ");
+  const copyright = `/usr/share/doc/${name}/copyright`;
+  if (!existsSync(copyright)) throw new Error(`${copyright} is missing: reinstall the package ${name}`);
+  return { name, version, architecture, copyright };
+}
+
+/** A package of npm whose code is in a bundle. */
+export interface NpmPackage {
+  readonly name: string;
+  readonly version: string;
+  /** An SPDX expression. */
+  readonly license: string;
+  readonly folder: string;
+}
+
+/** The packages that bundled files come from, by name; files of the project itself are none. */
+export function packagesOf(root: string, files: readonly string[]): NpmPackage[] {
+  const folders = new Set(files.flatMap((file) => packageFolder(file) ?? []));
+  return [...folders].toSorted().map((folder) => readPackage(join(root, folder)));
+}
+
+function packageFolder(file: string): string | undefined {
+  return /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file)?.[0];
+}
+
+/** Reads a package's manifest. */
+export function readPackage(folder: string): NpmPackage {
+  const manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as NpmPackage;
+  const { name, version, license } = manifest;
+  if (typeof license !== "string") throw new Error(`${name} names no licence: it cannot be shipped`);
+  return { name, version, license, folder };
+}
+
+/** Files of a package that state its licence. */
+function licenceFiles({ folder }: NpmPackage): string[] {
+  const names = existsSync(folder) ? readdirSync(folder) : [];
+  return names.filter((name) => /^(licen[cs]e|notice|copying)/i.test(name)).toSorted();
+}
+
+/** Puts the licences of everything shipped into a folder, one folder of it for each package. */
+export function collectLicences({ project, node, npm, debian }: Materials, folder: string): void {
+  for (const source of [project, node, ...npm]) copyLicences(source, join(folder, source.name));
+  for (const { name, copyright } of debian) {
+    mkdirSync(join(folder, "debian", name), { recursive: true });
+    copyFileSync(copyright, join(folder, "debian", name, "copyright"));
+  }
+}
+
+/** A package without such a file says in its manifest what it is under. */
+function copyLicences(source: NpmPackage, folder: string): void {
+  mkdirSync(folder, { recursive: true });
+  const files = licenceFiles(source);
+  for (const file of files) copyFileSync(join(source.folder, file), join(folder, file));
+  if (files.length === 0) {
+    writeFileSync(join(folder, "LICENSE"), `${source.name} ${source.version}: ${source.license}\n`);
+  }
+}
