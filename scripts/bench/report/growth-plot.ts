@@ -75,7 +75,7 @@ function panel(curve: Curve, left: number, top: number): string {
   const lines = curve.lines.map((line) => {
     const colour = COLOURS[line.contender];
     const places = line.points.map(({ size, cost }) => [sizes.at(size).toFixed(1), costs.at(cost).toFixed(1)] as const);
-    const path = places.map((place) => place.join(",")).join(" ");
+    const path = places.map((pair) => pair.join(",")).join(" ");
     const dots = places.map(([x, y]) => `<circle cx="${x}" cy="${y}" r="4" fill="${colour}"/>`);
     const [first] = line.points;
     const straight = first && curve.proportional ? proportion(first, sizes, costs, colour) : "";
