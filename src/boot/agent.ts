@@ -6,24 +6,24 @@ import { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";
 import { buildRooms, type Rooms } from "./rooms.ts";
 
-/** Also makes the agent read its credentials anew, as it does for daemons. */
+/** Also makes the agent reload its credentials, as daemons do. */
 const SIGHUP = 1;
 const SIGTERM = 15;
-/** Signals that end an agent without a workload: those that ask a program to leave. */
+/** SIGINT, SIGQUIT, SIGTERM: they end an agent that has no workload. */
 const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
-/** Time for the last frames to reach their clients, beyond the time that the execs are given to end. */
+/** Time for the last frames to reach their clients, on top of the grace of the execs. */
 const LAST_FRAMES_MS = 2_000;
-/** Exit status when a listener cannot be had: EX_OSERR of sysexits(3). */
+/** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
 
-/** The agent from its first socket to its last frame: the order in which its parts start and end. */
+/** Starts and ends the agent's parts in their order. */
 export class Agent {
   readonly #platform: Platform;
   readonly #log: Log;
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
   readonly #askedToLeave = Promise.withResolvers<number>();
-  /** It was asked to leave before there was a workload to pass that on to. */
+  /** A signal to leave came before a workload ran that it could be forwarded to. */
   #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
@@ -49,7 +49,7 @@ export class Agent {
     signals.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
-      // The workload's socket first: it may declare itself idle as its first act. The network side can wait.
+      // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
       await this.#listeners.serveWorkload(() => idle.declare());
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
@@ -58,7 +58,7 @@ export class Agent {
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
       await this.#leave();
-      // A workload that was asked to leave while it was being started has a status of its own.
+      // A workload whose start was given up because of a signal has a status too.
       return await ended;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;
@@ -70,7 +70,7 @@ export class Agent {
     }
   }
 
-  /** Wrapped in an object: an async function that returned the promise itself would wait for the workload's end. */
+  /** Returns the promise in an object, because an async function waits for a promise that it returns. */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#rooms;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
@@ -100,7 +100,7 @@ export class Agent {
     this.#rooms.hooks.close(leaving);
   }
 
-  /** Ends execs, lets their clients see it, and closes everything. Bounded in time, whatever the clients do. */
+  /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
     const { workload, readiness, exec, hooks, files } = this.#rooms;
     this.#refuseCalls();

@@ -23,7 +23,7 @@ export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
-  // The log's thread takes its priority from what the platform makes of this one.
+  // Before the log: its thread inherits the priority that the platform gives this thread.
   const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);

@@ -6,12 +6,12 @@ import { reservedTransport } from "../transports.ts";
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
 /** sysexits(3). */
 const STATUS_USAGE = 64;
-/** SIGHUP, SIGINT, SIGQUIT, SIGTERM: those that ask a program to leave. */
+/** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
 const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
- * Joins standard input and output to the management socket of an agent: `path`, else that of SVC_GUEST_SOCKET, which is
- * in the launcher's hands where there is one. Resolves with the exit status; what failed is told to `complain`.
+ * Joins standard input and output to an agent's management socket: `path`, else that of SVC_GUEST_SOCKET, also where the
+ * launcher took that out of the environment. Resolves with the exit status; reports failures to `complain`.
  */
 export async function bootBridge(
   addon: Addon,
@@ -20,7 +20,7 @@ export async function bootBridge(
 ): Promise<number> {
   const { entries, channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const launcher = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
-  // The launcher passes signals on by its channel alone; without it they have their usual effect.
+  // The launcher forwards signals only over its channel. Without a launcher they have their default effect.
   launcher?.listen((signal) => {
     if (!LEAVE_SIGNALS.has(signal)) return;
     launcher.announceExit();
@@ -45,7 +45,7 @@ async function run(addon: Addon, path: string | undefined, complain: (line: stri
   return bridge(path, complain);
 }
 
-/** A raw terminal has no key for the end of a file. */
+/** True for a terminal in line mode: only there a character means end of file. */
 function isInLineMode(addon: Addon, fd: number): boolean {
   return addon.terminalEofByte(fd) >= 0;
 }

@@ -6,8 +6,8 @@ import { AGENT_VERSION } from "../version.ts";
 const STATUS_LIMITED = 1;
 
 /**
- * Tells what the agent could do in this guest: a table for people, or JSON. Returns the exit status: 0, or 1 where
- * something is limited.
+ * Prints what the agent could do in this guest, as a table or as JSON. Resolves with the exit status: 0, or 1 if anything
+ * is limited.
  */
 export async function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
   const { channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
@@ -15,7 +15,7 @@ export async function bootCheck(addon: Addon, asJson: boolean, print: (text: str
     import("../platform/guest-facts.ts"),
     import("../check/index.ts"),
   ]);
-  // Under the launcher that is the entrypoint.
+  // The entrypoint is the launcher if there is one, else this process.
   const checks = checkGuest(guestFacts(addon, channelFd === undefined ? process.pid : process.ppid));
   const report = { version: AGENT_VERSION, ok: checks.every(({ ok }) => ok), checks };
   print(asJson ? `${JSON.stringify(report, undefined, 2)}\n` : describeChecks(checks));

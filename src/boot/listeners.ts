@@ -12,17 +12,17 @@ export interface ListenerParts {
   readonly configuration: Configuration;
   readonly clock: Clock;
   readonly log: Log;
-  /** Makes TLS take client certificates whose time has not come; false where that cannot be had. */
+  /** Makes TLS accept client certificates that are not valid yet; false where that is not possible. */
   readonly relaxClientCertificateChecks: () => boolean;
   readonly watchArrivals: WatchArrivals;
-  /** Told of every management call when it is over. */
+  /** Called after every management call. */
   readonly onCall: () => void;
-  /** Told when calls that move much begin and end. */
+  /** Called with true when the first large call begins, with false when the last has ended. */
   readonly onLargeCalls: (any: boolean) => void;
 }
 
 /**
- * The sockets of the agent. The code behind them is loaded when they are opened: the workload is not to wait for that of
+ * The sockets of the agent. Their code is loaded when they are opened, so that the workload does not wait for the code of
  * the management side.
  */
 export class Listeners {
@@ -35,7 +35,7 @@ export class Listeners {
     this.#parts = parts;
   }
 
-  /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot be had. */
+  /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot. */
   async serveWorkload(declareIdle: () => bigint): Promise<void> {
     const { configuration, clock, log, watchArrivals } = this.#parts;
     const path = configuration.workloadSocketPath;
@@ -52,7 +52,7 @@ export class Listeners {
     log.info("workload_socket_listening", { path });
   }
 
-  /** Opens the management listeners that are configured. Throws AgentError when one cannot be had. */
+  /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, clock, log, onCall, onLargeCalls, watchArrivals } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
@@ -95,7 +95,7 @@ export class Listeners {
     }
   }
 
-  /** New connections use the credentials that are in force now. */
+  /** Makes new connections use the current credentials. */
   applyCredentials(): void {
     const { tls } = this.#parts.configuration.credentials;
     if (tls === undefined) return;
@@ -103,7 +103,7 @@ export class Listeners {
     this.#warnOfExpiry(tls);
   }
 
-  /** The agent goes on: only its clients can say whether they mind, and its own clock may be what is wrong. */
+  /** Only warns: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
   #warnOfExpiry({ cert }: TlsMaterial): void {
     const { clock, log } = this.#parts;
     const { X509Certificate } = process.getBuiltinModule("node:crypto");
@@ -113,7 +113,7 @@ export class Listeners {
     log.warn("server_certificate_expired", { notAfter: notAfter.toISOString(), consequence });
   }
 
-  /** Ends every management connection but one; returns how many. */
+  /** Ends every management connection but one. Returns how many it ended. */
   dropOtherSessions(keep: Session): number {
     return this.#management?.dropOtherSessions(keep) ?? 0;
   }

@@ -35,7 +35,7 @@ import {
 } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** What the agent stands on. */
+/** The ports, over this guest. */
 export interface Platform {
   readonly inherited: InheritedEnvironment;
   readonly processes: Processes;
@@ -43,7 +43,7 @@ export interface Platform {
   readonly hasCgroups: boolean;
   readonly accounts: Accounts;
   readonly fileSystem: FileSystem;
-  /** Who the agent itself is. */
+  /** The agent's own user and group. */
   readonly identity: FileOwner;
   readonly clock: Clock;
   readonly signals: Signals;
@@ -55,15 +55,15 @@ export interface Platform {
   readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
-  /** Tells the launcher, where there is one, that the agent leaves in order and did not crash. */
+  /** Tells the launcher, if there is one, that the agent leaves on purpose and did not crash. */
   readonly announceExit: () => void;
-  /** Gives back what the platform keeps outside of this process. */
+  /** Removes what the platform made outside of this process. */
   readonly close: () => void;
 }
 
 /**
- * The guest that the agent runs in, and the launcher above it, if there is one. `onPipeGivenUp` is told when a background
- * process of an ended command lost the reader of its output.
+ * The ports over the guest, and over the launcher if there is one. Calls `onPipeGivenUp` when the agent closes a pipe
+ * that a background process of an ended command still writes to.
  */
 export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
   const cgroups = Cgroups.open(addon);
@@ -83,7 +83,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     fileSystem: guestFileSystem(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock: guestClock(addon),
-    // Signals also come directly: from a terminal, whose foreground process group the agent is.
+    // A terminal sends signals to the agent directly, as its foreground process group.
     signals: channel === undefined ? processSignals() : mergeSignals([processSignals(), channel]),
     timers: nodeTimers,
     kernel: guestKernel(addon),

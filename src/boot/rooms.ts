@@ -20,10 +20,10 @@ import { Workload } from "../workload/index.ts";
 import type { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";
 
-/** How hooks and ready_cmd run: their output is read, and there is nothing to read for them. */
+/** Hooks and ready_cmd: the agent reads their output, and they have no input. */
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
-/** The capabilities of the agent, and what they share. */
+/** The agent's capabilities. */
 export interface Rooms {
   readonly workload: Workload;
   readonly exec: Exec;
@@ -56,7 +56,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     clock,
     log,
   });
-  // Each waits for the other: POST_RESTORE for the duties, and the duties sweep hooks of before the snapshot.
+  // They refer to each other: POST_RESTORE waits for the duties, and the duties end hooks from before the snapshot.
   const hooks: Hooks = new Hooks({
     specs: configuration.hooks,
     start: (hook, abort) => starter.startCommand({ ...hook, term: undefined }, PIPES, abort),
