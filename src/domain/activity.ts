@@ -1,19 +1,20 @@
 import type { Clock } from "./ports/system.ts";
 
-/** Below what a reader of Health can see, and above what two clocks read one after the other differ by. */
+/** Too small for a reader of Health to notice, and more than two clock readings in a row can differ by. */
 const TOLERANCE_NS = 1_000_000n;
 
-/** A moment of the guest's clock that is remembered, in nanoseconds since 1970. */
+/** A remembered time of the guest's clock, in nanoseconds since 1970. */
 interface Stamp {
   ns: bigint;
 }
 
 /**
- * Keeps remembered moments true when the guest's clock is stepped. A step back moves all of them back with it, once, so
- * that their order and distance stay. A step forward leaves them: the guest was paused, and they are that much older.
+ * Corrects remembered times when the guest's clock is stepped. A step back moves all of them back by the same amount,
+ * once, so that their order and distances stay. A step forward leaves them: the guest was paused, and they really are
+ * older.
  *
- * Whoever steps the clock, it is noticed at the next look: the wall clock and the monotonic one go at the same pace, so
- * only a step changes what lies between them.
+ * Notices a step by anybody at its next call: the wall clock and the monotonic one run at the same rate, so only a step
+ * changes their difference.
  */
 export class Stamps {
   readonly #clock: Clock;
@@ -26,9 +27,9 @@ export class Stamps {
     this.#offsetNs = clock.wallNs() - this.#monotonicNs();
   }
 
-  /** The guest's time, once all stamps have moved back with it if it was stepped back. */
+  /** The guest's time. If it was stepped back, all stamps have moved back with it. */
   nowNs(): bigint {
-    // In this order a pause between the two looks like a step forward at most, and the second reading tells that one.
+    // In this order a pause between the two readings can only look like a step forward, and a second reading shows that.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -43,8 +44,8 @@ export class Stamps {
   }
 
   /**
-   * Runs what may step the clock. Stamps of a clock that was not yet at `setSinceNs` (it had never been set) move forward
-   * with it: they would otherwise be years old.
+   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set: then the stamps
+   * move forward with it, as they would otherwise be years old.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -56,7 +57,7 @@ export class Stamps {
     return result;
   }
 
-  /** A stamp of now, to be kept and set anew by its owner. */
+  /** A new stamp of the current time. Its owner keeps and updates it. */
   stamp(): Stamp {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
@@ -72,17 +73,17 @@ export class Stamps {
   }
 }
 
-/** Activity that lasts: an exec without a terminal. Ends once, in one of two ways. */
+/** Activity that lasts, as an exec without a terminal does. Ends once, in one of two ways. */
 export interface Attachment {
-  /** It came to its own end, which is activity. */
+  /** It ended by itself, which is activity. */
   end(): void;
-  /** It is being ended. It was activity until now; what had been attached before the restore duties, until these. */
+  /** The agent ends it. It was activity until now, or until the restore duties if it had begun before them. */
   cut(): void;
 }
 
 /**
- * The guest's own activity clock (HealthResponse.last_user_activity). Starts as the agent's start; what refreshes it is
- * decided by the callers (DESIGN §5).
+ * The time of the last user activity (HealthResponse.last_user_activity); at first the agent's start. The callers decide
+ * what counts as activity (DESIGN §5).
  */
 export class ActivityClock {
   readonly #stamps: Stamps;
@@ -95,7 +96,7 @@ export class ActivityClock {
     this.#last = stamps.stamp();
   }
 
-  /** User activity happens now. */
+  /** Records user activity now. */
   touch(): void {
     this.#last.ns = this.#stamps.nowNs();
   }
@@ -115,8 +116,8 @@ export class ActivityClock {
   }
 
   /**
-   * To be called when restore duties begin. What is attached was active until the snapshot, so until now by a clock that
-   * has not been stepped; that the duties then end it is no activity.
+   * Call it when restore duties begin, before they step the clock. What is attached was active until the snapshot, which
+   * is now by this clock. That the duties then end it is no activity.
    */
   restored(): void {
     if (this.#attached > 0) this.touch();
@@ -125,7 +126,7 @@ export class ActivityClock {
 
   /** Time of the last activity, in nanoseconds since 1970; never in the future. */
   lastNs(): bigint {
-    // What was told once is not taken back when the attachment is cut.
+    // Recorded, so that a later `cut` does not move the reported time back.
     if (this.#attached > 0) this.touch();
     const nowNs = this.#stamps.nowNs();
     return atMost(this.#last.ns, nowNs);
@@ -154,7 +155,7 @@ export class IdleDeclarations {
   }
 }
 
-/** For steps that are too small to be told. */
+/** Hides steps below TOLERANCE_NS. */
 function atMost(ns: bigint, limitNs: bigint): bigint {
   return ns < limitNs ? ns : limitNs;
 }

@@ -1,35 +1,38 @@
 import type { AgentError } from "./errors.ts";
 import type { Clock } from "./ports/system.ts";
 
-/** Who stands still for less may not be made to give way: a slow or paused peer is no attack. */
+/** Only a share without progress for this long may be taken away: a slow or paused peer is no attack. */
 const PATIENCE_MS = 60_000;
 
-/** What an allowance is of. */
+/** Options of an allowance. */
 export interface AllowanceOptions {
   /** For all together. */
   readonly limit: number;
   /** For one owner. Default: the limit. */
   readonly ownerLimit?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
-  /** What is told to whoever gets nothing, or loses what it has; says why, after "because ". */
+  /** Makes the error for a refused or removed share. Gets the end of a sentence that begins with "because ". */
   readonly refusal: (because: string) => AgentError;
 }
 
-/** One's part of an allowance. */
+/** One holder's part of an allowance. */
 export interface Share {
-  /** Has so much from now on, which is progress too; 0 gives everything back. Throws the refusal, and has as before. */
+  /**
+   * Sets the amount that it holds, which also counts as progress; 0 returns everything. Throws the refusal, changing
+   * nothing.
+   */
   set(amount: number): void;
-  /** Says that it does not stand still. */
+  /** Records progress. */
   progress(): void;
 }
 
 /**
- * Something of which there is so much for all: places, bytes. When it is used up, whoever has stood still for longest, and
- * for a minute at least, gives way; when nobody has, whoever asks is refused. While there is enough nobody is disturbed.
+ * A shared limit, of places or bytes. When it is used up, the holder without progress for longest loses its share, if
+ * that is at least a minute; else the new request is refused. Nothing happens before that.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
-  /** In the order of their last progress, those that have something. */
+  /** Shares that hold something, in the order of their last progress. */
   readonly #shares = new Set<Held>();
   readonly #ofOwners = new WeakMap<object, number>();
   #total = 0;
@@ -38,7 +41,9 @@ export class Allowance {
     this.#options = options;
   }
 
-  /** A share of nothing yet. `giveWay` is called when it is taken away, at most once; it stays taken away. */
+  /**
+   * A new share that holds nothing. Calls `giveWay` when it is taken away, at most once; it then holds nothing for good.
+   */
   share(owner: object, giveWay: (reason: AgentError) => void): Share {
     const share = { owner, giveWay, amount: 0, sinceMs: 0, isLost: false };
     return {
@@ -78,7 +83,7 @@ export class Allowance {
     while (this.#total + more > limit) this.#takeAway(asking, () => true);
   }
 
-  /** From the one that has stood still for longest. Throws where that is not long. */
+  /** Takes the share that made no progress for longest. Throws the refusal if that was less than a minute. */
   #takeAway(asking: Held, from: (held: Held) => boolean): void {
     const { clock, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - PATIENCE_MS;

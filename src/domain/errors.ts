@@ -55,8 +55,8 @@ export type Reason =
 export type ErrorMetadata = Readonly<Record<string, string>>;
 
 /**
- * The one error class of the agent. The message says what was wrong and what to do, names the field, path or variable,
- * and never holds a secret: it travels to the client as it is.
+ * The agent's only error class. The message goes to the client as it is: it says what was wrong and what to do, names the
+ * field, path or variable, and never holds a secret.
  */
 export class AgentError extends Error {
   override readonly name = "AgentError";
@@ -77,12 +77,12 @@ export function invalidField(field: string, problem: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "INVALID_FIELD", `${field} ${problem}`, { field });
 }
 
-/** The refusal of a message that may not come there, or not twice. */
+/** The error for a message that is out of order. */
 export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
 
-/** Symbolic errno of a system call of Node that failed; undefined for any other error. */
+/** Symbolic errno of a failed system call of Node; undefined for any other error. */
 export function errnoOf(error: unknown): string | undefined {
   return error instanceof Error && "code" in error ? String(error.code) : undefined;
 }

@@ -8,26 +8,31 @@ export const EXEC_LIMIT = 256;
 export const FILE_CALL_LIMIT = 256;
 /** Of them, those of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
-/** Bytes of requests that were received and not handed on: messages that are not whole, or that nobody asked for yet. */
+/**
+ * Received bytes of all requests that no handler has taken: incomplete messages, and those that nobody has asked for yet.
+ */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * What they take of the new process's stack: every string with its NUL, and a pointer to each. A quarter of the usual stack
- * limit, which is where the kernel itself refuses (execve(2)).
+ * Their size on the new process's stack: every string with its NUL, and a pointer to each. It is a quarter of the usual
+ * stack limit, at which the kernel refuses too (execve(2)).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Connections that a listener holds at once. */
 export const CONNECTION_LIMIT = 64;
 /** Time allowed for a TLS handshake, and again for the first request's headers. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
-/** Time from SIGTERM to SIGKILL for a tree: an exec, hook or ready_cmd at its timeout, and what the workload's end leaves. */
+/**
+ * Time from SIGTERM to SIGKILL for the tree of an exec, hook or ready_cmd at its timeout, and for what an ended workload
+ * left.
+ */
 export const TERM_GRACE_MS = 2_000;
 /** Time from SIGHUP to SIGKILL for the session of an exec whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;
-/** Longest wait for processes that got SIGKILL: one that hangs in the kernel must not hold up whoever ends it. */
+/** Longest wait after SIGKILL: a process that hangs in the kernel must not hold up the agent. */
 export const KILL_WAIT_MS = 10_000;
-/** Pipes of ended commands that are still read because somebody still writes to them. */
+/** Pipes of ended commands that the agent still reads because a background process writes to them. */
 export const KEPT_PIPES_LIMIT = 256;
 /** Time from SIGTERM to SIGKILL for the workload's tree at a stop, unless its spec says otherwise. */
 export const DEFAULT_STOP_GRACE_MS = 10_000;
@@ -41,5 +46,5 @@ export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
 export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
 /** Longest time that may be allowed for a hook. */
 export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
-/** What is kept of each output stream of a hook: its end. */
+/** How much is kept of the end of each output stream of a hook. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;

@@ -3,8 +3,8 @@ export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * Runs the task once those before it have ended, however they ended. Rejects with the signal's reason when it is
-   * aborted before the task's turn has come; the task then never runs.
+   * Runs the task once the earlier ones have settled. Rejects with the signal's reason if it is aborted before the task's
+   * turn; the task then never runs.
    */
   async run<Result>(task: () => Promise<Result>, signal?: AbortSignal): Promise<Result> {
     signal?.throwIfAborted();
@@ -34,10 +34,10 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   }
 }
 
-/** After so many arguments or variables, all others get a turn. */
+/** Arguments or variables that may be handled before other calls get a turn of the event loop. */
 export const STRINGS_A_TURN = 16_384;
 
-/** Lets all others have a turn of the event loop. */
+/** Resolves in the next turn of the event loop, after other calls had theirs. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

@@ -9,7 +9,7 @@ export type FileType =
   | "block_device"
   | "unknown";
 
-/** Who a file belongs to. */
+/** Owner and group of a file. */
 export interface FileOwner {
   readonly uid: number;
   readonly gid: number;
@@ -59,10 +59,10 @@ export class FileSystemError extends Error {
   }
 }
 
-/** A path led out of the folder that it had to stay beneath, or over a symbolic link where it might not. */
+/** A path led out of the folder that it had to stay beneath, or over a symbolic link where none is allowed. */
 export class PathEscapes extends FileSystemError {}
 
-/** A path as the kernel takes it: without NUL, not necessarily UTF-8; absolute, or in a FolderView relative. */
+/** A path as the kernel takes it: without NUL, not necessarily UTF-8. Absolute; relative in a FolderView. */
 export type FilePath = Uint8Array;
 
 /** An open regular file. */
@@ -70,8 +70,8 @@ export interface ReadableFile {
   /** As of the opening. */
   readonly attributes: FileAttributes;
   /**
-   * Reads into the front of `target`: from `offsetBytes`, or where the last read ended. Resolves with the number of bytes
-   * read; 0 at the end of the file, and where a file that is no store of bytes (/proc/kmsg) has nothing to give now.
+   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of bytes
+   * read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
    */
   read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number>;
   /** Never rejects. */
@@ -80,20 +80,20 @@ export interface ReadableFile {
 
 /** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
 export interface NewFile {
-  /** Appends all of the bytes, which may be changed once it resolves. */
+  /** Appends all of the bytes. The caller may reuse them once it resolves. */
   write(bytes: Uint8Array): Promise<void>;
-  /** SHA-256 of all that was written; to be asked once. */
+  /** SHA-256 of all that was written. Call it once. */
   sha256(): Uint8Array;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
   /** Forces content and attributes to the disk. */
   sync(): Promise<void>;
   /**
-   * Gives the file its path, atomically and for good (the folder is forced to the disk too). What was at the path is
-   * replaced; with `exclusive` the step "place" fails with EEXIST instead.
+   * Gives the file its path, atomically, and syncs the folder. Replaces what was at the path; with `exclusive` the step
+   * "place" fails with EEXIST instead.
    */
   place(path: FilePath, exclusive: boolean): Promise<void>;
-  /** Gives back what is held, and removes the file unless it was placed. Never rejects. */
+  /** Closes the file, and removes it unless it was placed. Never rejects. */
   dispose(): Promise<void>;
 }
 
@@ -104,8 +104,8 @@ export interface FileTree {
   /** Target of a symbolic link, as stored; EINVAL for anything else. */
   readLink(path: FilePath): Promise<Uint8Array>;
   /**
-   * Opens a regular file without ever waiting for another process. Anything else is not opened, as that alone may have
-   * effects: `notRegular` says what it is.
+   * Opens a regular file, without ever waiting for another process. Does not open anything else, as opening a device or
+   * FIFO may have effects: `notRegular` says what it is.
    */
   openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
   /** Creates a file of mode 0600 in a folder. */
@@ -117,8 +117,8 @@ export interface FileTree {
 }
 
 /**
- * What is beneath a folder, by relative paths. One that leads out of it, by whatever changes the folder meanwhile, rejects
- * with PathEscapes. To be disposed of after all that was opened by it.
+ * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, also when somebody
+ * changes the tree meanwhile. Dispose of it after everything that was opened through it.
  */
 export interface FolderView extends FileTree, AsyncDisposable {}
 

@@ -1,4 +1,4 @@
-/** Who a child runs as. */
+/** User and groups that a child runs as. */
 export interface Identity {
   readonly uid: number;
   readonly gid: number;
@@ -32,7 +32,7 @@ export interface SpawnRequest {
 export type SpawnStep =
   /** Pipes, descriptors or memory of the agent. */
   | "prepare"
-  /** A terminal could not be had (no /dev/ptmx or /dev/pts, or no more of them). */
+  /** No terminal could be opened (no /dev/ptmx or /dev/pts, or no more of them). */
   | "terminal"
   | "clone"
   | "setsid"
@@ -69,15 +69,15 @@ export type ProcessEnd =
   | { readonly kind: "signaled"; readonly signal: number; readonly coreDumped: boolean };
 
 /**
- * Processes that are ended together: a tree, or a session. They are looked for anew at every call, so those that appear
- * meanwhile count. Nothing in it is reached any more once the child has been released. No call throws.
+ * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count. After
+ * the child's release it reaches none. No call throws.
  */
 export interface ProcessSet {
   /** Sends a signal to every member, once. */
   signal(signal: number): void;
-  /** Resolves with true as soon as no member is alive, with false when that has not come about within `limitMs`. */
+  /** Resolves with true as soon as no member is alive, with false after `limitMs`. */
   emptyWithin(limitMs: number): Promise<boolean>;
-  /** SIGKILL for every member, also for those that appear meanwhile; resolves as `emptyWithin` does. */
+  /** Sends SIGKILL to every member, also to new ones. Resolves as `emptyWithin` does. */
   killWithin(limitMs: number): Promise<boolean>;
 }
 
@@ -94,7 +94,7 @@ export interface ChildProcess {
   readonly ended: Promise<ProcessEnd>;
   /** The child and all its descendants, those in other sessions included. */
   readonly tree: ProcessSet;
-  /** Who is in the session that the child leads; nobody where it leads none (`inherit`). */
+  /** All processes of the session that the child leads; none with `inherit`, where it leads no session. */
   readonly session: ProcessSet;
   /** Sets the terminal's size; nothing without a terminal or after its end. */
   resize(cols: number, rows: number): void;
@@ -102,16 +102,16 @@ export interface ChildProcess {
   signal(signal: number): void;
   /** Sends a signal to the child's process group. Nothing after `release`. */
   signalGroup(signal: number): void;
-  /** The out-of-memory killer struck in the child's own cgroup. False where it has none. */
+  /** Whether the out-of-memory killer struck in the child's own cgroup. False where it has none. */
   oomKilled(): boolean;
   /**
-   * Ids of the living processes that hold the writing end of one of the child's pipes, which only the child can have
-   * handed to them. Looks at every process's descriptors: some 20 us a process.
+   * Ids of living processes that hold the writing end of one of the child's pipes: they can have it only from the child.
+   * Looks at every process's descriptors, some 20 us a process.
    */
   outputHolders(): readonly number[];
   /**
-   * Reaps the ended process and closes what is still open of its streams. What others go on writing to its pipes is read
-   * and dropped from then on, so that they do not die of SIGPIPE. Call it once, after `ended`.
+   * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes
+   * write to its pipes, so that they do not die of SIGPIPE. Call it once, after `ended`.
    */
   release(): void;
 }
@@ -129,8 +129,8 @@ export interface Processes {
 /** Receives what a ByteSource reads. */
 export interface ByteReceiver {
   /**
-   * The next bytes, in order. They stay valid until `release` is called, exactly once per chunk; a source whose chunks
-   * are not released stops reading, so whoever writes into it blocks. That is the whole backpressure.
+   * The next bytes, in order, valid until `release`. Call that exactly once a chunk: a source whose chunks are not
+   * released stops reading, and then its writer blocks. There is no other backpressure.
    */
   chunk(bytes: Uint8Array, release: () => void): void;
   /** No bytes will follow. Called once; not after `close`. */
@@ -142,26 +142,25 @@ export interface ByteSource {
   /** Starts reading; called once. */
   start(receiver: ByteReceiver): void;
   /**
-   * To be called once the process of interest has exited. Resolves when all bytes that it left behind have been
-   * delivered: true if the stream reached its end with them, false if another process still holds it open. Waits for
-   * chunks to be released, never for a process.
+   * Call it once the process has exited. Resolves when all bytes that the process wrote have been delivered: true if the
+   * stream ended with them, false if another process still holds it open. Waits for chunks to be released, never for a
+   * process.
    */
   drain(): Promise<boolean>;
-  /** Stops reading and gives the descriptor back. Later calls do nothing. */
+  /** Stops reading and closes the descriptor. Later calls do nothing. */
   close(): void;
 }
 
 /** The writing end of a child's input. */
 export interface ByteSink {
   /**
-   * Hands bytes to the kernel in order. Resolves when all of them have been taken, or when nobody can read them any
-   * more (the reader closed its end, or `close` was called): what is left is then dropped, as a shell's pipe would.
-   * The caller must not change the bytes before that.
+   * Writes bytes in order. Resolves when the kernel took all of them, or dropped the rest because nobody can read them
+   * any more (the reader closed its end, or `close` was called). The caller must not change the bytes before that.
    */
   write(bytes: Uint8Array): Promise<void>;
   /** End of input after everything written so far: closes a pipe, types the end-of-file character into a terminal. */
   end(): void;
-  /** Gives the descriptor back at once, dropping what has not been written. Later calls do nothing. */
+  /** Closes the descriptor at once and drops what has not been written. Later calls do nothing. */
   close(): void;
 }
 

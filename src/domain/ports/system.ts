@@ -1,4 +1,7 @@
-/** Times of the guest. Wall-clock times are nanoseconds since 1970 (CLOCK_REALTIME), monotonic ones count from an arbitrary start. */
+/**
+ * Times of the guest. Wall-clock times are nanoseconds since 1970 (CLOCK_REALTIME), monotonic ones count from an
+ * arbitrary start.
+ */
 export interface Clock {
   /** CLOCK_REALTIME, in nanoseconds since 1970. Jumps when the clock is stepped. */
   wallNs(): bigint;
@@ -15,32 +18,32 @@ export interface Timers {
 /** Symbolic errno of a call that failed, such as "EPERM". */
 export type Errno = string;
 
-/** The kernel's random number generator, by way of its device. */
+/** The kernel's random number generator, through its device. */
 export interface EntropyDevice {
   /** Mixes a block of at most 512 bytes in and credits all of it (RNDADDENTROPY). Undefined: done. */
   credit(block: Uint8Array): Errno | undefined;
-  /** Mixes bytes in without credit; how many were taken. */
+  /** Mixes bytes in without crediting them. Returns how many were taken. */
   mix(bytes: Uint8Array): number | Errno;
-  /** Forces a new key from the pool (RNDRESEEDCRNG). Undefined: the kernel says that it was done. */
+  /** Forces a new key from the pool (RNDRESEEDCRNG). Undefined: the kernel reports success. */
   reseed(): Errno | undefined;
   close(): void;
 }
 
-/** What only the kernel can do for a restored guest. */
+/** The kernel's part in the restore duties. */
 export interface Kernel {
-  /** Opens the random device, never anything that merely has its name. */
+  /** Opens the real random device, never another file at its path. */
   openEntropyDevice(): EntropyDevice | Errno;
-  /** Whether this kernel's answer to a forced reseed can be believed: older ones report success for doing nothing. */
+  /** Whether this kernel's report of a forced reseed is reliable: older ones report success without doing anything. */
   readonly confirmsReseed: boolean;
   /** Steps the guest clock, in nanoseconds since 1970. Undefined: done. */
   stepClock(wallNs: bigint): Errno | undefined;
 }
 
-/** The random number generators of this very process. */
+/** The random number generators of this process. */
 export interface ProcessRandomness {
   /**
-   * Reseeds them, from the kernel and with `seed` as additional input, and empties all caches of numbers drawn before.
-   * What could not be done, or undefined.
+   * Reseeds them from the kernel, with `seed` as additional input, and drops all numbers drawn before. Returns what
+   * failed; undefined: nothing.
    */
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }
@@ -76,8 +79,8 @@ export interface Log {
 }
 
 /**
- * Watches a listening socket, beside whoever accepts its connections. `onLost` is told of connections that come while the
- * kernel gives no further descriptor, with its errno ("EMFILE", "ENFILE"). Returns what ends the watch; until then the socket
- * stays open. Where the socket cannot be watched, nothing is told.
+ * Watches a listening socket beside its server. Calls `onLost` for connections that arrive while no descriptor is left,
+ * with the errno ("EMFILE", "ENFILE"). Returns a function that ends the watch; until then the socket stays open. Never
+ * calls `onLost` where the socket cannot be watched.
  */
 export type WatchArrivals = (fd: number, onLost: (errno: string) => void) => () => void;
