@@ -2,20 +2,20 @@
 export const CHUNK_BYTES: number = 256 * 1024;
 /** Size of a piece while memory is tight. */
 export const TIGHT_CHUNK_BYTES: number = 64 * 1024;
-/** Memory is tight while more than this is on loan. */
+/** Memory counts as tight while more than this is lent. */
 export const TIGHT_ABOVE_BYTES: number = 2 * 1024 * 1024;
 /** Smallest buffer; a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
 /** Free buffers kept for the next chunks while any file is being read. */
 const KEPT_BYTES: number = 8 * 1024 * 1024;
 
-/** A buffer on loan: give it back once. */
+/** A lent buffer. Return it once. */
 export interface ChunkBuffer {
   readonly bytes: Uint8Array;
   giveBack(): void;
 }
 
-/** Read buffers shared by all transfers: reused while files are read, gone when none is. */
+/** Read buffers that all transfers share: reused while files are read, freed when no transfer is left. */
 export class ChunkBuffers {
   /** By size: only the two usual sizes are kept. */
   readonly #free: ReadonlyMap<number, Uint8Array[]> = new Map([
@@ -26,12 +26,12 @@ export class ChunkBuffers {
   #transfers = 0;
   #lentBytes = 0;
 
-  /** So much is on loan that each transfer should make do with one small chunk. */
+  /** True while so much is lent that each transfer should use one small chunk. */
   get tight(): boolean {
     return this.#lentBytes > TIGHT_ABOVE_BYTES;
   }
 
-  /** Bytes on loan. */
+  /** Bytes that are lent now. */
   get lentBytes(): number {
     return this.#lentBytes;
   }
@@ -41,7 +41,7 @@ export class ChunkBuffers {
     return this.#freeBytes;
   }
 
-  /** To be called for every transfer, before its first loan; what it returns, once, when the transfer is over. */
+  /** Call it for every transfer before its first `lend`; call the returned function once when the transfer is over. */
   enter(): () => void {
     this.#transfers += 1;
     return () => {

@@ -14,7 +14,7 @@ export interface WriteResult {
 
 type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
 
-/** Writes content as it comes, and holds it against what was declared. */
+/** Writes content as it arrives, and compares it with the declared size and checksum. */
 export class Content {
   readonly #file: NewFile;
   readonly #expected: Expected;
@@ -27,7 +27,7 @@ export class Content {
     this.#expected = expected;
   }
 
-  /** Takes the next bytes; they may be changed once it resolves. Throws AgentError when they are more than declared. */
+  /** Adds bytes, which the caller may reuse once it resolves. Throws AgentError when they exceed the declared size. */
   async write(bytes: Uint8Array): Promise<void> {
     this.#sizeBytes += BigInt(bytes.length);
     const { sizeBytes } = this.#expected;
@@ -42,7 +42,7 @@ export class Content {
     }
   }
 
-  /** To be called after the last bytes. Throws AgentError when the whole is not what was declared. */
+  /** Call it after the last bytes. Throws AgentError when size or checksum differ from the declared ones. */
   async finish(): Promise<WriteResult> {
     await this.#flush();
     const { path, sizeBytes, sha256: declared } = this.#expected;

@@ -88,10 +88,10 @@ function classify(error: FileSystemError): Failure {
   return FAILURES[errno] ?? UNKNOWN;
 }
 
-/** What the caller wanted to do with the path. */
+/** The operation on a path, for the error's message. */
 export type FileAction = "read" | "write" | "stat";
 
-/** A failed file operation as the status that its caller gets; path, step and errno are in the metadata. */
+/** The status for a failed file operation. Its metadata has path, step and errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
   const { status, reason, problem } = classify(error);

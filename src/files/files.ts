@@ -26,13 +26,13 @@ import {
 } from "./requests.ts";
 import { writeAtomically } from "./write.ts";
 
-/** Who wants a file read or written. */
+/** The call on whose behalf a file is read or written. */
 export interface FileCaller {
-  /** The connection that the call is one of: the object itself is its identity. */
+  /** The call's connection, identified by the object itself. */
   readonly connection: object;
   /** Aborted when the call is over. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error, and so aborts the signal, whether its client reads or not. */
+  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
   giveUp(error: AgentError): void;
 }
 
@@ -41,11 +41,11 @@ export interface FilesParts {
   readonly fileSystem: FileSystem;
   readonly activity: ActivityClock;
   readonly clock: Pick<Clock, "monotonicMs">;
-  /** Who new files belong to. */
+  /** Owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
 }
 
-/** What StatPath tells. */
+/** Result of StatPath. */
 export interface PathReport {
   readonly attributes: FileAttributes;
   /** Of a symbolic link that was not followed. */
@@ -102,8 +102,8 @@ export class Files {
   }
 
   /**
-   * Replaces or creates a file in one step, once all of its content has come, is what was declared and is on the disk.
-   * On any failure nothing has changed.
+   * Replaces or creates a file in one step, once all of its content has arrived, matches what was declared and is on the
+   * disk. A failure changes nothing.
    */
   async write(request: WriteRequest, data: AsyncIterable<Uint8Array>, caller: FileCaller): Promise<WriteResult> {
     checkWriteRequest(request);
@@ -137,7 +137,7 @@ export class Files {
     });
   }
 
-  /** A place for one more call. Throws RESOURCE_EXHAUSTED where there is none. */
+  /** Reserves a place for a call. Throws RESOURCE_EXHAUSTED where there is none. */
   #enter(caller: FileCaller): Share {
     const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
     place.set(1);
@@ -157,7 +157,7 @@ export class Files {
     return await inTree(view);
   }
 
-  /** Resolves when no write is in progress: those that were aborted have removed what they left. */
+  /** Resolves when no write is in progress and aborted ones have removed their files. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#writing);
   }
@@ -169,7 +169,7 @@ function tooManyCalls(because: string): AgentError {
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
 }
 
-/** Runs something with a path; what fails is told with the path that it failed at. */
+/** Runs something with a path, and turns its FileSystemError into an AgentError that names the path. */
 async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
   try {
     return await run();

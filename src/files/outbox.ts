@@ -1,11 +1,11 @@
 import type { ChunkBuffer, ChunkBuffers } from "./chunk-buffers.ts";
 
-/** One chunk is on its way while the next is read. */
+/** Chunks in flight: one is sent while the next is read. */
 const IN_FLIGHT = 2;
-/** While memory is tight the next is read when it is gone. */
+/** While memory is tight the next is read only after the last was sent. */
 const IN_FLIGHT_TIGHT = 1;
 
-/** The buffers of one transfer. */
+/** Bounds the buffers of one transfer that are in flight. */
 export class Outbox {
   readonly #buffers: ChunkBuffers;
   #inFlight = 0;
@@ -15,7 +15,7 @@ export class Outbox {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer as soon as few enough others are in flight. To be called again only after that. */
+  /** Resolves with a buffer as soon as few enough others are in flight. Call it again only after that. */
   async take(wantedBytes: number): Promise<ChunkBuffer> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => {

@@ -5,8 +5,8 @@ import { resolveUser } from "../session/index.ts";
 export const SETGID = 0o2000;
 
 /**
- * Who files belong to that the session creates: the workload's user, looked up afresh every time; with no user the
- * agent's own identity.
+ * Owner of files that the session creates: the workload's user, looked up every time; without a user the agent's own
+ * identity.
  */
 export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): () => Promise<FileOwner> {
   return async () => {
@@ -17,13 +17,13 @@ export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): 
   };
 }
 
-/** The group that the folder gives to its new entries, where it says so; undefined also for one that cannot be looked at. */
+/** The group that a setgid folder gives to its new entries; undefined for other folders, and where stat(2) fails. */
 export async function groupOfEntries(fileSystem: FileTree, folder: FilePath): Promise<number | undefined> {
   try {
     const { mode, gid } = await fileSystem.stat(folder, false);
     return (mode & SETGID) === 0 ? undefined : gid;
   } catch (error) {
-    // Whoever goes on to make the entry finds out, and says what it is about.
+    // Creating the entry will fail too, with an error that says why.
     if (error instanceof FileSystemError) return undefined;
     throw error;
   }

@@ -4,7 +4,7 @@ import { folderOf } from "./paths.ts";
 
 const MODE = 0o755;
 
-/** Missing folders that were made for a file, to be taken back if the file does not get there. */
+/** Folders that were made for a file, to be removed again if the file does not get there. */
 export class Parents {
   readonly #fileSystem: FileTree;
   readonly #made: FilePath[] = [];
@@ -13,7 +13,9 @@ export class Parents {
     this.#fileSystem = fileSystem;
   }
 
-  /** Makes a folder and what is missing above it. With `inherit` below a folder that gives its group to what is in it too. */
+  /**
+   * Makes a folder and missing ones above it. With `inherit`, below a setgid folder, they get its group and setgid too.
+   */
   async make(folder: FilePath, owner: FileOwner, inherit: boolean): Promise<void> {
     const missing: FilePath[] = [];
     for (let path = folder; !(await this.#exists(path)); path = folderOf(path)) missing.push(path);
@@ -24,13 +26,13 @@ export class Parents {
         else await this.#fileSystem.makeDirectory(path, { ...owner, gid }, MODE | SETGID);
         this.#made.push(path);
       } catch (error) {
-        // Somebody else made it meanwhile, or the path says it twice ("a//b", "a/.").
+        // Somebody else made it meanwhile, or the path names it twice ("a//b", "a/.").
         if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
       }
     }
   }
 
-  /** Removes those made that are still empty. */
+  /** Removes those folders that are still empty. */
   async takeBack(): Promise<void> {
     for (const path of this.#made.toReversed()) await this.#fileSystem.removeDirectory(path);
   }

@@ -3,7 +3,7 @@ import type { FilePath } from "../domain/index.ts";
 const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** The folder that a path's last name is in, as written: nothing is resolved. */
+/** The folder part of a path as it is written, without resolving anything. */
 export function folderOf(path: FilePath): FilePath {
   const slash = path.lastIndexOf(SLASH);
   if (slash < 0) return Uint8Array.of(DOT);
@@ -15,7 +15,7 @@ export function resolveFrom(folder: FilePath, target: FilePath): FilePath {
   return target[0] === SLASH ? target : Buffer.concat([folder, Uint8Array.of(SLASH), target]);
 }
 
-/** The path's last part names something, rather than being empty, "." or "..". */
+/** Whether the path's last part is a name, and not empty, "." or "..". */
 export function endsInName(path: FilePath): boolean {
   const name = path.subarray(path.lastIndexOf(SLASH) + 1);
   return name.some((byte) => byte !== DOT) || name.length > 2;

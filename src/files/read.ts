@@ -6,8 +6,8 @@ import type { ReadRequest } from "./requests.ts";
 /** Receives what a ReadFile call reads. */
 export interface ReadOutput {
   /**
-   * The next bytes; with the first ones, which may be none, the attributes. They stay valid until `release` is called,
-   * exactly once per chunk; a reader whose chunks are not released stops reading.
+   * The next bytes, valid until `release`; the first chunk, which may be empty, has the attributes. Call `release`
+   * exactly once a chunk: the reader stops while chunks are not released.
    */
   chunk(bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void): void;
 }
@@ -23,8 +23,8 @@ export interface ReadParts {
 }
 
 /**
- * Where reading ends; undefined: where the file does. Never beyond the size at the opening, so that a file that grows
- * is given as it was; only a file without a size (/proc) is read for as long as it has something to give.
+ * Where reading ends; undefined: at the end of the file. Never beyond the size at the opening, so that a growing file is
+ * read as it was then. Only a file of size 0 (/proc) is read until it has nothing more.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;
@@ -40,7 +40,7 @@ function wantedBytes(position: bigint, end: bigint | undefined): number {
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
 }
 
-/** Hands a file, or the part that is asked for, to the output in chunks that are full but for the last. */
+/** Hands the file, or the requested part, to the output, in full chunks except for the last. */
 export async function readChunks(parts: ReadParts): Promise<void> {
   const { file, request, output, signal } = parts;
   const outbox = new Outbox(parts.buffers);
@@ -64,7 +64,7 @@ export async function readChunks(parts: ReadParts): Promise<void> {
   }
 }
 
-/** Fills the target as far as the file goes: files of /proc give a page at a time. */
+/** Reads until the target is full or the file ends: a read of a /proc file gives only a page. */
 async function fill(
   file: ReadableFile,
   target: Uint8Array,

@@ -7,13 +7,13 @@ const MAX_ID = 2 ** 32 - 2;
 const MAX_MODE = 0o7777;
 const SHA256_BYTES = 32;
 
-/** Where a file is. */
+/** A path, and what it may lead over. */
 export interface FileLocation {
   /** Absolute; relative with `beneath`. */
   readonly path: string;
   /** A folder that the path may not leave; empty: anywhere. */
   readonly beneath: string;
-  /** With `beneath`: the path may go over no symbolic link. */
+  /** With `beneath`: the path may contain no symbolic link. */
   readonly noSymlinks: boolean;
 }
 
@@ -24,19 +24,19 @@ export interface ReadRequest extends FileLocation {
   readonly lengthBytes: bigint;
 }
 
-/** What to write where. Undefined attributes are those of the file being replaced, else the defaults. */
+/** A file to write. Undefined attributes stay those of the replaced file, else get the defaults. */
 export interface WriteRequest extends FileLocation {
   readonly mode: number | undefined;
   readonly uid: number | undefined;
   readonly gid: number | undefined;
-  /** What the content must amount to. */
+  /** Declared size of the content. */
   readonly sizeBytes: bigint | undefined;
   readonly sha256: Uint8Array | undefined;
   readonly createParents: boolean;
   readonly exclusive: boolean;
 }
 
-/** Refuses a path that is empty, holds a NUL, or is relative where it may not be. Its length is the kernel's to judge. */
+/** Refuses a path that is empty, holds a NUL, or is relative where it may not be. The kernel judges its length. */
 export function checkFilePath({ path, beneath, noSymlinks }: FileLocation): void {
   if (path === "") throw invalidField("path", "is empty");
   if (path.includes("\0")) throw invalidField("path", "holds a NUL");

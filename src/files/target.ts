@@ -11,10 +11,10 @@ import { notARegularFile } from "./failure.ts";
 import { endsInName, folderOf, resolveFrom } from "./paths.ts";
 import type { WriteRequest } from "./requests.ts";
 
-/** As many as the kernel follows (path_resolution(7)). */
+/** Most symbolic links on a path, as in the kernel (path_resolution(7)). */
 const MAX_LINKS = 40;
 
-/** The file that a write goes to. */
+/** The file that a write replaces or creates. */
 export interface Target {
   readonly path: FilePath;
   /** Of the file being replaced; undefined where there is none. */
@@ -22,8 +22,8 @@ export interface Target {
 }
 
 /**
- * Finds the file that a write replaces or creates: a symbolic link is followed, a dangling one to the file that it names
- * (as open(2) does), except for an exclusive write, to which any entry is in the way. Throws AgentError or FileSystemError.
+ * Finds the file that a write replaces or creates. Follows symbolic links, also dangling ones, as open(2) does. An
+ * exclusive write fails if the path has any entry, a link included. Throws AgentError or FileSystemError.
  */
 export async function findTarget(fileSystem: FileTree, request: WriteRequest): Promise<Target> {
   let path: FilePath = Buffer.from(request.path);

@@ -12,11 +12,11 @@ const DEFAULT_MODE = 0o644;
 export interface WriteParts {
   readonly fileSystem: FileTree;
   readonly request: WriteRequest;
-  /** The content; ending it is the client's promise that it is complete. */
+  /** The content. If it ends without an error it is complete. */
   readonly data: AsyncIterable<Uint8Array>;
-  /** Who new files belong to. */
+  /** Owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
-  /** Called with every piece. */
+  /** Called for every piece. */
   readonly onProgress: () => void;
   /** Its reason is thrown once it is aborted. */
   readonly signal: AbortSignal;
