@@ -2,7 +2,7 @@ import type { ActivityClock, Clock, IdleDeclarations } from "../domain/index.ts"
 
 /** Readiness of the workload. */
 export interface Readiness {
-  /** Verdict of the last ready_cmd; without one: the workload runs, or there is none to run. */
+  /** Verdict of the last ready_cmd. Without a ready_cmd: true if the workload runs or none is configured. */
   readonly ready: boolean;
   /** Exit code of the last ready_cmd; 0 without one, -1 before the first verdict. */
   readonly exitCode: number;
@@ -43,7 +43,7 @@ export class Health {
       ready,
       readyCommandExit: exitCode,
       lastUserActivityNs,
-      // Last: no stamp is later than it.
+      // Read last, so that no stamp is later.
       guestTimeNs: clock.wallNs(),
       idleDeclaredNs,
     };

@@ -9,9 +9,9 @@ import {
 import { followToEnd, TERMINATE } from "../session/index.ts";
 import type { Readiness } from "./health.ts";
 
-/** As timeout(1) has it. */
+/** As timeout(1) reports it. */
 const TIMED_OUT_EXIT = 124;
-/** As shells have them: the command was not found, or could not be started. */
+/** As shells report them: no such command, and a command that could not be started. */
 const NOT_FOUND_EXIT = 127;
 const NOT_STARTED_EXIT = 126;
 /** Before the first verdict. */
@@ -32,9 +32,9 @@ export class ReadinessLoop {
   #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
   /** Cancels the wait for the next run. */
   #cancelWait: () => void = () => {};
-  /** The run that counts: one that was given up has no verdict any more. */
+  /** The latest run. One that `runNow` replaced gives no verdict. */
   #run: AbortController | undefined;
-  /** Runs that have not ended, given up ones too. */
+  /** Runs that have not ended, replaced ones too. */
   readonly #ending: Set<Promise<void>> = new Set();
   #stopped = false;
 
@@ -47,7 +47,7 @@ export class ReadinessLoop {
     return this.#verdict;
   }
 
-  /** Runs ready_cmd now: for the first time, or because all that was known is out of date. A run in progress is given up. */
+  /** Runs ready_cmd now: at the start, and after a restore. Ends a run in progress, which then gives no verdict. */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();
@@ -58,7 +58,7 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /** No more runs; one in progress is ended. Resolves when its whole tree is dead. */
+  /** Starts no more runs and ends one in progress. Resolves when its whole tree has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelWait();
@@ -80,7 +80,7 @@ export class ReadinessLoop {
     this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
   }
 
-  /** Runs it to its end, or to the death of its whole tree when the signal is aborted. */
+  /** Runs it to its end, or until its whole tree has ended after the signal was aborted. */
   async #exitCodeOf(signal: AbortSignal): Promise<number> {
     const { start, spec } = this.#parts;
     try {
