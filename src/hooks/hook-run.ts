@@ -7,7 +7,7 @@ const KILLED_EXIT = 137;
 
 /** How a hook ended (message RunHookResponse). */
 export interface HookOutcome {
-  /** False when none is configured for the kind; everything else is then empty. */
+  /** False when no such hook is configured; the rest is then empty. */
   readonly ran: boolean;
   readonly timedOut: boolean;
   /** 128 + n when signal n ended it. */
@@ -16,11 +16,11 @@ export interface HookOutcome {
   readonly stderrTail: string;
 }
 
-/** An outcome, and what it does not tell the caller. */
+/** An outcome, and a part of it for the log alone. */
 export interface HookEnd extends HookOutcome {
   /**
-   * Processes that outlived the end of the hook's tree and hold its output, so they are certainly the hook's: daemons that
-   * nothing else links to it where it had no cgroup.
+   * Processes that survived the end of the hook's tree and hold its output, so they are certainly the hook's. Without a
+   * cgroup nothing else links such daemons to it.
    */
   readonly leftRunning: readonly number[];
 }
@@ -39,7 +39,7 @@ export interface HookRunParts {
 /** One run of a hook, from its start to its end. */
 export class HookRun {
   readonly #parts: HookRunParts;
-  /** Ends the start of the hook, and what it started. */
+  /** Ends the hook, also while it is being started. */
   readonly #stop = new AbortController();
   #timedOut = false;
 
@@ -48,7 +48,7 @@ export class HookRun {
   }
 
   /**
-   * Runs the hook. Resolves when it has ended; at the timeout, or when told to end, not before its whole tree is dead.
+   * Runs the hook. Resolves when it has ended; after the timeout or `end`, when its whole tree has.
    *
    * @throws AgentError when it could not be started
    */
@@ -62,14 +62,14 @@ export class HookRun {
       return await this.#follow(await start(spec, this.#stop.signal));
     } catch (error) {
       if (!this.#timedOut) throw error;
-      // It was still being started: on a file system that hangs, for example.
+      // The timeout came while it was being started, for example from a file system that hangs.
       return { ran: true, timedOut: true, exitCode: KILLED_EXIT, stdoutTail: "", stderrTail: "", leftRunning: [] };
     } finally {
       cancelTimeout();
     }
   }
 
-  /** Ends the hook with its whole tree. The first way that was chosen counts. */
+  /** Ends the hook with its whole tree. Only the first call counts. */
   end(ending: Ending): void {
     this.#stop.abort(ending);
   }

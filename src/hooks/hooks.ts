@@ -47,10 +47,10 @@ export class Hooks {
   }
 
   /**
-   * Runs a hook and tells how it ended. A second one waits for the first; POST_RESTORE waits for restore duties. The time
-   * allowed counts from the hook's own start.
+   * Runs a hook. A second one waits for the first; POST_RESTORE waits for restore duties. The timeout counts from the
+   * hook's own start.
    *
-   * @param timeoutMs time allowed; 0: 30 s; at most 10 minutes
+   * @param timeoutMs 0: 30 s; at most 10 minutes
    * @param signal aborted when the client is gone; the hook is then ended with its whole tree
    * @throws AgentError for a timeout over the limit, for a hook that could not be started, or the signal's reason
    */
@@ -69,8 +69,8 @@ export class Hooks {
   }
 
   /**
-   * Kills a PRE_SNAPSHOT hook that runs, without a grace: it belongs to the time before the restore. Resolves when its whole
-   * tree is dead.
+   * Kills a running PRE_SNAPSHOT hook without a grace: it belongs to the time before the restore. Resolves when its whole
+   * tree has ended.
    */
   async sweep(): Promise<void> {
     const running = this.#running;
@@ -85,7 +85,7 @@ export class Hooks {
     this.#closed ??= reason;
   }
 
-  /** Ends the hook that runs. Resolves when its whole tree is dead. */
+  /** Ends a running hook. Resolves when its whole tree has ended. */
   async terminate(): Promise<void> {
     this.#running?.run.end(TERMINATE);
     await this.#running?.ended;

@@ -5,14 +5,14 @@ function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
 
-/** `bytes` from `start` on, without the rest of a character that begins before it. */
+/** `bytes` from `start` on, without continuation bytes of a character that begins earlier. */
 function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
   let at = start;
   while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;
   return bytes.subarray(at);
 }
 
-/** Keeps the last bytes of an output, in memory that does not grow with it. */
+/** Keeps the last bytes of an output in a buffer of fixed size. */
 export class Tail {
   readonly #ring: Uint8Array;
   /** Bytes seen so far. */
@@ -33,8 +33,8 @@ export class Tail {
   }
 
   /**
-   * What was kept, as text of no more bytes than that: valid UTF-8, without a character that was cut at its beginning.
-   * Bytes that are no UTF-8 become U+FFFD each, and so does a character in whose middle the output ends.
+   * The kept bytes as valid UTF-8, in no more bytes than the buffer has, without a character that was cut at its
+   * beginning. Each byte that is not UTF-8 becomes U+FFFD, and so does a character that the end of the output cut.
    */
   text(): string {
     const size = this.#ring.length;
