@@ -2,7 +2,7 @@ import type { Clock, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
-/** A call with a time that is older than the last one applied by no more than this was delayed, or is repeated. */
+/** A host time that is older than the last applied one by at most this comes from a delayed or repeated call. */
 const STALE_NS = 60_000_000_000n;
 
 /** Both clocks at the moment when the call arrived. */
@@ -17,14 +17,14 @@ export interface ValidityWindow {
   readonly notAfterMs: number;
 }
 
-/** What became of the clock. */
+/** Result of the clock's duty. */
 export interface ClockResult {
   readonly clockDriftMs: bigint;
   readonly clockStepped: boolean;
   readonly degraded: readonly DegradedToken[];
 }
 
-/** 2020: no clock that has ever been set is before it, whatever the caller's certificate says (or where there is none). */
+/** 2020: a clock before it has never been set, whatever the caller's certificate says. */
 const SURELY_SET_NS = 1_577_836_800_000_000_000n;
 
 /** What the clock's duty needs. */
@@ -45,10 +45,10 @@ export class ClockDuty {
   }
 
   /**
-   * Steps whatever the drift, plus the time that has passed since the call arrived. Leaves the clock alone, and says so,
-   * when the host time is up to a minute older than the last one applied (a call that was delayed or repeated must not put
-   * time back; an older one corrects a wrong one), or lies outside the caller's own certificate (a caller must not be able
-   * to prolong it).
+   * Steps the clock to the host time plus the time since the call arrived, however small the drift. Leaves the clock
+   * alone, and says so, when the host time is up to a minute older than the last applied one (a delayed or repeated call
+   * must not turn time back; a still older time corrects a wrong one), or lies outside the validity of the caller's
+   * certificate (a caller must not be able to prolong it).
    */
   run(hostTimeNs: bigint | undefined, arrival: Arrival, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };
@@ -71,7 +71,7 @@ export class ClockDuty {
   }
 }
 
-/** A clock before this had never been set. */
+/** The time before which the clock had never been set. */
 function setSince(validity: ValidityWindow | undefined): bigint {
   const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
   return notBeforeNs > SURELY_SET_NS ? notBeforeNs : SURELY_SET_NS;

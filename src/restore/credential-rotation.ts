@@ -1,22 +1,22 @@
 import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
-/** Wrong tokens make us read the files no more often than this. */
+/** Least time between two reloads because of wrong tokens. */
 const REFUSALS_INTERVAL_MS = 1_000;
-/** The files are looked at no more often than this, and count once they have not changed for as long. */
+/** Least time between two checks of the files, and how long changed files must stay the same before they are read. */
 const LOOKS_INTERVAL_MS = 1_000;
 
-/** What makes the credentials be read anew: for the log. */
+/** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files";
 
 /** What rotation needs. */
 export interface CredentialRotationParts {
-  /** Reads the files anew. Problems, without any value; then everything stays as it was. */
+  /** Reloads the files. Resolves with problems, which hold no value; with any, the old credentials stay. */
   readonly reload: () => Promise<readonly string[]>;
-  /** Which files were read last. */
+  /** Version of the files that were read last. */
   readonly readVersion: () => string;
-  /** Which files are there now; never rejects. */
+  /** Version of the files now. Never rejects. */
   readonly presentVersion: () => Promise<string>;
-  /** Has new connections use what was read. */
+  /** Makes new connections use what was read. */
   readonly apply: () => void;
   readonly timers: Timers;
   readonly clock: Clock;
@@ -27,27 +27,30 @@ export interface CredentialRotationParts {
 export class CredentialRotation {
   readonly #parts: CredentialRotationParts;
   readonly #mutex = new Mutex();
-  /** The reading on behalf of calls about to be refused that is in progress: they share it. */
+  /** The reload in progress that calls with a wrong token share. */
   #beforeRefusal: Promise<boolean> | undefined;
   #mayReadAtMs = Number.NEGATIVE_INFINITY;
   #mayLookAtMs = Number.NEGATIVE_INFINITY;
   #looking = false;
-  /** Files that have been read because they were there: a file system that tells two stories of one is believed once. */
+  /**
+   * Version that `#look` last reloaded for: a file system whose stat(2) and fstat(2) disagree causes one reload, not one
+   * a look.
+   */
   #followedVersion: string | undefined;
-  /** Files that were refused and are told of no more. */
+  /** Version that was refused and logged already. */
   #refusedVersion: string | undefined;
 
   constructor(parts: CredentialRotationParts) {
     this.#parts = parts;
   }
 
-  /** Reads the files as they are now. False: they cannot be used (the log says why), and the old ones stay in force. */
+  /** Reloads the files. False: they cannot be used (the log says why), and the old credentials stay in force. */
   renew(cause: RotationCause): Promise<boolean> {
     return this.#mutex.run(async () => {
       const { reload, readVersion, apply, log } = this.#parts;
       const problems = await reload();
       if (problems.length > 0) {
-        // Calls and looks would tell of the same files every second.
+        // Otherwise calls and checks would log the same files every second.
         const isKnown = readVersion() === this.#refusedVersion && (cause === "token" || cause === "files");
         this.#refusedVersion = readVersion();
         if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
@@ -60,7 +63,10 @@ export class CredentialRotation {
     });
   }
 
-  /** For a call whose token does not match: there may be a new one by now. At a bounded rate; false also when too soon. */
+  /**
+   * Reloads for a call whose token does not match, as there may be a new one. False also when the last reload was too
+   * recent.
+   */
   renewBeforeRefusal(): Promise<boolean> {
     const { clock } = this.#parts;
     if (this.#beforeRefusal === undefined && clock.monotonicMs() < this.#mayReadAtMs) return Promise.resolve(false);
@@ -72,9 +78,9 @@ export class CredentialRotation {
   }
 
   /**
-   * For every connection and call: looks whether there are other files by now, without holding anybody up, and at a
-   * bounded rate. New ones are read once they have been the same for a second: whoever replaces several does not do it
-   * in one step. A file system that hangs costs one look.
+   * Checks in the background, at a bounded rate, whether the files have changed; called for every connection and call.
+   * Reads changed files once they have stayed the same for a second, since several files cannot be replaced in one step.
+   * On a file system that hangs, one check hangs and no other begins.
    */
   lookAgain(): void {
     const nowMs = this.#parts.clock.monotonicMs();
@@ -84,7 +90,7 @@ export class CredentialRotation {
     void this.#look(undefined);
   }
 
-  /** Allows the next reading at once. */
+  /** Lifts the rate limits until the next reload and check. */
   rearm(): void {
     this.#mayReadAtMs = Number.NEGATIVE_INFINITY;
     this.#mayLookAtMs = Number.NEGATIVE_INFINITY;

@@ -1,14 +1,14 @@
 import type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
 import type { DegradedToken } from "./report.ts";
 
-/** Below this no generator can be called fresh: 256 bits, what the kernel's own key holds. */
+/** 256 bits, the size of the kernel's own key: less does not make a generator fresh. */
 const ENOUGH_BYTES = 32;
-/** The kernel takes 64 bytes at a time and copies from the caller between them; a fault there would leave half a block. */
+/** Bytes of one RNDADDENTROPY. The kernel copies 64 at a time, and a fault between them would leave a part mixed in. */
 const BLOCK_BYTES = 512;
-/** Sets what OpenSSL gets apart from what the kernel gets: whoever knows the one must not know the other. */
+/** Separates OpenSSL's seed from the kernel's: knowing one must not reveal the other. */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
-/** What became of the entropy. */
+/** Result of the entropy's duty. */
 export interface EntropyResult {
   readonly entropyBytesMixed: number;
   readonly entropyCredited: boolean;
@@ -16,8 +16,8 @@ export interface EntropyResult {
 }
 
 /**
- * Mixes the host's entropy into the kernel's generator, forces that to reseed, and then reseeds those of this process.
- * Without waiting anywhere, so that nothing else of the agent runs meanwhile. Leaves the entropy as it is.
+ * Mixes the host's entropy into the kernel's generator, forces it to reseed, and then reseeds this process's generators.
+ * Synchronous, so that nothing else of the agent runs in between. Does not change `entropy`.
  */
 export function renewRandomness(entropy: Uint8Array, kernel: Kernel, randomness: ProcessRandomness): EntropyResult {
   const degraded: DegradedToken[] = [];
@@ -50,7 +50,7 @@ function feedKernel(entropy: Uint8Array, kernel: Kernel, degraded: DegradedToken
   }
 }
 
-/** Block by block: credited for as long as the kernel lets us, then only mixed. */
+/** Block by block: credits until the kernel refuses, then only mixes. */
 function mixIn(entropy: Uint8Array, device: EntropyDevice, degraded: DegradedToken[]): Fed {
   let mixed = 0;
   let refusal: Errno | undefined;

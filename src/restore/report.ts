@@ -12,7 +12,7 @@ export interface RestoreRequest {
 export interface RestoreReport {
   /** Bytes that the kernel accepted. */
   readonly entropyBytesMixed: number;
-  /** Every byte was credited too. */
+  /** True if every byte was also credited. */
   readonly entropyCredited: boolean;
   /** Guest time minus host time at receipt, before any step; 0 without host time. */
   readonly clockDriftMs: bigint;
@@ -21,10 +21,7 @@ export interface RestoreReport {
   readonly degraded: readonly DegradedToken[];
 }
 
-/**
- * A duty that could not be performed, as stable text: clients and dashboards compare it, so never rename one. Each is
- * documented in docs/operations.md.
- */
+/** A duty that failed, as stable text: clients compare it, so never rename one. docs/operations.md documents each. */
 export type DegradedToken =
   /** Fewer than 32 bytes of entropy were given. They were used all the same. */
   | "entropy_short"
@@ -36,7 +33,7 @@ export type DegradedToken =
   | `entropy_mix:${Errno}`
   /** The kernel's generator was not reseeded. */
   | `crng_reseed:${Errno}`
-  /** The kernel says that it reseeded, but one of its age may not have. */
+  /** The kernel reports that it reseeded, but a kernel of its age may not have. */
   | "crng_reseed:unverified"
   /** The agent's own generators could not be reseeded. */
   | "openssl_drbg:no_symbols"

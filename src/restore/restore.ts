@@ -20,19 +20,19 @@ export interface RestoreCall<Session> {
   /** Validity of the caller's certificate; undefined on a connection without TLS. */
   readonly validity: ValidityWindow | undefined;
   readonly session: Session;
-  /** Aborted when the client is gone: duties whose turn has not come are not begun then. */
+  /** Aborted when the client is gone. Duties that have not begun then never begin. */
   readonly signal: AbortSignal;
 }
 
-/** What of the agent must change with a restore, beside randomness and clock. Done in this order. */
+/** The other duties, beside randomness and clock, in their order. */
 export interface RenewedParts<Session> {
   /** Ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly sweepHooks: () => Promise<void>;
-  /** Reads the credential files anew and puts them in force; false when that was not possible. */
+  /** Reloads the credential files and puts them in force; false when that was not possible. */
   readonly renewCredentials: () => Promise<boolean>;
-  /** Ends every connection but one: their keys are shared with the siblings. Returns how many. */
+  /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
   readonly dropOtherSessions: (keep: Session) => number;
-  /** Starts what waits for a time anew: ready_cmd runs at once. */
+  /** Restarts what waits for a timer: ready_cmd runs at once. */
   readonly rearmTimers: () => void;
 }
 
@@ -47,7 +47,7 @@ export interface RestoreParts<Session> {
   readonly renew: RenewedParts<Session>;
 }
 
-/** The duties that make a restored guest another one than its siblings. */
+/** The duties that make a restored guest differ from its clones. */
 export class Restore<Session> {
   readonly #parts: RestoreParts<Session>;
   readonly #clockDuty: ClockDuty;
@@ -59,7 +59,7 @@ export class Restore<Session> {
     this.#clockDuty = new ClockDuty(parts);
   }
 
-  /** Counts duties as in progress from now until the returned function is called: their call has arrived. */
+  /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
   begin(): () => void {
     return this.#inProgress.begin();
   }
@@ -70,8 +70,7 @@ export class Restore<Session> {
   }
 
   /**
-   * Performs the duties, one caller at a time. What cannot be performed is in the report. Overwrites the entropy
-   * once it is used.
+   * Performs the duties, one caller at a time. Failed ones are in the report. Overwrites the entropy once it is used.
    *
    * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB; then nothing has changed
    */
@@ -116,12 +115,12 @@ function checkEntropy(entropy: Uint8Array): void {
   }
 }
 
-/** Counts what is in progress, and lets others wait until nothing is. */
+/** Counts duties in progress, so that others can wait until there are none. */
 class InProgress {
   #count = 0;
   #none: PromiseWithResolvers<void> = Promise.withResolvers<void>();
 
-  /** Something begins; the returned function ends it, once. */
+  /** Adds one; the returned function removes it, once. */
   begin(): () => void {
     this.#count++;
     let ended = false;
@@ -135,7 +134,7 @@ class InProgress {
     };
   }
 
-  /** Resolves at once or when nothing is in progress any more. Rejects with the signal's reason. */
+  /** Resolves when none are in progress. Rejects with the signal's reason. */
   async none(signal: AbortSignal): Promise<void> {
     while (this.#count > 0) await unlessAborted(this.#none.promise, signal);
   }
