@@ -21,12 +21,12 @@ export interface WorkloadParts {
   readonly log: Log;
 }
 
-/** The user's own process, which the agent was injected around, and all that descends from it. */
+/** The user's own process, around which the agent was started, and all its descendants. */
 export class Workload {
   readonly #parts: WorkloadParts;
-  /** Gives its start up. */
+  /** Aborts the start. */
   readonly #startAbort = new AbortController();
-  /** Exit code to mirror. */
+  /** The exit code that the agent leaves with. */
   readonly #status = Promise.withResolvers<number>();
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;
@@ -47,9 +47,9 @@ export class Workload {
   }
 
   /**
-   * Starts the workload on the agent's own standard streams. Resolves when it runs, or when its start was given up, with a
-   * promise of the exit code to mirror: the code, or 128 + n when signal n ended it. Then `stop` has to be called, whatever
-   * the end: there may be descendants.
+   * Starts the workload on the agent's own standard streams. Resolves when it runs, or when its start was given up.
+   * `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when signal n ended it. Call `stop`
+   * after any end, as descendants may be left.
    *
    * @throws AgentError when it cannot be started
    */
@@ -58,7 +58,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // Raced too: a child that hangs in the kernel may not even be killed.
+      // Do not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, signal), signal);
       this.#child = child;
       this.#running = true;
@@ -72,19 +72,19 @@ export class Workload {
     return { ended: this.#status.promise };
   }
 
-  /** Gives the start up, however it hangs, because of a signal to leave. Nothing once the workload runs. */
+  /** Gives up a start, even one that hangs, because of a signal to leave. Does nothing once the workload runs. */
   abandonStart(signal: number): void {
     this.#startAbort.abort(signal);
   }
 
-  /** Sends a signal to the workload, as its parent would have got it. Nothing while it does not run. */
+  /** Forwards a signal to the workload. Does nothing while it does not run. */
   forward(signal: number): void {
     if (this.#running) this.#child?.signal(signal);
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. Where it has ended by itself, what it left gets the
-   * shorter grace of all other commands. Resolves when nobody of it is alive. A repeated call only repeats SIGTERM.
+   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. If it has ended by itself, what it left gets the
+   * shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(SIGTERM);
@@ -113,7 +113,7 @@ export class Workload {
   }
 }
 
-/** Exit code of the agent when the workload could not be started, as shells and container runtimes have it. */
+/** Exit code of the agent when the workload could not be started, as with shells and container runtimes. */
 export function startFailureStatus(error: AgentError): number {
   return error.reason === "EXEC_NOT_FOUND" ? 127 : 126;
 }
