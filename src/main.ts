@@ -34,14 +34,14 @@ async function main(args: readonly string[]): Promise<number> {
     const addon = loadOwnAddon();
     if (checks) return addon.exitNow(await bootCheck(addon, args.length > 1, (text) => process.stdout.write(text)));
     const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
-    // By way of the addon: Node would wait for a thread that hangs in a dead file system.
+    // The addon exits at once; Node would wait for a thread that hangs in a dead file system.
     return addon.exitNow(status);
   } catch (error) {
     return failure(error);
   }
 }
 
-/** From the bundle's folder where the launcher names one, else from beside this file or from the build. */
+/** Loads the addon from the bundle's folder if the launcher names one, else from beside this file or from the build. */
 function loadOwnAddon(): Addon {
   const bundle = bundleFolder(process.env);
   return loadAddon(
@@ -55,5 +55,5 @@ function failure(error: unknown): number {
   return STATUS_SOFTWARE;
 }
 
-// Not awaited at the top level: the bundle is CommonJS, which has no such thing.
+// Not awaited: the bundle is CommonJS, which has no top-level await.
 void main(process.argv.slice(2)).then((status) => process.exit(status));
