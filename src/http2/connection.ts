@@ -5,11 +5,11 @@ import type { RequestFields } from "./request-fields.ts";
 import { Http2Session } from "./session.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** What goes to the socket in one write. More makes large answers no faster, and small ones wait longer behind them. */
+/** Largest write to the socket. More would not speed up large answers, and small ones would wait longer behind them. */
 const WRITE_BYTES = 256 * 1024;
-/** A connection that ends is gone this long after its peer last took something of it, */
+/** A closing connection is destroyed when its peer has taken nothing for this long, */
 const IDLE_END_MS = 1_000;
-/** and this long after the end began at the latest. */
+/** and at the latest this long after closing began. */
 const LONGEST_END_MS = 5_000;
 
 const SETTLED = Promise.resolve();
@@ -25,13 +25,13 @@ export interface ConnectionLimits {
   readonly http2?: Partial<Http2Limits>;
 }
 
-/** What a connection tells its owner. */
+/** Callbacks to a connection's owner. */
 export interface ConnectionEvents {
   /** A request has begun. Its stream needs a consumer before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** The peer was refused, or broke the protocol or a limit. `served`: it had made a request before. */
+  /** The peer was refused, or broke the protocol or a limit. `served`: it has made a request before. */
   failed(reason: string, served: boolean): void;
-  /** The peer does not answer any more. */
+  /** The peer does not answer PINGs. */
   peerDead(): void;
   /** The end has begun: it takes no new requests. */
   closing(): void;
@@ -40,9 +40,9 @@ export interface ConnectionEvents {
 }
 
 /**
- * An HTTP/2 connection and the life of its socket: serving, draining (new requests are discouraged, those that are there
- * go on), closing (complete answers are written, nothing else), gone. From closing on the peer has a deadline, and then
- * the socket is destroyed, whatever the peer does.
+ * An HTTP/2 connection and the life of its socket: serving; draining (discourages new requests, running ones go on);
+ * closing (writes complete answers and nothing else); gone. From closing on there is a deadline, at which the socket is
+ * destroyed whatever the peer does.
  */
 export class Http2Connection {
   readonly #socket: Socket;
@@ -53,12 +53,12 @@ export class Http2Connection {
   readonly #session: Http2Session;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** Bytes are being read; the flush that they make necessary comes after them. */
+  /** The session is reading bytes; a flush waits until it has read all of them. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** The peer knows that no more requests are taken. */
+  /** The peer has acknowledged that no more requests are accepted. */
   #endAnnounced = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;
@@ -105,17 +105,17 @@ export class Http2Connection {
     return this.#state !== "serving";
   }
 
-  /** Reads from now on. */
+  /** Starts reading. */
   serve(): void {
     const { firstRequestMs, pingIntervalMs } = this.#limits;
     this.#socket.on("data", (chunk: Buffer) => {
-      // Whoever says something, such as how much he has read, is not idle.
+      // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
       if (this.#state === "closing") this.#takenMs = this.#nowMs();
       if (this.#halfClosed) return;
       this.#receiving = true;
       this.#session.receive(chunk);
       this.#receiving = false;
-      // What was answered at once is complete: nothing that is still to come could join it in one write.
+      // Flush a complete answer now: no later output could share its write.
       if (this.#session.hasAnswer) this.#flush();
       else if (this.#flushIsWanted) this.#flushSoon();
     });
@@ -129,18 +129,18 @@ export class Http2Connection {
     this.#flushSoon();
   }
 
-  /** Tells the peer why it is not served (in a GOAWAY, which some clients show), reads nothing of it, and ends. */
+  /** Ends the connection without reading from it. Sends the reason in a GOAWAY, which some clients show. */
   refuse(reason: string): void {
     this.#fail(ErrorCode.INADEQUATE_SECURITY, reason);
   }
 
-  /** Takes no new requests, lets those that are there go on, and closes after the last. Those on their way are answered. */
+  /** Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. */
   drain(): void {
     if (this.#state !== "serving") return;
     this.#state = "draining";
     this.#events.closing();
     this.#session.goAway(false);
-    // The answer to the first PING may have overtaken requests within the client.
+    // Two PINGs: within the client, the answer to the first may overtake requests.
     this.#session.ping(() => {
       this.#session.ping(() => {
         this.#endAnnounced = true;
@@ -149,7 +149,7 @@ export class Http2Connection {
     });
   }
 
-  /** Writes the answers that are complete, drops the others, and closes. */
+  /** Writes complete answers, drops the others, and closes. */
   close(): void {
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#state === "serving") this.#events.closing();
@@ -162,9 +162,9 @@ export class Http2Connection {
   }
 
   /**
-   * For a peer that must get nothing more but the answers that are complete. Where there is none it is cut off at once,
-   * together with what the kernel holds for it: not even a goodbye is written under keys that a clone of this guest has too.
-   * A connection whose end has begun goes on ending: its last answer may be on its way.
+   * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel still
+   * holds for it: nothing more is written under keys that a clone of this guest also has. A connection that is already
+   * ending goes on ending, as its last answer may be on its way.
    */
   cut(): void {
     this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
@@ -204,7 +204,7 @@ export class Http2Connection {
 
   // --- writing
 
-  /** After all that this turn of the event loop has to say: an answer is one write, and one TLS record. */
+  /** Flushes at the end of this turn of the event loop, so that an answer is one write and one TLS record. */
   #flushSoon(): void {
     if (this.#receiving) this.#flushIsWanted = true;
     if (this.#receiving || this.#flushIsDue || this.#writing) return;
@@ -237,7 +237,7 @@ export class Http2Connection {
     if (last > 0) this.#socket.uncork();
   };
 
-  /** There is nothing to write, and nothing being written. */
+  /** Called when nothing is queued or being written. */
   #onQuiet(): void {
     if (this.#state === "serving" && !this.#session.peerIsLeaving) return;
     if (this.#session.streams.size > 0) return;
@@ -266,7 +266,7 @@ export class Http2Connection {
     else this.#destroy(this.#writing);
   };
 
-  /** With `reset` the kernel drops what the peer has not taken; without, it goes on delivering it. */
+  /** With `reset` the kernel drops what the peer has not taken; without, it still delivers that. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy();
     else this.#raw.destroy();

@@ -4,11 +4,11 @@ import { ConnectionError, ErrorCode, Flag, FRAME_HEADER_BYTES, FrameType, MAX_FR
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 const NO_BYTES = Buffer.alloc(0);
 
-/** Whoever gets the frames of a connection. All may throw ConnectionError, which leaves the reader unusable. */
+/** Receiver of a connection's frames. Its methods may throw ConnectionError, which leaves the reader unusable. */
 export interface FrameHandler {
   /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.9.1); its payload follows. */
   dataBegins(streamId: number, lengthBytes: number): void;
-  /** A piece of the frame's payload, padding left out. A view of the bytes that were read: whoever keeps it keeps those. */
+  /** A piece of the frame's payload, without padding. A view: keeping it keeps all bytes that were read with it. */
   data(slice: Buffer): void;
   /** The frame is over. `discardedBytes` of its length were padding and its own length field. */
   dataEnds(flags: number, discardedBytes: number): void;
@@ -16,29 +16,29 @@ export interface FrameHandler {
   frame(type: number, flags: number, streamId: number, payload: Buffer): void;
 }
 
-/** Cuts a connection's bytes into frames, however they are split. DATA is handed on in the slices in which it comes. */
+/** Cuts a connection's bytes into frames, however they are split. Passes DATA on in the slices in which it arrives. */
 export class FrameReader {
   readonly #handler: FrameHandler;
   #prefaceBytes = 0;
   readonly #head: Buffer = Buffer.alloc(FRAME_HEADER_BYTES);
   #headFilled = 0;
-  /** Of the frame that is being read: -1 between frames. */
+  /** Type of the frame that is being read; -1 between frames. */
   #type = -1;
   #flags = 0;
   #streamId = 0;
-  /** Bytes of it that are still to come. */
+  /** Bytes of it that have not come yet. */
   #left = 0;
-  /** Of a DATA frame: its padding, -1 until it is known. */
+  /** Padding of a DATA frame; -1 until it is known. */
   #padding = 0;
   #discarded = 0;
-  /** Of another frame that does not come in one piece. */
+  /** Payload of another frame that does not come in one piece. */
   #payload: Buffer | undefined;
 
   constructor(handler: FrameHandler) {
     this.#handler = handler;
   }
 
-  /** Takes the next bytes. Throws ConnectionError at a frame that is refused. */
+  /** Reads the next bytes. Throws ConnectionError at a refused frame. */
   push(chunk: Buffer): void {
     let at = this.#prefaceBytes < PREFACE.length ? this.#preface(chunk) : 0;
     while (at < chunk.length || (this.#type >= 0 && this.#left === 0)) {

@@ -3,16 +3,16 @@ import type { Http2Limits } from "./limits.ts";
 import { ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/** Blocks that are remembered: as many as a client has kinds of calls, some times over. */
+/** Remembered blocks: several times the kinds of calls that a client makes. */
 const REMEMBERED_BLOCKS = 64;
 
-/** What a header block says. */
+/** A decoded header block. */
 export interface DecodedBlock {
-  /** The list is over the limit, and not kept. */
+  /** The list is over the limit, and was not kept. */
   readonly tooLarge: boolean;
-  /** Undefined: these are no fields of a request. */
+  /** Undefined: they are not the fields of a request. */
   readonly fields: RequestFields | undefined;
-  /** They may stand behind a request's body. */
+  /** They may follow a request's body. */
   readonly trailers: boolean;
 }
 
@@ -20,18 +20,18 @@ export interface DecodedBlock {
 export interface HeaderBlock {
   readonly streamId: number;
   readonly endStream: boolean;
-  /** The stream depends on itself (RFC 9113, 5.3.1 of RFC 7540): malformed, though priorities are ignored. */
+  /** The stream depends on itself (RFC 7540, 5.3.1): malformed, although priorities are ignored. */
   readonly dependsOnItself: boolean;
   readonly decoded: DecodedBlock;
 }
 
-/** Puts header blocks together from HEADERS and CONTINUATION, and decodes them in their order. */
+/** Assembles header blocks from HEADERS and CONTINUATION, and decodes them in order. */
 export class HeaderBlocks {
   readonly #limits: Pick<Http2Limits, "headerListBytes" | "continuationFrames">;
   readonly #decoder: HpackDecoder;
   /**
-   * What blocks of indexed fields alone mean, by their bytes: they change nothing, and mean the same as long as the table
-   * is the same. A client's second call of a kind is such a block.
+   * Decoded blocks that consist of indexed fields alone, by their bytes: they do not change the table, and mean the same
+   * while it does not change. A client's second call of a kind is such a block.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;
@@ -47,7 +47,7 @@ export class HeaderBlocks {
     this.#decoder = new HpackDecoder(limits.headerListBytes);
   }
 
-  /** A header block is not interrupted by other frames. Throws ConnectionError where it is. */
+  /** Throws ConnectionError for a frame that interrupts a header block. */
   requireFrame(type: number, streamId: number): void {
     if (this.streamId === undefined) {
       if (type === FrameType.CONTINUATION) throw protocolError("CONTINUATION of nothing");
@@ -56,7 +56,7 @@ export class HeaderBlocks {
     }
   }
 
-  /** Takes the payload of HEADERS. Throws ConnectionError where it is malformed. */
+  /** Reads the payload of HEADERS. Throws ConnectionError where it is malformed. */
   begin(streamId: number, flags: number, payload: Buffer): void {
     let start = 0;
     let end = payload.length;
@@ -76,11 +76,11 @@ export class HeaderBlocks {
     this.#endStream = (flags & Flag.END_STREAM) !== 0;
     this.#continuations = 0;
     const block = payload.subarray(start, end);
-    // A view holds until the frame has been handled: a block that goes on in other frames needs its own memory.
+    // The view is valid only while the frame is handled: copy a block that continues in other frames.
     this.#block = flags & Flag.END_HEADERS ? block : Buffer.from(block);
   }
 
-  /** Takes the payload of CONTINUATION. Throws ConnectionError where there is too much of it. */
+  /** Adds the payload of CONTINUATION. Throws ConnectionError at too many frames. */
   continue(payload: Buffer): void {
     const { continuationFrames } = this.#limits;
     if (++this.#continuations > continuationFrames) {
@@ -120,7 +120,7 @@ export class HeaderBlocks {
   }
 }
 
-/** Every field of the block is one byte, an index into the tables. */
+/** True when every field of the block is one byte, an index into the tables. */
 function isIndexed(block: Buffer): boolean {
   for (let at = 0; at < block.length; at++) if ((block[at] as number) < 0x80) return false;
   return true;

@@ -1,9 +1,9 @@
 import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
-/** Bytes of a dynamic table, ours and the most that we use of the peer's: the protocol's own default. */
+/** Size of our dynamic table, and the most that we use of the peer's: the protocol's default. */
 const TABLE_LIMIT_BYTES = 4_096;
-/** What an entry costs beside its name and value (RFC 7541, 4.1). */
+/** Counted for an entry on top of its name and value (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
 
 /** RFC 7541, Appendix A. Index 1 is the first. */
@@ -73,18 +73,18 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A name or value with what it costs in a table. */
+/** A field of a table. */
 type Entry = readonly [name: string, value: string];
 
-/** The newest entries of a connection's header fields, in one direction (RFC 7541, 2.3.2). */
+/** The newest header fields of a connection, in one direction (RFC 7541, 2.3.2). */
 class DynamicTable {
-  /** Newest last, so that inserting moves nothing. */
+  /** Newest last, so that an insertion moves nothing. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;
   /** Entries ever inserted. */
   inserted = 0;
-  /** Changes with every insertion and eviction: what was decoded before may mean something else now. */
+  /** Changes with every insertion and eviction: the same indices may mean something else from then on. */
   version = 0;
 
   constructor(limitBytes: number) {
@@ -118,7 +118,7 @@ class DynamicTable {
     this.#evict(limitBytes);
   }
 
-  /** The index of an entry by the number of its insertion, from 1; 0 where it is gone. */
+  /** Index of an entry by the number of its insertion (from 1); 0 if it was evicted. */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
     return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;
@@ -145,7 +145,7 @@ export class HpackDecoder {
   #at = 0;
 
   /**
-   * @param listLimitBytes of a header list what is over it is not kept, though decoded
+   * @param listLimitBytes a larger header list is decoded but not kept
    * @param tableLimitBytes as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
    */
   constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES) {
@@ -154,14 +154,14 @@ export class HpackDecoder {
     this.#table = new DynamicTable(tableLimitBytes);
   }
 
-  /** Changes whenever a block of the same bytes may mean something else than before. */
+  /** Changes whenever the same block may mean something else. */
   get version(): number {
     return this.#table.version;
   }
 
   /**
-   * Decodes a whole block: names and values in turn. Undefined: the list is over the limit. Throws ConnectionError for a
-   * malformed block, after which the connection is of no use.
+   * Decodes a whole block into alternating names and values; undefined: the list is over the limit. Throws
+   * ConnectionError for a malformed block, after which the connection is unusable.
    */
   decode(block: Buffer): string[] | undefined {
     this.#block = block;
@@ -207,7 +207,7 @@ export class HpackDecoder {
   #integer(mask: number): number {
     let value = (this.#block[this.#at++] as number) & mask;
     if (value < mask) return value;
-    // Four more bytes are more than any index, length or size that can be right.
+    // Four more bytes hold any valid index, length or size.
     for (let shift = 0; shift <= 21; shift += 7) {
       const byte = this.#block[this.#at++];
       if (byte === undefined) throw malformed("a header block that ends within an integer");
@@ -237,24 +237,24 @@ function malformed(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.COMPRESSION_ERROR, `the header block is malformed: ${problem}`);
 }
 
-/** Names and values of the fields to send. */
+/** Fields to send, by name. */
 export type Fields = Readonly<Record<string, string>>;
 
-/** Longer values are one of a kind, and would push what repeats out of the table. */
+/** Longer values rarely repeat, and would evict those that do. */
 const INDEXED_VALUE_CHARS = 64;
-/** Fields that say something else each time. */
+/** Fields whose values differ each time. */
 const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
 
-/** Encodes the header blocks of a connection, in their order. What repeats is sent once and by its index from then on. */
+/** Encodes the header blocks of a connection, in order. Sends a repeated field once, then by its index. */
 export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
-  /** The insertion of each field that was put into the table. */
+  /** Number of the insertion of each field in the table. */
   readonly #insertions = new Map<string, number>();
   #sizeUpdate: number | undefined;
   #bytes: Buffer = Buffer.allocUnsafeSlow(256);
   #at = 0;
 
-  /** The peer's decoder keeps a table of at most this size. The next block says which size is used of it. */
+  /** Bounds the table by the peer's limit. The next block announces the size in use. */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
     if (usedBytes === this.#table.limitBytes && this.#sizeUpdate === undefined) return;
@@ -289,7 +289,7 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert(name, value);
-    // An evicted field that came again has a newer number; those that never did are few, as what we send is.
+    // Re-inserted fields have new numbers. Clear the map when it outgrows the table: old numbers are of evicted fields.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

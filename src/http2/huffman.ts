@@ -15,8 +15,8 @@ const END_OF_STRING = 256;
 const LONGEST_BITS = 30;
 
 /**
- * The code is canonical: codes of one length follow each other in the order of their symbols. So of each length the first
- * code, how many there are, and where its symbols begin are the whole table.
+ * The code is canonical: codes of one length are consecutive, in the order of their symbols. So the first code of each
+ * length, their number, and where their symbols begin are the whole table.
  */
 const first = new Int32Array(LONGEST_BITS + 1);
 const count = new Int32Array(LONGEST_BITS + 1);
@@ -32,8 +32,8 @@ for (let bits = 1, code = 0, at = 0; bits <= LONGEST_BITS; bits++) {
 }
 
 /**
- * Decodes a Huffman-coded string (RFC 7541, 5.2) of `bytes` from `start` to `end` into `target`, which has room for 8/5
- * of it. Returns how many bytes were written; below 0: the string is malformed.
+ * Decodes a Huffman-coded string (RFC 7541, 5.2) from `bytes`, `start` to `end`, into `target`, which needs 8/5 of its
+ * size. Returns how many bytes were written; below 0: the string is malformed.
  */
 export function decodeHuffman(bytes: Uint8Array, start: number, end: number, target: Uint8Array): number {
   let written = 0;
@@ -56,6 +56,6 @@ export function decodeHuffman(bytes: Uint8Array, start: number, end: number, tar
       bits = 0;
     }
   }
-  // What is left is padding: the first bits of the end of the string, which are ones, and fewer than eight.
+  // The rest is padding: fewer than eight bits, all ones, the start of the end-of-string code.
   return bits > 7 || code !== (1 << bits) - 1 ? -1 : written;
 }

@@ -1,35 +1,41 @@
 import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
-/** Bounds of an HTTP/2 connection. What is over one of them ends the stream or the connection, with the code beside it. */
+/**
+ * Limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code that its comment names.
+ */
 export interface Http2Limits {
   /** Requests at once: REFUSED_STREAM. */
   readonly streams: number;
-  /** Names and values of a request's fields, and 32 bytes for each (RFC 9113, 10.5.1): ENHANCE_YOUR_CALM for the stream. */
+  /**
+   * Names and values of a request's fields, and 32 bytes for each (RFC 9113, 10.5.1): ENHANCE_YOUR_CALM for the stream.
+   */
   readonly headerListBytes: number;
   /** CONTINUATION frames of a header block: ENHANCE_YOUR_CALM for the connection. */
   readonly continuationFrames: number;
   /** SETTINGS and PINGs whose answers the peer has not taken: ENHANCE_YOUR_CALM for the connection. */
   readonly unwrittenAnswers: number;
-  /** Requests that were given up or broken off, at once and a second: ENHANCE_YOUR_CALM for the connection. */
+  /** Cancelled or failed requests, at once and a second: ENHANCE_YOUR_CALM for the connection. */
   readonly resets: number;
   readonly resetsPerSecond: number;
   /** Frames that carry nothing (empty DATA, PRIORITY, unknown types), likewise. */
   readonly idleFrames: number;
   readonly idleFramesPerSecond: number;
-  /** Flow-control window of a request: what a client may send that nobody has read. For a connection's first large one. */
+  /**
+   * Flow-control window of a request (what a client may send that nobody has read) while none on its connection is large.
+   */
   readonly streamWindowBytes: number;
-  /** The window of a request while few of its connection are large. */
+  /** The window while few requests of the connection are large. */
   readonly largestStreamWindowBytes: number;
-  /** The window of a request while many of them are. */
+  /** The window while many are. */
   readonly smallestStreamWindowBytes: number;
-  /** What the windows of a connection's large requests may come to together, unless each has the smallest. */
+  /** Bound of all large requests' windows together, unless each has the smallest. */
   readonly sharedWindowBytes: number;
   /** Flow-control window of a connection. */
   readonly connectionWindowBytes: number;
 }
 
-/** The bounds unless told otherwise. */
+/** The default limits. */
 export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   streams: 128,
   headerListBytes: 16 * 1024,
@@ -46,7 +52,7 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   connectionWindowBytes: 4 * 1024 * 1024,
 };
 
-/** Allows so many events at once and so many a second in the long run. */
+/** Allows `burst` events at once and `perSecond` a second in the long run. */
 class Budget {
   readonly #burst: number;
   readonly #perSecond: number;
@@ -70,13 +76,13 @@ class Budget {
   }
 }
 
-/** Bounds what a peer may have done for nothing. Each method throws ConnectionError at what is too much. */
+/** Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. */
 export class FloodGuard {
   readonly #limits: Http2Limits;
   readonly #nowMs: () => number;
   readonly #resets: Budget;
   readonly #idleFrames: Budget;
-  /** SETTINGS and PINGs whose answers were not taken, and whose answers were, but are not written. */
+  /** SETTINGS and PINGs whose answers are still in the output, and those whose answers are not written yet. */
   #queued = 0;
   #unwritten = 0;
 
@@ -87,7 +93,7 @@ export class FloodGuard {
     this.#idleFrames = new Budget(limits.idleFrames, limits.idleFramesPerSecond, nowMs());
   }
 
-  /** Counts a request that was broken off, by whomever. */
+  /** Counts a request that either side ended early. */
   reset(): void {
     if (!this.#resets.spend(this.#nowMs())) throw calmError("too many requests that were broken off");
   }
@@ -104,7 +110,7 @@ export class FloodGuard {
     if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("SETTINGS and PINGs without a pause");
   }
 
-  /** All answers so far are taken: from when the output is written they do not count any more. */
+  /** The output with all answers so far was taken: once it is written they do not count any more. */
   taken(output: Output): void {
     const answers = this.#queued;
     if (answers === 0) return;

@@ -7,22 +7,22 @@ const SCRATCH_BYTES = 4 * 1024;
 export interface Batch {
   readonly chunks: readonly Uint8Array[];
   readonly sizeBytes: number;
-  /** To be called once the bytes are written, or never will be: their memory is used again. */
+  /** Call it once the bytes are written or dropped: their memory is reused. */
   readonly written: () => void;
 }
 
-/** Lays frames out one behind the other. Small ones share one buffer, so that a small answer is one chunk. */
+/** Collects frames to write. Small ones share one buffer, so that a small answer is one chunk. */
 export class Output {
   #scratch: Buffer | undefined;
   #spare: Buffer | undefined;
-  /** What of the scratch belongs to no chunk yet. */
+  /** The part of the scratch that belongs to no chunk yet. */
   #start = 0;
   #end = 0;
   #chunks: Uint8Array[] = [];
   #callbacks: (() => void)[] = [];
   sizeBytes = 0;
 
-  /** Begins a frame and makes room for `payloadBytes` of it at `at` of the returned buffer. */
+  /** Begins a frame, with room for `payloadBytes` of it in the returned buffer, up to `end`. */
   frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
     const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);
     const at = this.#end;
@@ -66,7 +66,7 @@ export class Output {
     bytes.set(text, at + 8);
   }
 
-  /** Adds a copy of the bytes: for those that are few. */
+  /** Adds a copy of the bytes; for few bytes. */
   copy(bytes: Uint8Array): void {
     const scratch = this.#reserve(bytes.length);
     scratch.set(bytes, this.#end);
@@ -81,12 +81,12 @@ export class Output {
     this.sizeBytes += bytes.length;
   }
 
-  /** To be called once what was added so far is written, or never will be. */
+  /** Registers a callback for when all that was added so far is written or dropped. */
   whenWritten(callback: () => void): void {
     this.#callbacks.push(callback);
   }
 
-  /** Everything added since the last call; undefined where that is nothing. */
+  /** Everything added since the last call; undefined: nothing. */
   take(): Batch | undefined {
     if (this.sizeBytes === 0) return undefined;
     this.#closeChunk();
@@ -112,7 +112,7 @@ export class Output {
     const scratch = this.#scratch;
     if (scratch !== undefined && this.#end + sizeBytes <= scratch.length) return scratch;
     this.#closeChunk();
-    // A full one belongs to the chunks that were cut from it.
+    // Chunks still refer to the full one, so it is not reused.
     this.#scratch = Buffer.allocUnsafeSlow(Math.max(SCRATCH_BYTES, sizeBytes));
     this.#start = 0;
     this.#end = 0;

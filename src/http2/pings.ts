@@ -12,7 +12,7 @@ export class Pings {
     this.#output = output;
   }
 
-  /** Asks for a sign of life; calls back when it comes. */
+  /** Sends a PING; calls back when its answer comes. */
   send(answered: () => void): void {
     const number = ++this.#number;
     this.#unanswered.set(number, answered);
@@ -21,7 +21,7 @@ export class Pings {
     this.#output.ping(0, bytes);
   }
 
-  /** An answer has come. One to nothing that was asked has no meaning. */
+  /** Handles an answer. Ignores one to no PING of ours. */
   answered(payload: Buffer): void {
     const number = payload.readUInt32BE(4);
     const answered = this.#unanswered.get(number);

@@ -51,7 +51,7 @@ export const MAX_FRAME_BYTES = 16_384;
 export const DEFAULT_WINDOW_BYTES = 65_535;
 /** Largest window (RFC 9113, 6.9.1). */
 export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
-/** Highest stream number: a GOAWAY with it announces the end without refusing what is on its way (RFC 9113, 6.8). */
+/** Highest stream number: a GOAWAY with it announces the end without refusing requests on their way (RFC 9113, 6.8). */
 export const LAST_STREAM_ID: number = 2 ** 31 - 1;
 
 /** The name of an error code, for logs: "ENHANCE_YOUR_CALM", or the number of one that the RFC does not have. */
@@ -59,7 +59,7 @@ export function errorName(code: number): string {
   return Object.entries(ErrorCode).find(([, value]) => value === code)?.[0] ?? `error ${code}`;
 }
 
-/** What a peer did that ends the whole connection with a GOAWAY of this code. The message says what it was. */
+/** An error of the peer that ends the whole connection with a GOAWAY of this code. */
 export class ConnectionError extends Error {
   readonly code: number;
 
@@ -84,7 +84,7 @@ export function frameSizeError(frame: string): ConnectionError {
   return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, `${frame} of a wrong length`);
 }
 
-/** The peer does what is allowed, but too much of it. */
+/** The peer does too much of something that is allowed. */
 export function calmError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, problem);
 }

@@ -4,14 +4,14 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** A request of more than this is a large one. Less than is held of one that nobody reads, so that it becomes known too. */
+/** A request of more than this counts as large. Even an unread request can reach it: more than this is held for it. */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * What the peer may send: on the connection, and on each stream. Shares windows out among the large requests of a
- * connection: one of them alone goes a fifth faster with a large window, and many of them with large windows would fill the
- * memory. HTTP/2 knows one initial window for all streams of a connection, and a change of it changes those of the open
- * ones too (RFC 9113, 6.9.2). Decision 0016.
+ * What the peer may send, on the connection and on each stream. Divides a bound among the large requests of a connection:
+ * a single one is a fifth faster with a large window, and many large windows would fill the memory. HTTP/2 has one
+ * initial window for all streams of a connection, and a change applies to open streams too (RFC 9113, 6.9.2). Decision
+ * 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -20,11 +20,13 @@ export class ReceiveWindows {
   #connectionBytes: number;
   #unannouncedBytes = 0;
   #largeRequests = 0;
-  /** Of a stream at first: as last announced, */
+  /** Initial window of a stream as last announced. */
   #announcedBytes: number;
-  /** and as the peer may count by now: a wider window holds at once, a narrower one from when the peer knows of it. */
+  /**
+   * The same as the peer may count it now: a wider window holds at once, a narrower one once the peer acknowledged it.
+   */
   streamBytes: number;
-  /** What is to be done when the peer acknowledges our SETTINGS, oldest first. */
+  /** Runs when the peer acknowledges our SETTINGS; oldest first. */
   readonly #settings: (() => void)[] = [() => {}];
   #announcing = false;
 
@@ -46,7 +48,7 @@ export class ReceiveWindows {
     if (this.#connectionBytes < 0) throw flowControlError("more DATA than the connection's window allows");
   }
 
-  /** Bytes of the connection's window are free again. */
+  /** Returns bytes to the connection's window. */
   free(sizeBytes: number): void {
     this.#unannouncedBytes += sizeBytes;
     if (this.#unannouncedBytes * 2 < this.#limits.connectionWindowBytes) return;
@@ -55,14 +57,14 @@ export class ReceiveWindows {
     this.#unannouncedBytes = 0;
   }
 
-  /** Somebody has read bytes of a stream. */
+  /** Records that bytes of a stream were read. */
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.free(sizeBytes);
     stream.unannouncedBytes += sizeBytes;
     this.#open(stream);
   }
 
-  /** Counts a request's bytes as they come. */
+  /** Counts a request's bytes as they arrive. */
   received(stream: Http2Stream, sizeBytes: number): void {
     const before = stream.receivedBytes;
     stream.receivedBytes = before + sizeBytes;
@@ -71,7 +73,7 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /** A stream has ended, and so many bytes that it held are read by nobody. */
+  /** Records that a stream has ended with `heldBytes` unread. */
   ended(stream: Http2Stream, heldBytes: number): void {
     this.free(heldBytes);
     if (stream.receivedBytes <= LARGE_REQUEST_BYTES) return;
@@ -86,7 +88,7 @@ export class ReceiveWindows {
     return apply !== undefined;
   }
 
-  /** Tells the peer of what was read of a stream, once it is half of the window. */
+  /** Opens a stream's window again once half of it was read. */
   #open(stream: Http2Stream): void {
     if (stream.closed || stream.remoteEnded || stream.unannouncedBytes * 2 < this.#announcedBytes) return;
     this.#output.number(FrameType.WINDOW_UPDATE, stream.id, stream.unannouncedBytes);
@@ -94,7 +96,7 @@ export class ReceiveWindows {
     stream.unannouncedBytes = 0;
   }
 
-  /** One change at a time: a client that acknowledges none is sent no more. */
+  /** Announces one change at a time: a client that acknowledges none gets no more. */
   #adjust(): void {
     if (this.#announcing || this.#largeRequests === 0) return;
     const windowBytes = this.#wanted();
@@ -115,12 +117,12 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // Of a narrower window what was read may be half already.
+      // What was read may be half of a narrower window already.
       this.#open(stream);
     }
   }
 
-  /** Widened only where twice as many requests would have it too, so that it does not go to and fro. */
+  /** Widens only if twice as many requests would get that window too, so that it does not oscillate. */
   #wanted(): number {
     const most = this.#share(this.#largeRequests);
     const least = this.#share(2 * this.#largeRequests);

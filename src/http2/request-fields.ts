@@ -1,4 +1,4 @@
-/** The fields of a request by their names, pseudo-header fields too. Repeated ones are joined by ", ". Never changed. */
+/** Fields of a request by name, with pseudo-header fields. Repeated ones are joined by ", ". Immutable. */
 export type RequestFields = Readonly<Record<string, string | undefined>>;
 
 /** Fields that belong to HTTP/1 connections (RFC 9113, 8.2.2). */
@@ -15,7 +15,7 @@ const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
 /** Neither NUL, CR or LF anywhere, nor white space at an end (RFC 9113, 8.2.1). */
 const VALUE = /^(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?$/;
 
-/** Checks the fields of a request (names and values in turn) and puts them in order; undefined: it is malformed. */
+/** Checks the fields of a request, given as alternating names and values; undefined: malformed. */
 export function requestFields(list: readonly string[]): RequestFields | undefined {
   const fields: Record<string, string | undefined> = Object.create(null) as Record<string, string | undefined>;
   let pseudo = true;
@@ -35,13 +35,13 @@ export function requestFields(list: readonly string[]): RequestFields | undefine
   return isRequest(fields) ? fields : undefined;
 }
 
-/** Says whether fields may stand behind a request's body (RFC 9113, 8.1). */
+/** Whether fields may follow a request's body (RFC 9113, 8.1). */
 export function areTrailers(list: readonly string[]): boolean {
   for (let at = 0; at < list.length; at += 2) if (!isRegular(list[at] as string, list[at + 1] as string)) return false;
   return true;
 }
 
-/** The length that a request announces for its body; undefined: none, or no number. */
+/** The announced length of a request's body; undefined: none, or not a number. */
 export function contentLength(fields: RequestFields): number | undefined {
   const value = fields["content-length"];
   return value !== undefined && /^\d{1,15}$/.test(value) ? Number(value) : undefined;

@@ -4,10 +4,10 @@ import { DEFAULT_WINDOW_BYTES, Flag, FrameType, MAX_WINDOW_BYTES } from "./proto
 import type { PeerSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** What a stream sends before it is another one's turn. */
+/** Bytes that a stream sends before the next one's turn. */
 const TURN_BYTES = 64 * 1024;
 
-/** Sends the answers of a connection's streams in turns, as far as the peer's windows allow. */
+/** Sends the answers of a connection's streams in turns, within the peer's windows. */
 export class Sender {
   readonly #output: Output;
   readonly #encoder: HpackEncoder;
@@ -19,7 +19,7 @@ export class Sender {
   readonly #starved = new Set<Http2Stream>();
   #windowBytes: number = DEFAULT_WINDOW_BYTES;
 
-  /** @param answered told of a stream whose whole answer is in the output */
+  /** @param answered called for a stream whose whole answer is in the output */
   constructor(output: Output, encoder: HpackEncoder, peer: PeerSettings, answered: (stream: Http2Stream) => void) {
     this.#output = output;
     this.#encoder = encoder;
@@ -58,14 +58,14 @@ export class Sender {
     this.#starved.delete(stream);
   }
 
-  /** The peer takes more of a stream. False: its window is larger than any may be. */
+  /** Widens a stream's window. False: it is larger than the protocol allows. */
   widenStream(stream: Http2Stream, increment: number): boolean {
     stream.sendWindowBytes += increment;
     if (stream.queuedBytes > 0 || stream.ended) this.ready(stream);
     return stream.sendWindowBytes <= MAX_WINDOW_BYTES;
   }
 
-  /** The peer takes more on this connection. False: its window is larger than any may be. */
+  /** Widens the connection's window. False: it is larger than the protocol allows. */
   widen(increment: number): boolean {
     this.#windowBytes += increment;
     for (const stream of this.#starved) this.#ready.add(stream);
@@ -73,11 +73,11 @@ export class Sender {
     return this.#windowBytes <= MAX_WINDOW_BYTES;
   }
 
-  /** Moves what can be sent into the output, until that has about so many bytes. */
+  /** Moves sendable bytes into the output until that holds about `limitBytes`. */
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // One that is not done with its turn goes to the end, where this loop meets it again.
+      // An unfinished stream is added at the end of the set, where this loop meets it again.
       this.#ready.delete(stream);
       this.#turn(stream);
     }

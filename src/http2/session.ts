@@ -22,19 +22,19 @@ import { ReceiveWindows } from "./receive-windows.ts";
 import { Sender } from "./sender.ts";
 import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
 
-/** What a session tells its owner. */
+/** Callbacks to a session's owner. */
 export interface SessionEvents {
   /** A request has begun. Its stream needs a consumer before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** There is something to take. Called at least once between two calls of `take` if so. */
+  /** `take` has output. Called at least once between two calls of `take` then. */
   output(): void;
-  /** A stream has ended, or the peer announces that it sends no more requests. */
+  /** A stream has ended, or the peer announced that it sends no more requests. */
   quieter(): void;
-  /** The peer has broken the protocol or a limit. A GOAWAY that says so is to be taken; no other input has an effect. */
+  /** The peer broke the protocol or a limit. Take and write the GOAWAY; further input is ignored. */
   failed(error: ConnectionError): void;
 }
 
-/** What a session is made of. */
+/** Options of a session. */
 export interface SessionOptions {
   readonly limits: Http2Limits;
   readonly events: SessionEvents;
@@ -43,8 +43,8 @@ export interface SessionOptions {
 }
 
 /**
- * The server's side of an HTTP/2 connection (RFC 9113), without the connection: bytes go in, requests come out; answers go
- * in, bytes come out. Push is never used and priorities are ignored.
+ * The server's side of HTTP/2 (RFC 9113) without a socket: bytes go in, requests come out; answers go in, bytes come out.
+ * Never pushes, and ignores priorities.
  */
 export class Http2Session implements FrameHandler, StreamOwner {
   readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
@@ -59,15 +59,15 @@ export class Http2Session implements FrameHandler, StreamOwner {
   readonly #floods: FloodGuard;
   readonly #peer: PeerSettings = { initialWindowBytes: DEFAULT_WINDOW_BYTES, maxFrameBytes: MAX_FRAME_BYTES };
   readonly #pings: Pings;
-  /** The peer's first frame, its SETTINGS, was read. */
+  /** Whether the peer's first frame, its SETTINGS, was read. */
   #settled = false;
   #failure: ConnectionError | undefined;
   #lastStreamId = 0;
-  /** The last stream that is taken on. */
+  /** The last stream that is accepted. */
   #acceptUpTo = LAST_STREAM_ID;
-  /** The peer has said that it sends no more requests. */
+  /** The peer announced that it sends no more requests. */
   peerIsLeaving = false;
-  /** An answer has become complete since the last call of `take`. */
+  /** An answer was completed since the last call of `take`. */
   hasAnswer = false;
   readonly #ended = new EndedStreams();
   /** The stream of the DATA frame that is being read. */
@@ -84,12 +84,12 @@ export class Http2Session implements FrameHandler, StreamOwner {
     this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
   }
 
-  /** Why the session is over. */
+  /** Why the session has failed. */
   get failure(): ConnectionError | undefined {
     return this.#failure;
   }
 
-  /** Reads the next bytes of the connection. Never throws for what the peer did. */
+  /** Reads the next bytes of the connection. Never throws for errors of the peer. */
   receive(chunk: Buffer): void {
     if (this.#failure !== undefined) return;
     try {
@@ -100,7 +100,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
     }
   }
 
-  /** The next bytes to write, about `limitBytes` at most; undefined where there are none. */
+  /** The next bytes to write, about `limitBytes` at most; undefined: none. */
   take(limitBytes: number): Batch | undefined {
     this.hasAnswer = false;
     this.#sender.fill(limitBytes);
@@ -108,20 +108,23 @@ export class Http2Session implements FrameHandler, StreamOwner {
     return this.#output.take();
   }
 
-  /** Asks the peer for a sign of life; calls back when it comes. */
+  /** Sends a PING; calls back when its answer comes. */
   ping(answered: () => void): void {
     this.#pings.send(answered);
     this.#events.output();
   }
 
-  /** Announces the end: with `everything`, that of all that has not come yet; without, that requests should stop coming. */
+  /**
+   * Sends a GOAWAY. With `everything` it refuses all requests that have not arrived; without, it only asks for no new
+   * ones.
+   */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);
     this.#events.output();
   }
 
-  /** Ends the session: every stream, and with a GOAWAY of that code. Later calls do nothing. */
+  /** Ends every stream and sends a GOAWAY with that code. Later calls do nothing. */
   fail(error: ConnectionError): void {
     if (this.#failure !== undefined) return;
     this.#failure = error;
@@ -130,7 +133,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Ends every stream, or those whose answers are not complete: the others are still to be taken. */
+  /** Ends every stream, or only those whose answers are not complete; the others can still be taken. */
   drop(which: "all" | "unanswered", code: number): void {
     for (const stream of this.streams.values()) if (which === "all" || !stream.ended) this.#close(stream, code);
   }
@@ -306,7 +309,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM for no stream");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM");
     if (streamId > this.#lastStreamId) throw protocolError("RST_STREAM for a stream that was never opened");
-    // Also where the answer was faster: it has cost as much.
+    // Counts even if the answer was complete already: the request cost as much.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;
@@ -366,7 +369,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
 
   // --- the ends of streams
 
-  /** The whole answer is in the output. */
+  /** Ends a stream whose whole answer is in the output. */
   #answered(stream: Http2Stream): void {
     if (stream.remoteEnded) this.#ended.add(stream.id, false);
     else this.#sendReset(stream.id, ErrorCode.NO_ERROR);

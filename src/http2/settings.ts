@@ -5,15 +5,15 @@ import { ConnectionError, ErrorCode, FrameType, MAX_FRAME_BYTES, MAX_WINDOW_BYTE
 const ENTRY_BYTES = 6;
 const LARGEST_FRAME_BYTES = 2 ** 24 - 1;
 
-/** What the peer has said of itself. */
+/** The peer's settings. */
 export interface PeerSettings {
-  /** The window that it gives each of our answers at first. */
+  /** Initial window for each of our answers. */
   initialWindowBytes: number;
-  /** Largest frame that it takes. */
+  /** Largest frame that it accepts. */
   maxFrameBytes: number;
 }
 
-/** Sends SETTINGS with those of our limits that are given. */
+/** Sends SETTINGS with the given limits. */
 export function writeSettings(output: Output, limits: Partial<Http2Limits>): void {
   const entries = (
     [
@@ -33,8 +33,8 @@ export function writeSettings(output: Output, limits: Partial<Http2Limits>): voi
 }
 
 /**
- * Applies the peer's SETTINGS (RFC 9113, 6.5.2). Returns the size of its header table where it names one. Throws
- * ConnectionError for a value that is not allowed.
+ * Applies the peer's SETTINGS (RFC 9113, 6.5.2). Returns its header table size if they name one. Throws ConnectionError
+ * for an invalid value.
  */
 export function applySettings(peer: PeerSettings, payload: Buffer): number | undefined {
   if (payload.length % ENTRY_BYTES !== 0) {

@@ -1,26 +1,26 @@
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
 
-/** Below this, one copy costs less than a chunk of its own. */
+/** Below this size a copy costs less than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
-/** Pieces of a paused request below this are put together: a view of each would cost more than its bytes. */
+/** Pieces of a paused request below this size are joined: a view of each would cost more than its bytes. */
 const JOIN_BELOW_BYTES = 4 * 1_024;
 const JOINED_BYTES = 16 * 1_024;
 
-/** Most requests are never held back, and need no list of their own. Never changed. */
+/** Shared by requests that hold nothing back, as most do. Never changed. */
 const NONE: Buffer[] = [];
 
-/** Whoever answers a request. */
+/** Receiver of a request. */
 export interface StreamConsumer {
   /** The next bytes of the request's body. */
   data(slice: Buffer): void;
   /** The request is complete. */
   end(): void;
-  /** The stream is over, with a code of RFC 9113, 7. Called once, also after an answer that went well. */
+  /** The stream has ended, with a code of RFC 9113, 7. Called once, also after a complete answer. */
   closed(code: number): void;
 }
 
-/** What a stream has its connection do. */
+/** A stream's connection. */
 export interface StreamOwner {
   respond(stream: Http2Stream, fields: Fields, endStream: boolean): void;
   readyToSend(stream: Http2Stream): void;
@@ -28,7 +28,7 @@ export interface StreamOwner {
   reset(stream: Http2Stream, code: number): void;
 }
 
-/** Bytes to send, and whom to tell once they are written or dropped. */
+/** Bytes to send, and a callback for when they are written or dropped. */
 interface Queued {
   readonly bytes: Uint8Array;
   readonly done: (() => void) | undefined;
@@ -38,7 +38,7 @@ interface Queued {
 export class Http2Stream {
   readonly id: number;
   readonly #owner: StreamOwner;
-  /** To be set before the request's handler returns. */
+  /** Set it before the request's handler returns. */
   consumer: StreamConsumer | undefined;
   headersSent = false;
   /** Nothing more is sent or received. */
@@ -50,10 +50,10 @@ export class Http2Stream {
   remoteEnded = false;
   /** What the client may still send. */
   receiveWindowBytes: number;
-  /** What was read since the client was last told so. */
+  /** Bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
   receivedBytes = 0;
-  /** The body's length as announced; undefined: it was not. */
+  /** Announced length of the body; undefined: not announced. */
   expectedBytes: number | undefined;
   #paused = false;
   #held: Buffer[] = NONE;
@@ -62,9 +62,9 @@ export class Http2Stream {
 
   // --- the answer
 
-  /** What the client is ready to take of it. */
+  /** What the client's window allows to send. */
   sendWindowBytes: number;
-  /** Of the answer: what is not on its way yet. */
+  /** Bytes of the answer that are not in the output yet. */
   queuedBytes = 0;
   /** Nothing more will be added to the answer. */
   ended = false;
@@ -88,8 +88,8 @@ export class Http2Stream {
   }
 
   /**
-   * Adds to the answer. The bytes are not copied: `done` runs once when they may be changed, whether they were written or
-   * the stream ended before that.
+   * Adds to the answer. Does not copy the bytes: `done` runs once when the caller may change them, after they were
+   * written or the stream has ended.
    */
   write(parts: readonly Uint8Array[], done?: () => void): void {
     if (this.closed || this.ended) {
@@ -105,7 +105,7 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /** Ends the answer, after all that was written. A request that is not complete by then is broken off with NO_ERROR. */
+  /** Ends the answer after all that was written. Then resets a request that is not complete, with NO_ERROR. */
   end(trailers?: Fields): void {
     if (this.closed || this.ended) return;
     this.ended = true;
@@ -113,17 +113,17 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /** Ends the stream at once; what was not written is dropped. */
+  /** Ends the stream at once and drops what was not written. */
   reset(code: number): void {
     if (!this.closed) this.#owner.reset(this, code);
   }
 
-  /** Holds back the request's bytes from now on. The client may send what its window allows, and no more. */
+  /** Holds back the request's bytes from now on. The client may still send what its window allows. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** Hands on what was held back, and whatever comes. */
+  /** Passes on what was held back and all that follows. */
   resume(): void {
     this.#paused = false;
     while (this.#held.length > 0 && !this.#isPaused()) {
@@ -138,7 +138,7 @@ export class Http2Stream {
     }
   }
 
-  /** The session has read a piece of the request. */
+  /** Takes a piece of the request from the session. */
   receive(slice: Buffer): void {
     if (this.#paused) {
       this.#hold(slice);
@@ -148,14 +148,14 @@ export class Http2Stream {
     this.#owner.consumed(this, slice.length);
   }
 
-  /** The session has read the end of the request. */
+  /** Takes the end of the request from the session. */
   receiveEnd(): void {
     this.remoteEnded = true;
     if (this.#paused) this.#endHeld = true;
     else this.consumer?.end();
   }
 
-  /** Moves so many bytes of the answer into the output. */
+  /** Moves `sizeBytes` of the answer into the output. */
   moveTo(output: Output, sizeBytes: number): void {
     let left = sizeBytes;
     while (left > 0) {
@@ -175,7 +175,7 @@ export class Http2Stream {
     this.queuedBytes -= sizeBytes;
   }
 
-  /** The session has ended the stream. Returns how many bytes of the request nobody will read. */
+  /** Ends the stream for the session. Returns how many bytes of the request stay unread. */
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;
@@ -215,19 +215,19 @@ export class Http2Stream {
   }
 }
 
-/** Numbers of streams that have ended and are remembered, so that what still comes for them is judged rightly. */
+/** How many ended streams are remembered, to judge frames that still arrive for them. */
 const REMEMBERED_STREAMS = 256;
 
-/** The streams of a connection that ended last, and who ended them. */
+/** The last ended streams of a connection, and who ended them. */
 export class EndedStreams {
-  /** Twice the stream's number where we have reset it, and one more where it ended otherwise. */
+  /** Twice the stream's number if we reset it; plus one if it ended otherwise. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {
     this.#last[placeOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
   }
 
-  /** What still comes for a stream that we have reset was on its way (RFC 9113, 5.1). */
+  /** True for a stream that we reset: frames for it were still on their way (RFC 9113, 5.1). */
   wasReset(streamId: number): boolean {
     return this.#last[placeOf(streamId)] === streamId * 2;
   }
