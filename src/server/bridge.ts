@@ -10,14 +10,13 @@ const STATUS_USAGE = 64;
 const STATUS_UNAVAILABLE = 69;
 const STATUS_IO_ERROR = 74;
 
-/** EIO: a terminal or port whose other end was closed. */
+/** Errors that mean that the other end closed; EIO is that of a terminal or port. */
 const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /**
- * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to a guest agent's unix socket,
- * byte for byte. The end of the input is passed on and the rest of the answer still arrives; the agent's end ends the
- * bridge. Resolves with the exit status; what failed is told to `complain`. Nothing but the agent's bytes goes to
- * standard output.
+ * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to an agent's unix socket, byte
+ * for byte. Passes on the end of the input, after which the rest of the answer still arrives; ends when the agent closes.
+ * Writes only the agent's bytes to standard output, and failures to `complain`. Resolves with the exit status.
  */
 export async function bridge(path: string | undefined, complain: (line: string) => void): Promise<number> {
   if (!path) {
@@ -34,9 +33,9 @@ export async function bridge(path: string | undefined, complain: (line: string) 
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // A failure to send is the failure to receive as well, unless the agent has already said all it had to.
+    // Receiving fails too if sending does, unless the agent has already sent everything.
     sent.catch(() => undefined);
-    // The end of a line is that of both directions; a write to it waits for the next host, so nobody waits for the write.
+    // A serial line ends in both directions at once. A write to it would wait for the next host: do not wait for that.
     const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
     await Promise.race([received, ...lineEnded]);
     return 0;
@@ -52,12 +51,12 @@ function openInput(): Readable {
   return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
 }
 
-/** Not process.stdout: its writes to a pipe or terminal block, and with them the other direction. */
+/** Not process.stdout, whose writes to a pipe or terminal would block the other direction too. */
 function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
 }
 
-/** What Node's event loop can read and write. A device is left to its threads. */
+/** Whether Node's event loop can read and write it. Devices are left to its threads. */
 function isStream(fd: number): boolean {
   const status = fstatSync(fd);
   return status.isFIFO() || status.isSocket();

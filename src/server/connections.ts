@@ -7,21 +7,21 @@ export interface Connection {
   readonly peer: string;
   /** As accepted. */
   readonly socket: Socket;
-  /** Closes it at once and logs why: as refused, or as failed once it was established. Later calls do nothing. */
+  /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
   drop(reason: string): void;
-  /** Logs why it is refused or has failed, and leaves its end to the caller. */
+  /** Logs why it is refused or has failed; the caller closes it. */
   failed(reason: string): void;
-  /** The handshake is over. */
+  /** Records that the handshake is complete. */
   established(): void;
-  /** Its place is given to no newcomer from now on. */
+  /** From now on no new connection takes its place. */
   keep(): void;
-  /** Its end has begun: it holds no place any more, though its socket is still open. */
+  /** Frees its place, as its end has begun, although its socket is still open. */
   closing(): void;
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
 
-/** A socket that carries its connection. `_parent` is Node's only way from a TLS socket to the accepted one below it. */
+/** A socket with its connection. `_parent` is Node's only way from a TLS socket to the accepted socket below it. */
 type MarkedSocket = object & { [CONNECTION]?: Connection; readonly _parent?: MarkedSocket };
 
 /** The connection of an accepted socket, or of the TLS socket over it. */
@@ -30,15 +30,15 @@ export function connectionOf(socket: MarkedSocket): Connection | undefined {
 }
 
 /**
- * The connections of a listener, bounded in number. At the bound a newcomer takes the place of the oldest half-open
- * handshake, else of the oldest connection that has not earned its place, so that whoever can open connections but
- * make no call cannot keep the node agent out; where all are kept the newcomer is refused.
+ * The connections of a listener, bounded in number. At the bound a new one replaces the oldest half-open handshake, else
+ * the oldest connection that has made no admitted call: somebody who can connect but not call cannot lock the node agent
+ * out. If all are kept, the new one is refused.
  */
 export class Connections {
   readonly #limit: number;
   readonly #refusals: RefusalLog;
   readonly #open = new Set<OpenConnection>();
-  /** Those whose end has begun. Each has a deadline of its own. */
+  /** Connections whose end has begun. Each has its own deadline. */
   readonly #closing = new Set<OpenConnection>();
 
   constructor(limit: number, refusals: RefusalLog) {
@@ -46,12 +46,12 @@ export class Connections {
     this.#refusals = refusals;
   }
 
-  /** Open sockets, those whose end has begun included. */
+  /** Open sockets, also of connections whose end has begun. */
   get sockets(): number {
     return this.#open.size + this.#closing.size;
   }
 
-  /** Takes a connection in; undefined when it had to be refused. */
+  /** Admits a connection; undefined: it was refused. */
   admit(socket: Socket & MarkedSocket): Connection | undefined {
     const connection = new OpenConnection(socket, this.#refusals, () => {
       if (this.#open.delete(connection)) this.#closing.add(connection);
@@ -102,7 +102,7 @@ class OpenConnection implements Connection {
     this.#refusals = refusals;
     this.closing = closing;
     this.peer = peerAddress(socket);
-    // An error is followed by "close"; why a connection broke is reported where it is known.
+    // "close" follows an error; the code that knows the reason reports it.
     socket.on("error", () => {});
   }
 
@@ -133,11 +133,11 @@ function peerAddress(socket: Socket): string {
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
 }
 
-/** Lines at once, and per second in the long run: the workload can make refused connections as fast as it likes. */
+/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
 const BURST = 20;
 const PER_SECOND = 2;
 
-/** Logs connections that were refused or failed, at a bounded rate. */
+/** Logs refused and failed connections, at a bounded rate. */
 export class RefusalLog {
   readonly #log: Log;
   readonly #clock: Clock;
@@ -153,7 +153,9 @@ export class RefusalLog {
     this.#creditedAtMs = clock.monotonicMs();
   }
 
-  /** `reason` names what was wrong, never a secret. `suppressed` in a line counts those left out before it. */
+  /**
+   * `reason` says what was wrong, never a secret. `suppressed` in a line counts the lines that were left out before it.
+   */
   write(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
     const nowMs = this.#clock.monotonicMs();
     this.#credit = Math.min(BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * PER_SECOND);
@@ -169,13 +171,13 @@ export class RefusalLog {
   }
 }
 
-/** A line for each connection would be a flood of them. */
+/** Least time between two lines: one for each connection would flood the log. */
 const SILENCE_MS = 10_000;
 
-/** `_handle` is Node's only way to the descriptor that a server listens on; without it there are no lines. */
+/** `_handle` is Node's only way to a server's descriptor. Without it nothing is logged. */
 type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
 
-/** Who tells of it. */
+/** What `logLostConnections` needs. */
 export interface LostConnections {
   readonly watch: WatchArrivals | undefined;
   readonly listener: string;
@@ -184,9 +186,9 @@ export interface LostConnections {
 }
 
 /**
- * Logs `accept_failed` when connections come while no descriptor is left: libuv accepts them then with one that it keeps for
- * that, closes them at once, and tells nobody. To be called once the server listens; returns what ends the watch, without
- * which the socket would stay open.
+ * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
+ * and closes them at once, without an event. Call it once the server listens. The returned function ends the watch; until
+ * then the socket stays open.
  */
 export function logLostConnections(server: Server, { watch, listener, log, clock }: LostConnections): () => void {
   const fd = (server as Listening)._handle?.fd;

@@ -6,13 +6,13 @@ import { AgentError, errnoOf } from "../domain/index.ts";
 
 /** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
 const PATH_LIMIT_BYTES = 107;
-/** How long a socket's owner may take to accept before it counts as alive. */
+/** A socket whose owner has not answered after this time counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * Listens on a unix socket. Missing folders are created; a socket that nobody listens on any more is replaced; a live
- * one, and anything that is no socket, is left alone and refused with an AgentError. Returns what removes the socket's path,
- * to be called when the server is closed; that of another process, which has listened there since, is left alone.
+ * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
+ * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
+ * server is closed; it leaves the socket of another process that has listened there since.
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   const sizeBytes = Buffer.byteLength(path);
@@ -39,7 +39,7 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
   }
 }
 
-/** As `mkdir -p`. Node's own says ENOENT for whatever keeps it from making one, a read-only file system for example. */
+/** As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system. */
 async function makeFolder(path: string): Promise<void> {
   try {
     await mkdir(path);
@@ -53,8 +53,8 @@ async function makeFolder(path: string): Promise<void> {
 }
 
 /**
- * Node removes the path that it bound when the server closes, whoever's it is by then. So it binds another one in the same
- * folder, which becomes the real one once its mode is right too. Only a path with no room for that is bound as it is.
+ * When the server closes Node removes the path that it bound, even if another process owns it by then. So bind another
+ * path in the same folder and rename it once its mode is right. A path that leaves no room for that is bound directly.
  */
 function bindingPath(path: string): string {
   const { randomBytes } = process.getBuiltinModule("node:crypto");
@@ -67,7 +67,7 @@ function removeOwn(path: string, dev: number, ino: number): void {
     const present = lstatSync(path);
     if (present.dev === dev && present.ino === ino) unlinkSync(path);
   } catch (error) {
-    // Gone already, or in a folder that has become read-only: the agent leaves all the same.
+    // Removed already, or in a folder that became read-only: the agent still leaves.
     if (errnoOf(error) === undefined) throw error;
   }
 }
@@ -83,7 +83,7 @@ async function removeStale(path: string): Promise<void> {
   await unlink(path);
 }
 
-/** A full queue (EAGAIN) has an owner as well; only a refusal means that there is none. */
+/** Only a refusal means that nobody listens: a full queue (EAGAIN) has an owner too. */
 function isAlive(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect(path);
@@ -130,9 +130,9 @@ function socketError(path: string, cause: unknown): AgentError {
 /** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
 export async function listenTcp(server: Server, port: number): Promise<number> {
   try {
-    // Without an address, Node needs neither its resolver nor its parser of addresses, which take 8 ms to set up.
+    // Without an address Node loads neither its resolver nor its address parser, which take 8 ms.
     await listening(server, { port });
-    // Node falls back to IPv4 whatever keeps it from IPv6: a port in use there must not be passed over.
+    // Node falls back to IPv4 for any failure of IPv6, also where the port is in use there: find out.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw portError(port, error);

@@ -13,11 +13,11 @@ import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index
 import { type Connection, connectionOf, Connections, logLostConnections, RefusalLog } from "./connections.ts";
 import { peerCertificate, type VerifyPeer } from "./tls.ts";
 
-/** What a listener is made of. */
+/** Options of a listener. */
 export interface ListenerOptions {
   /** For the log: "tcp" or "unix". */
   readonly name: string;
-  /** Makes the handshakes; undefined: there are none. */
+  /** Makes the TLS handshakes; undefined: no TLS. */
   readonly secure: TlsServer | undefined;
   readonly router: Router;
   readonly interceptor: Interceptor;
@@ -30,11 +30,11 @@ export interface ListenerOptions {
   readonly nextSessionId: () => number;
 }
 
-/** How long requests on a connection that is to end may go on, and how long the connection may be there at all. */
+/** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
 const UNWANTED_GRACE_MS = 3_000;
 const UNWANTED_LIMIT_MS = 4_500;
 
-/** A connection that is served. */
+/** An established connection. */
 interface Served {
   readonly session: Session;
   readonly http2: Http2Connection;
@@ -43,8 +43,8 @@ interface Served {
 }
 
 /**
- * Accepts connections, bounds and watches them, and hands their requests to the router. Until its handshake is over a
- * connection ends by `Connection.drop`; from then on `Http2Connection` owns its end.
+ * Accepts connections, bounds them, and passes their requests to the router. `Connection.drop` ends a connection during
+ * its handshake; after that `Http2Connection` does.
  */
 export class Listener {
   /** Listens wherever the owner says. */
@@ -52,7 +52,7 @@ export class Listener {
   readonly #options: ListenerOptions;
   readonly #connections: Connections;
   readonly #served = new Map<Session, Served>();
-  /** Connections with a session, or whose peer was refused: until their sockets are closed. */
+  /** Connections with an Http2Connection, served or refused, whose sockets are not closed yet. */
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
   #stopWatching: (() => void) | undefined;
@@ -61,7 +61,7 @@ export class Listener {
     const { log, clock, limits, name, secure, watchArrivals: watch } = options;
     this.#options = options;
     this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
-    // Half-open, because the end of a connection is Http2Connection's to decide.
+    // Half-open: Http2Connection decides when a connection ends.
     this.acceptor = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => this.#accept(socket));
     this.acceptor.on("listening", () => {
       this.#stopWatching?.();
@@ -76,7 +76,7 @@ export class Listener {
     });
   }
 
-  /** The connections that are served and whose end has not begun. */
+  /** The sessions of established connections. */
   sessions(): readonly Session[] {
     return Array.from(this.#served.keys());
   }
@@ -87,8 +87,8 @@ export class Listener {
   }
 
   /**
-   * Ends half-open handshakes and every session but one. That one goes on with its requests, and takes no new ones.
-   * Returns how many sessions were ended.
+   * Ends half-open handshakes and every session but `keep`, which finishes its requests and accepts no new ones. Returns
+   * how many sessions it ended.
    */
   dropOthers(keep: Session | undefined): number {
     this.#connections.dropHalfOpen("half-open while the connections were renewed");
@@ -105,9 +105,9 @@ export class Listener {
   }
 
   /**
-   * Ends the sessions of such peers, within five seconds whatever they do: new requests are discouraged at once, after
-   * three seconds `abort` is told whose requests to answer with an error, and in the end the sockets are closed. Returns
-   * how many sessions there are.
+   * Ends the sessions of unwanted peers within five seconds, whatever they do: discourages new requests at once, calls
+   * `abort` after three seconds with the sessions whose requests to abort, and at last destroys the sockets. Returns how
+   * many sessions there are.
    */
   endOf(isUnwanted: (peer: Session["peer"]) => boolean, abort: (sessions: ReadonlySet<Session>) => void): number {
     const unwanted = [...this.#served.values()].filter(({ session }) => isUnwanted(session.peer));
@@ -120,7 +120,7 @@ export class Listener {
     const cut = setTimeout(() => {
       for (const { socket } of unwanted) socket.destroy();
     }, UNWANTED_LIMIT_MS);
-    // The agent's own end does not wait for them.
+    // These timers must not delay the agent's own end.
     end.unref();
     cut.unref();
     return unwanted.length;
@@ -133,7 +133,7 @@ export class Listener {
     this.#connections.dropHalfOpen("the agent is shutting down");
   }
 
-  /** Announces the end to every peer, and closes each connection after its last request. Resolves when none is left. */
+  /** Drains every connection. Resolves when all are closed. */
   async close(): Promise<void> {
     if (this.#ending === 0) return;
     const empty = new Promise<void>((resolve) => this.#whenEmpty.push(resolve));
@@ -141,7 +141,7 @@ export class Listener {
     await empty;
   }
 
-  /** Ends every connection once its complete answers are written, and within 5 s whatever its peer does. */
+  /** Closes every connection once its complete answers are written, within 5 s whatever its peer does. */
   closeNow(): void {
     for (const { http2 } of this.#served.values()) http2.close();
   }
@@ -176,7 +176,7 @@ export class Listener {
     };
     const session: Session = { id: nextSessionId(), openedAt, peer };
     const fields = { session: session.id, peer: connection.peer };
-    // Until a call has been let in, the interceptor's decision is also about the connection.
+    // The first admitted call also secures the connection's place.
     let admit: Interceptor = (metadata) => {
       const decision = interceptor(metadata);
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
@@ -195,7 +195,7 @@ export class Listener {
       {
         request: (stream, request) => router.handle(stream, request, session, admit),
         failed: (reason, served) => {
-          // A client that has been served may say goodbye in ways that are not quite right.
+          // Clients that were served often close a little against the protocol.
           if (served) log.debug("session_failed", { ...fields, reason });
           else connection.failed(reason);
         },

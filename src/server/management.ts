@@ -9,18 +9,18 @@ import { listenTcp, listenUnix } from "./listen.ts";
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;
 
-/** What the management server is made of. */
+/** Options of the management server. */
 export interface ManagementServerOptions {
   readonly router: Router;
-  /** Asked before every call (see tokenAuthenticator). */
+  /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
-  /** Further check of a client certificate that the authority vouches for. */
+  /** Further check of a client certificate that the authority issued. */
   readonly verifyPeer?: VerifyPeer;
-  /** Told of every connection that is accepted. */
+  /** Called for every accepted connection. */
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
-  /** Undefined: connections that are lost for want of descriptors are not told of. */
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<ServerLimits>;
 }
@@ -31,7 +31,7 @@ export class ManagementServer {
   readonly #limits: ServerLimits;
   readonly #listeners: Listener[] = [];
   #secure: TlsServer | undefined;
-  /** The credentials that have taken the place of the first ones. */
+  /** Credentials that replaced the first ones. */
   #renewed: TlsMaterial | undefined;
   #removeSocket: (() => void) | undefined;
   #sessions = 0;
@@ -57,8 +57,8 @@ export class ManagementServer {
   }
 
   /**
-   * Connections from now on use these credentials. Those that are open stay, but for those of an authority that is no
-   * longer one: they take no new calls, and are gone within five seconds.
+   * Uses these credentials for new connections. Open ones stay, except for clients of an authority that was replaced:
+   * they accept no new calls and end within five seconds.
    */
   setCredentials(tls: TlsMaterial): void {
     this.#secure?.setSecureContext(secureContextOptions(tls));
@@ -83,9 +83,9 @@ export class ManagementServer {
   }
 
   /**
-   * For a guest that has been restored: whatever was connected or half connected before shares its keys with the
-   * siblings of this guest. Ends every session but the given one, which finishes its calls and takes no new ones; ends
-   * half-open handshakes; makes new ticket keys. Returns how many sessions were ended.
+   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every session
+   * but `keep`, which finishes its calls and accepts no new ones; ends half-open handshakes; makes new ticket keys.
+   * Returns how many sessions it ended.
    */
   dropOtherSessions(keep: Session | undefined): number {
     this.#secure?.setTicketKeys(randomBytes(TICKET_KEY_BYTES));
@@ -93,9 +93,8 @@ export class ManagementServer {
   }
 
   /**
-   * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running ones end; those that are left
-   * after `graceMs` are aborted with the same status. Resolves when no connection is left: within 5 s of the grace's end,
-   * whatever the peers do.
+   * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running ones end. After `graceMs` aborts
+   * the rest with the same status. Resolves when no connection is left: at most 5 s later, whatever the peers do.
    */
   shutdown(graceMs: number): Promise<void> {
     this.#shutdown ??= this.#end(graceMs);
@@ -123,7 +122,7 @@ export class ManagementServer {
       secure,
       router,
       interceptor,
-      // A handshake may have begun under credentials that were replaced before it was over.
+      // The credentials may have been replaced during the handshake.
       verifyPeer: (certificate, nowMs) =>
         this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)
           ? verifyPeer?.(certificate, nowMs)

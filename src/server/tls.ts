@@ -11,9 +11,9 @@ export interface TlsMaterial {
 }
 
 /**
- * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential that a clone of this guest
- * would honour as well. Node would cut a client with a wrong certificate off without a word; the handshake is completed
- * instead, and whoever owns the listener must look at `authorized` before it reads anything (see `peerCertificate`).
+ * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this guest
+ * would accept too. Node would end a handshake with a wrong certificate without a reason. Here it completes, and the
+ * listener must check `authorized` before it reads anything (see `peerCertificate`).
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -39,7 +39,7 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
 const PEM_CERTIFICATE =
   /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
 
-/** Whether one of these authorities is in the chain of a certificate (DER), or issued a link of it. */
+/** Whether one of these authorities is in a certificate's chain (DER), or issued a link of it. */
 export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
   const authorities = Array.from(String(clientCa).matchAll(PEM_CERTIFICATE), ([pem]) => new X509Certificate(pem));
   return chain.some((der) => {
@@ -57,12 +57,12 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
 export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
 
 /**
- * The client's verified certificate, or why it is refused. Nothing else stands between a client and the agent on TCP: the
- * handshake succeeds with any certificate, and with none.
+ * The client's verified certificate, or why it is refused. On TCP this alone refuses clients: the handshake succeeds with
+ * any certificate, and with none.
  */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
   const certificate = socket.getPeerX509Certificate();
-  // Before the verdict: Node calls a resumed session without a certificate authorized.
+  // Check this first: Node calls a resumed session without a certificate authorized.
   if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
   if (!socket.authorized) return String(socket.authorizationError);
   const chain = chainOf(socket.getPeerCertificate(true));
@@ -70,22 +70,22 @@ export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
     subject: certificate.subject.replaceAll("\n", ", "),
     fingerprint256: certificate.fingerprint256,
     notBeforeMs: certificate.validFromDate.getTime(),
-    // A chain is as good as its first link to expire.
+    // A chain expires with its first link.
     notAfterMs: Math.min(...chain.map(({ valid_to: end }) => Date.parse(end))),
     chain: chain.map(({ raw }) => raw),
   };
 }
 
-/** The last link is its own issuer, or one whose issuer is not known. */
+/** The chain up to a self-signed certificate, or to one whose issuer is unknown. */
 function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCertificate[] {
-  // Not typed so, but an unknown issuer is left out.
+  // Node leaves an unknown issuer out, although its types do not say so.
   const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
   return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }
 
 /**
- * Refuses certificates that have expired by the guest clock. Those that are not valid yet pass: the clock of a restored
- * guest is behind, and the very call that sets it must get through.
+ * Refuses certificates that have expired by the guest clock. Accepts those that are not valid yet: the clock of a
+ * restored guest is behind, and the call that sets it must get through.
  */
 export const refuseExpired: VerifyPeer = (certificate, nowMs) =>
   nowMs >= certificate.notAfterMs ? "CERT_HAS_EXPIRED" : undefined;

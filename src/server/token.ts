@@ -5,22 +5,23 @@ import type { Interceptor } from "../rpc/index.ts";
 /** Metadata key of the instance token (contract, "Authentication"). */
 const TOKEN_METADATA_KEY = "svc-instance-token";
 
-/** The instance token, as an authenticator needs it. */
+/** How an authenticator checks the instance token. */
 export interface TokenCheck {
-  /** Says whether it is the token, in constant time, with the same work for a missing one. */
+  /** Whether it is the token. Constant time, with the same work for a missing one. */
   matches(candidate: string | undefined): boolean;
-  /** The token in force, as an object that is another one once there is a new token. */
+  /** Identity of the current token: another object once there is a new token. */
   readonly current: () => object;
 }
 
 /**
- * Lets calls with the instance token pass. A missing, empty, repeated and wrong one get the same answer after the same work.
+ * Admits calls with the instance token. A missing, empty, repeated or wrong one gets the same answer after the same work.
  *
- * @param renewed asked before a refusal, to look whether there is a new token by now; then it is compared once more
+ * @param renewed called before a refusal, to reload the token; then the call's token is compared once more
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
-  // A connection's later calls of a kind come with the very same fields (HeaderBlocks): what was let in once need not be
-  // digested again, a tenth of a small call. Nothing is learnt from it but what the client has proven to know.
+  // A connection's later calls of a kind have the same fields object (HeaderBlocks): an admitted token is not hashed
+  // again,
+  // which saves a tenth of a small call. The timing reveals only a token that the client has proven to know.
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;

@@ -9,10 +9,10 @@ import type { DeclareIdle, HttpExchange } from "./service.ts";
 const HEADER_LIMIT_BYTES = 8 * 1024;
 /** Calls at once on an HTTP/2 connection. There is one operation, and it takes no time. */
 const STREAM_LIMIT = 4;
-/** Calls without an answer after which an HTTP/2 connection is closed. A cancelled call makes room for another one. */
+/** Unanswered calls after which an HTTP/2 connection is closed: a cancelled call counts too, but frees its stream. */
 const UNANSWERED_LIMIT = 32;
 
-/** What the workload's requests are answered with. */
+/** Options of WorkloadHttp. */
 export interface WorkloadHttpOptions {
   readonly declareIdle: DeclareIdle;
   /** Value of the response header `svc-agent-version`. */
@@ -20,7 +20,7 @@ export interface WorkloadHttpOptions {
   readonly limits: WorkloadLimits;
 }
 
-/** Both versions of HTTP over connections that others accept. */
+/** Serves both versions of HTTP on connections that its caller accepts. */
 export class WorkloadHttp {
   readonly #options: WorkloadHttpOptions;
   readonly #http1: Http1Server;
@@ -51,14 +51,14 @@ export class WorkloadHttp {
     this.#http2.on("sessionError", () => {});
   }
 
-  /** Reads the connection's socket from now on. What it held already is read as well. */
+  /** Serves a connection. Reads what its socket has buffered, too. */
   serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): void {
     const paced = new PacedSocket(socket, this.#pace);
     if (protocol === "http1") {
       this.#http1.emit("connection", paced);
       return;
     }
-    // Node makes the session, and says so, before it returns.
+    // Node emits "session" before `emit` returns.
     const watch = (session: ServerHttp2Session): void => this.#watch(session, socket, connection);
     this.#http2.once("session", watch).emit("connection", paced);
     this.#http2.off("session", watch);
@@ -69,9 +69,9 @@ export class WorkloadHttp {
     const first = dropAfter(connection, headersTimeoutMs, "no request");
     const old = setTimeout(() => session.close(), connectionAgeMs);
     old.unref();
-    // A timeout of the session itself would outlive it, and keep it and all that its socket had read in memory.
+    // The session's own timeout would outlive it, and keep it and all that its socket had read in memory.
     socket.setTimeout(idleTimeoutMs, () => session.destroy());
-    // nghttp2 bounds resets as well, but looks only after it has handed on all that it was given.
+    // nghttp2 bounds resets too, but only after it has passed on all of its input.
     let unanswered = 0;
     session.on("stream", (stream) => {
       clearTimeout(first);
@@ -94,7 +94,7 @@ export class WorkloadHttp {
     response.once("close", () => clearTimeout(overdue));
     try {
       response.setHeader("svc-agent-version", this.#options.agentVersion);
-      // Most workloads never call, and what answers them takes megabytes and tens of milliseconds to load.
+      // Loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never call.
       this.#service ??= import("./service.ts").then(({ workloadService }) =>
         workloadService(this.#options.declareIdle),
       );
@@ -102,7 +102,7 @@ export class WorkloadHttp {
         await this.#service
       )(request, response);
     } catch {
-      // The client is gone or its request is unusable: nobody is left to tell.
+      // The client is gone, or its request is unusable.
       abandon(request);
     }
   }

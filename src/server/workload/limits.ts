@@ -1,7 +1,7 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
 import type { Connection } from "../connections.ts";
 
-/** Bounds of the workload's listener: whoever is at the other end is untrusted. */
+/** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;
   /** From the connection to its first request's headers. */
@@ -14,7 +14,7 @@ export interface WorkloadLimits {
   readonly connectionAgeMs: number;
 }
 
-/** The limits where nothing else is said. */
+/** The default limits. */
 export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
   connections: CONNECTION_LIMIT,
   headersTimeoutMs: HANDSHAKE_TIMEOUT_MS,
@@ -23,7 +23,7 @@ export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
   connectionAgeMs: 600_000,
 };
 
-/** Drops the connection after `delayMs` unless the timer is cleared before. */
+/** Drops the connection after `delayMs`, unless the timer is cleared. */
 export function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
   return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
 }

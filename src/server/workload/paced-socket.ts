@@ -1,21 +1,21 @@
 import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
 
-/** What a connection hands on at a time: some dozens of calls, as many as it takes to be closed for giving them up. */
+/** What a connection passes on at a time: a few dozen calls, enough to be closed for cancelling them. */
 const PIECE_BYTES = 2 * 1024;
-/** What all connections together hand on in one turn of the event loop: a few milliseconds of work at worst. */
+/** What all connections together pass on in one turn of the event loop: a few milliseconds of work at worst. */
 const TURN_BYTES = 8 * 1024;
 
 /**
  * Lets the connections of a listener take turns. Node reads 64 KiB of each socket and handles every call in it before
- * anything else runs; 60 connections full of calls that are given up at once would stop the whole agent for seconds.
+ * anything else runs: 60 connections full of calls that are cancelled at once would stop the whole agent for seconds.
  */
 export class Pace {
   /** In the order of their turns. */
   readonly #waiting = new Set<PacedSocket>();
   #scheduled = false;
 
-  /** The socket's next piece is read in one of the turns to come. */
+  /** Queues the socket: its next piece is read in a later turn. */
   enqueue(socket: PacedSocket): void {
     this.#waiting.add(socket);
     if (this.#scheduled) return;
@@ -41,7 +41,7 @@ export class Pace {
   }
 }
 
-/** An accepted socket, of which is read in pieces and when its turn comes. Everything else passes straight through. */
+/** An accepted socket that is read in pieces, when its turn comes. Everything else passes straight through. */
 export class PacedSocket extends Duplex {
   readonly #socket: Socket;
   readonly #pace: Pace;
@@ -51,7 +51,7 @@ export class PacedSocket extends Duplex {
     super({ readableHighWaterMark: PIECE_BYTES });
     this.#socket = socket;
     this.#pace = pace;
-    // Whether to answer a client that has sent its last byte is for HTTP to decide.
+    // HTTP decides whether to answer a client that has sent its last byte.
     socket.allowHalfOpen = true;
     socket.on("readable", () => {
       if (this.#wanted) pace.enqueue(this);
@@ -61,9 +61,9 @@ export class PacedSocket extends Duplex {
     socket.once("close", () => this.destroy());
   }
 
-  /** Hands on a piece, if any is there and wanted. Returns its length in bytes. */
+  /** Passes on a piece if there is one. Returns its length in bytes. */
   handOn(): number {
-    // Reading nothing makes an empty socket fetch more, and one at its end say so.
+    // A read of 0 bytes makes an empty socket fetch more, and an ended one emit "end".
     const piece = this.#socket.read(Math.min(PIECE_BYTES, this.#socket.readableLength)) as Buffer | null;
     if (piece === null) return 0;
     this.#wanted = false;
@@ -71,7 +71,7 @@ export class PacedSocket extends Duplex {
     return piece.length;
   }
 
-  /** Ends the connection once everything is written. HTTP/1 calls it after the last response, as of a net.Socket. */
+  /** Ends the connection once everything is written. HTTP/1 calls it after the last response, as on a net.Socket. */
   destroySoon(): void {
     this.end(() => this.destroy());
   }

@@ -6,17 +6,17 @@ import type { WorkloadHttp } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, dropAfter, type WorkloadLimits } from "./limits.ts";
 import type { DeclareIdle } from "./service.ts";
 
-/** Anybody in the guest may declare idle: the workload may run as any user. */
+/** Everybody in the guest may declare idle, as the workload may run as any user. */
 const SOCKET_MODE = 0o666;
 
-/** What the workload's server is made of. */
+/** Options of the workload's server. */
 export interface WorkloadServerOptions {
   readonly declareIdle: DeclareIdle;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
   readonly log: Log;
   readonly clock: Clock;
-  /** Undefined: connections that are lost for want of descriptors are not told of. */
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<WorkloadLimits>;
 }
@@ -78,7 +78,7 @@ export class WorkloadServer {
     });
   }
 
-  /** The agent listens before the workload starts; what it takes to load HTTP can wait until somebody calls. */
+  /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): Promise<void> {
     const { declareIdle, agentVersion } = this.#options;
     this.#http ??= import("./http.ts").then(
@@ -89,12 +89,12 @@ export class WorkloadServer {
   }
 }
 
-/** What a client that speaks HTTP/2 without negotiation sends first (RFC 9113, 3.4). */
+/** First bytes of a client that speaks HTTP/2 without negotiation (RFC 9113, 3.4). */
 const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**
- * Tells HTTP/2 from HTTP/1 by the first bytes and leaves them in the socket for whoever reads it next. Calls back once,
- * or never when the connection ends before that.
+ * Tells HTTP/2 from HTTP/1 by the first bytes, and puts them back into the socket for the next reader. Calls back once,
+ * or never if the connection ends before that.
  */
 function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);

@@ -11,8 +11,8 @@ const NS_PER_SECOND = 1_000_000_000n;
 const REQUEST_LIMIT_BYTES = 64 * 1024;
 
 /**
- * Takes the place of `:authority` and `Host`, which name nothing on a unix socket: gRPC's C core sends the percent-encoded
- * path of the socket there, which is no authority of a URL, and others send nothing.
+ * Replaces `:authority` and `Host`, which mean nothing on a unix socket: gRPC's C core sends the percent-encoded path of
+ * the socket, which is not valid in a URL, and others send nothing.
  */
 const AUTHORITY = "localhost";
 
@@ -25,7 +25,7 @@ export type HttpExchange = (
   response: ServerResponse | Http2ServerResponse,
 ) => Promise<void>;
 
-/** WorkloadService over gRPC, the Connect protocol and plain JSON. Rejects for requests that end before they are whole. */
+/** WorkloadService over gRPC, the Connect protocol and plain JSON. Rejects for requests that end early. */
 export function workloadService(declareIdle: DeclareIdle): HttpExchange {
   const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: REQUEST_LIMIT_BYTES });
   router.service(WorkloadService, {
