@@ -33,5 +33,8 @@ const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
 try {
   await runScript("test:vm", USAGE, main);
 } finally {
+  // Machines of the development substrate outlive the test that was cut short.
+  const { qemusBelow } = await import("../test/vm/harness/qemu.ts");
+  for (const { pid } of qemusBelow(folder)) process.kill(pid, "SIGKILL");
   rmSync(folder, { recursive: true, force: true });
 }

@@ -1,7 +1,7 @@
 /*
  * PID 1 of the test guest: what the substrate's init does. Mounts, loads the modules of /modules.list, brings eth0 up and
- * starts the oracle. Makes the container's root of /image and of the instance's disk above it, so that /run and /tmp
- * survive a hard stop, and puts the volumes of /volumes there. Starts the stand-in for the substrate's own agent, with the
+ * starts the oracle, where there is one. Makes the container's root of /image, which may be the disk that /image.disk names,
+ * and of the instance's disk above it, so that /run and /tmp survive a hard stop, and puts the volumes of /volumes there. Starts the stand-in for the substrate's own agent, with the
  * command of /substrate.args and the instance's environment, /instance.env; only when that says within 10 s that it is
  * ready, launches the shell line of /entrypoint, with the same environment and without the capabilities of /agent.drop (a
  * line each). Forwards TERM, HUP, QUIT and INT to the entrypoint, reaps orphans, and switches the guest off when the
@@ -30,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOST_LINES 64
+#define MOST_LINES 512
 #define READY_LIMIT_MS 10000
 
 /* The lines of a file, ended by NULL, with room for two more; none when there is no such file. */
@@ -87,15 +87,27 @@ static void mount_above(const char *lower, const char *name, const char *path) {
     perror(path);
 }
 
-/* A line of /volumes: the disk, where it goes, and "ro" or "overlay". */
+/* A folder with all that leads to it. */
+static void make_folders(const char *path) {
+  char part[256];
+  snprintf(part, sizeof part, "%s", path);
+  for (char *end = part + 1; (end = strchr(end, '/')); *end++ = '/') {
+    *end = 0;
+    mkdir(part, 0755);
+  }
+  mkdir(part, 0755);
+}
+
+/* A line of /volumes: the disk, where it goes, and "ro", "rw" or "overlay". */
 static void mount_volume(const char *line) {
   char disk[16], where[200], how[16], path[256], below[32];
   if (sscanf(line, "%15s %199s %15s", disk, where, how) != 3)
     return;
   snprintf(path, sizeof path, "/sandbox%s", where);
   snprintf(below, sizeof below, "/volume-%s", disk);
-  if (!strcmp(how, "ro")) {
-    mount_disk(disk, path, MS_RDONLY);
+  make_folders(path);
+  if (strcmp(how, "overlay")) {
+    mount_disk(disk, path, strcmp(how, "rw") ? MS_RDONLY : 0);
     return;
   }
   mount_disk(disk, below, MS_RDONLY);
@@ -149,7 +161,7 @@ static void power_off(void) {
 }
 
 static void start_oracle(void) {
-  if (fork() == 0) {
+  if (access("/oracle", X_OK) == 0 && fork() == 0) {
     execl("/oracle", "/oracle", NULL);
     perror("/oracle");
     _exit(127);
@@ -234,6 +246,8 @@ int main(void) {
   await_interface("eth0");
   interface_up("eth0", "10.0.2.15", "255.255.255.0");
   mount_disk("vda", "/disk", 0);
+  for (char **image = lines_of("/image.disk"); *image; image++)
+    mount_disk(*image, "/image", MS_RDONLY);
   mount_above("/image", "root", "/sandbox");
   for (char **volume = lines_of("/volumes"); *volume; volume++)
     mount_volume(*volume);
@@ -248,13 +262,14 @@ int main(void) {
   char **substrate = lines_of("/substrate.args");
   if (chroot("/sandbox") || chdir("/"))
     perror("/sandbox");
-  if (!start_substrate(substrate, environment)) {
+  if (*substrate && !start_substrate(substrate, environment)) {
     printf("GUEST-SUBSTRATE-NOT-READY\n");
     power_off();
   }
   for (const int *each = (const int[]){SIGTERM, SIGHUP, SIGQUIT, SIGINT, 0}; *each; each++)
     signal(*each, forward);
   entrypoint = start_entrypoint(*line, with_defaults(environment), drop);
+  printf("GUEST-ENTRYPOINT-STARTED\n");
   for (;;) {
     int status;
     if (wait(&status) == entrypoint) {

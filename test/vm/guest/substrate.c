@@ -3,8 +3,9 @@
  * runs a command for whoever connects, its standard input and output being the channel. Here the channel is the first
  * port of virtio-serial, and the command its own arguments; without one it only lives. With --on-the-port before it the
  * command gets the port itself for its standard input and output, else a socket that is joined to the port. Says on the
- * console when it waits for the host, who could not know: what comes before that is lost. Writes a byte to descriptor 3
- * once it lives, which init waits for.
+ * console when it waits for the host, who could not know: what comes before that is lost. With --console alone it does what
+ * the host writes to the console: "stop" is SIGTERM for init. Writes a byte to descriptor 3 once it lives, which init waits
+ * for.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -99,13 +100,26 @@ static void serve_directly(int port, char **command) {
   wait(NULL);
 }
 
+static void obey_console(void) {
+  FILE *console = fopen("/dev/console", "re");
+  char line[64];
+  while (console && fgets(line, sizeof line, console))
+    if (!strcmp(line, "stop\n"))
+      kill(getppid(), SIGTERM);
+  if (console)
+    fclose(console);
+}
+
 int main(int argc, char **argv) {
   int directly = argc > 1 && !strcmp(argv[1], "--on-the-port");
-  char **command = argv + 1 + directly;
+  int obeys = argc > 1 && !strcmp(argv[1], "--console");
+  char **command = argv + 1 + directly + obeys;
   signal(SIGPIPE, SIG_IGN);
   if (write(READY_FD, "", 1) != 1)
     perror("ready");
   close(READY_FD);
+  if (obeys)
+    obey_console();
   while (*command) {
     int port = open_port();
     fputs("SUBSTRATE-WAITS\n", stderr);

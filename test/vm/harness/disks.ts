@@ -10,10 +10,10 @@ const PATH = `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin`;
 const SPARE_BYTES = 192 * MEBIBYTE;
 
 /** Writes the files as a disk with one ext4 file system, owned by root; sparse, so that the space to spare costs nothing. */
-export function writeDisk(output: string, files: readonly GuestFile[]): void {
+export function writeDisk(output: string, files: readonly GuestFile[], spareBytes: number = SPARE_BYTES): void {
   const folder = mkdtempSync(`${output}-`);
   try {
-    let sizeBytes = SPARE_BYTES;
+    let sizeBytes = spareBytes;
     for (const { path, content, mode = 0o755 } of files) {
       const file = join(folder, path);
       mkdirSync(dirname(file), { recursive: true });
@@ -22,14 +22,21 @@ export function writeDisk(output: string, files: readonly GuestFile[]): void {
       sizeBytes += content.length;
     }
     chmodSync(folder, 0o755);
-    const kibibytes = `${Math.ceil(sizeBytes / 1024)}k`;
-    execFileSync("mke2fs", ["-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", folder, output, kibibytes], {
-      env: { ...process.env, PATH },
-      stdio: ["ignore", "ignore", "pipe"],
-    });
+    writeFolderDisk(output, folder, sizeBytes);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Writes a folder as such a disk, with owners and modes as they are there. Throws where it does not fit. */
+export function writeFolderDisk(output: string, folder: string, sizeBytes: number): void {
+  const kibibytes = `${Math.ceil(sizeBytes / 1024)}k`;
+  // An inode for every 4 KiB: images are made of small files.
+  execFileSync(
+    "mke2fs",
+    ["-q", "-F", "-t", "ext4", "-i", "4096", "-E", "root_owner=0:0", "-d", folder, output, kibibytes],
+    { env: { ...process.env, PATH }, stdio: ["ignore", "ignore", "pipe"] },
+  );
 }
 
 /** Copies a disk that nobody writes to, holes and all. */

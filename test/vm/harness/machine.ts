@@ -4,65 +4,35 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { copyDisk } from "./disks.ts";
-import { startQemu } from "./qemu.ts";
+import {
+  CONSOLE_LOG,
+  continueIncoming,
+  QMP_SOCKET,
+  qemuArguments,
+  type QemuOptions,
+  saveMemory,
+  SERIAL_SOCKET,
+  startQemu,
+} from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 
 /** What a machine is started with. Two machines of one snapshot must have the same but for `snapshot`. */
-export interface MachineOptions {
-  readonly kernelImage: string;
-  readonly initramfs: string;
+export interface MachineOptions extends Omit<QemuOptions, "disks" | "forwards" | "incoming"> {
   /** The instance's disk as it is at the start; the machine writes to a copy. */
   readonly disk: string;
   /** Disks that are only read, after that one. Default: none. */
   readonly volumes?: readonly string[];
   /** Continue from this file instead of booting, with the disk that was written beside it. */
   readonly snapshot?: string;
-  /** "kvm" or "tcg". */
-  readonly accelerator: string;
-  /** QEMU's -rtc base: what the guest takes for the time at boot. Default: the host's. */
-  readonly bootTime?: string;
-  /** QEMU's -cpu. Default: the host's processor, or all that can be emulated. */
-  readonly processor?: string;
-  /** More of the kernel's command line. */
-  readonly kernelArguments?: string;
-  /** A port of virtio-serial beside the network. */
-  readonly serialPort?: boolean;
 }
 
 const DISK = "disk";
+/** Of the agent and the oracle, as `ports` has them. */
+const GUEST_PORTS = [7071, 7070] as const;
 const START_LIMIT_MS = 60_000;
 const SAID_LIMIT_MS = 600_000;
-
-function qemuArguments(options: MachineOptions, folder: string, ports: readonly [number, number]): string[] {
-  const forwards = `hostfwd=tcp:127.0.0.1:${ports[0]}-:7071,hostfwd=tcp:127.0.0.1:${ports[1]}-:7070`;
-  const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
-  const processor = options.processor ?? (options.accelerator === "kvm" ? "host" : emulated);
-  const disks = [`file=${join(folder, DISK)}`, ...(options.volumes ?? []).map((file) => `readonly=on,file=${file}`)];
-  const words = [
-    "-nodefaults -no-user-config -display none -no-reboot -m 768 -smp 1",
-    `-machine ${board}`,
-    `-accel ${options.accelerator} -cpu ${processor}`,
-    `-serial file:${join(folder, "console.log")} -qmp unix:${join(folder, "qmp.sock")},server=on,wait=off`,
-    `-netdev user,id=n0,restrict=on,ipv6=off,${forwards} -device virtio-net-pci,netdev=n0,romfile=`,
-    ...disks.map(
-      (disk, n) => `-drive if=none,id=d${n},format=raw,cache=unsafe,${disk} -device virtio-blk-pci,drive=d${n}`,
-    ),
-    ...(options.serialPort === true
-      ? [
-          `-chardev socket,id=c0,path=${join(folder, "serial.sock")},server=on,wait=off`,
-          "-device virtio-serial-pci -device virtserialport,chardev=c0,name=guest-agent",
-        ]
-      : []),
-    `-kernel ${options.kernelImage} -initrd ${options.initramfs}`,
-    ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
-  ].flatMap((group) => group.split(" "));
-  const kernelArguments = `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`;
-  const incoming = options.snapshot === undefined ? [] : ["-incoming", `exec:cat ${options.snapshot}`];
-  return [...words, "-append", kernelArguments, ...incoming];
-}
 
 function diskOf(snapshot: string): string {
   return `${snapshot}.disk`;
@@ -92,7 +62,14 @@ export class Machine implements AsyncDisposable {
     const ports = [await freePort(), await freePort()] as const;
     copyDisk(options.snapshot === undefined ? options.disk : diskOf(options.snapshot), join(folder, DISK));
     const complaints = join(folder, "qemu.log");
-    const child = startQemu(qemuArguments(options, folder, ports), complaints);
+    const { volumes = [], snapshot } = options;
+    const args = qemuArguments({
+      ...options,
+      disks: [{ file: DISK, isReadonly: false }, ...volumes.map((file) => ({ file, isReadonly: true }))],
+      forwards: GUEST_PORTS.map((guestPort, n) => ({ address: "127.0.0.1", port: ports[n] ?? 0, guestPort })),
+      ...(snapshot !== undefined && { incoming: snapshot }),
+    });
+    const child = startQemu(args, folder, complaints);
     const ended = new AbortController();
     child.once("exit", (code, signal) => {
       const text = existsSync(complaints) ? readFileSync(complaints, "utf8") : "";
@@ -102,17 +79,14 @@ export class Machine implements AsyncDisposable {
     const limit = AbortSignal.any([ended.signal, AbortSignal.timeout(START_LIMIT_MS)]);
     let qmp: Qmp;
     try {
-      qmp = await Qmp.connect(join(folder, "qmp.sock"), limit);
+      qmp = await Qmp.connect(join(folder, QMP_SOCKET), limit);
     } catch (error) {
       child.kill("SIGKILL");
       rmSync(folder, { recursive: true, force: true });
       throw error;
     }
     const machine = new Machine(ports, folder, child, qmp);
-    if (options.snapshot !== undefined) {
-      await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
-      await qmp.execute("cont");
-    }
+    if (snapshot !== undefined) await continueIncoming(qmp);
     return machine;
   }
 
@@ -123,12 +97,12 @@ export class Machine implements AsyncDisposable {
 
   /** Host's end of the virtio-serial port: a unix socket that takes one connection at a time. */
   get serialAddress(): `unix:/${string}` {
-    return `unix:/${join(this.#folder, "serial.sock").slice(1)}`;
+    return `unix:/${join(this.#folder, SERIAL_SOCKET).slice(1)}`;
   }
 
   /** What the guest wrote to its console. */
   get console(): string {
-    return readFileSync(join(this.#folder, "console.log"), "latin1");
+    return readFileSync(join(this.#folder, CONSOLE_LOG), "latin1");
   }
 
   /** Resolves when the guest has written the text to its console, so many times. */
@@ -142,11 +116,7 @@ export class Machine implements AsyncDisposable {
 
   /** Stops the guest and writes its memory and devices to a file, and its disk to another one beside it. */
   async snapshot(file: string): Promise<void> {
-    await this.#qmp.execute("stop");
-    await this.#qmp.execute("migrate-set-parameters", { "max-bandwidth": 10 * 2 ** 30 });
-    await this.#qmp.execute("migrate", { uri: `exec:cat > ${file}` });
-    const status = await this.#qmp.awaitStatus("query-migrate", (s) => s === "completed" || s === "failed");
-    if (status === "failed") throw new Error("QEMU could not write the snapshot");
+    await saveMemory(this.#qmp, file);
     copyDisk(join(this.#folder, DISK), diskOf(file));
   }
 

@@ -1,22 +1,169 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readlinkSync } from "node:fs";
+import { basename } from "node:path";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
+import type { Qmp } from "./qmp.ts";
 
 const PARENT_CHECK_MS = 500;
 
+/** Files of every machine, in its own folder: QEMU is started there. */
+export const CONSOLE_LOG = "console.log";
+export const QMP_SOCKET = "qmp.sock";
+export const SERIAL_SOCKET = "serial.sock";
+/** The console's other direction: what is written to it the guest reads. Only with `consoleInput`. */
+export const CONSOLE_SOCKET = "console.sock";
+const CONSOLE_CHARDEV = "socket,id=console,server=on,wait=off,logappend=on";
+
+/** A port of the guest on an address of the host. */
+interface Forward {
+  readonly address: string;
+  readonly port: number;
+  readonly guestPort: number;
+}
+
+/** What QEMU is started with. For a continued guest everything but `incoming` and `forwards` is that of the first start. */
+export interface QemuOptions {
+  readonly kernelImage: string;
+  readonly initramfs: string;
+  readonly disks: readonly { readonly file: string; readonly isReadonly: boolean }[];
+  readonly forwards: readonly Forward[];
+  /** "kvm" or "tcg". */
+  readonly accelerator: string;
+  /** QEMU's -cpu. Default: the host's processor, or all that can be emulated. */
+  readonly processor?: string;
+  /** Default: 1. */
+  readonly processors?: number;
+  /** Default: 768. */
+  readonly memoryMib?: number;
+  /** MAC address of the network card. Default: QEMU's. */
+  readonly mac?: string;
+  /** QEMU's -rtc base: what the guest takes for the time at boot. Default: the host's. */
+  readonly bootTime?: string;
+  /** More of the kernel's command line. */
+  readonly kernelArguments?: string;
+  /** A port of virtio-serial beside the network. */
+  readonly serialPort?: boolean;
+  /** The guest can be written to over its console. */
+  readonly consoleInput?: boolean;
+  /** Continue from this file instead of booting. */
+  readonly incoming?: string;
+}
+
+/** QEMU's command line, for a process that is started in the machine's folder. */
+export function qemuArguments(options: QemuOptions): string[] {
+  const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
+  const { accelerator, processors = 1, memoryMib = 768, mac, incoming } = options;
+  const processor = options.processor ?? (accelerator === "kvm" ? "host" : emulated);
+  const forwards = options.forwards.map((each) => `,hostfwd=tcp:${each.address}:${each.port}-:${each.guestPort}`);
+  const console =
+    options.consoleInput === true
+      ? ["-chardev", `${CONSOLE_CHARDEV},path=${CONSOLE_SOCKET},logfile=${CONSOLE_LOG}`, "-serial", "chardev:console"]
+      : ["-serial", `file:${CONSOLE_LOG}`];
+  const serialPort = [
+    "-chardev",
+    `socket,id=c0,path=${SERIAL_SOCKET},server=on,wait=off`,
+    "-device",
+    "virtio-serial-pci",
+    "-device",
+    "virtserialport,chardev=c0,name=guest-agent",
+  ];
+  const disks = options.disks.flatMap(({ file, isReadonly }, n) => [
+    "-drive",
+    // A comma of its own would end the name.
+    `if=none,id=d${n},format=raw,cache=unsafe,${isReadonly ? "readonly=on," : ""}file=${file.replaceAll(",", ",,")}`,
+    "-device",
+    `virtio-blk-pci,drive=d${n}`,
+  ]);
+  const words = [
+    "-nodefaults -no-user-config -display none -no-reboot",
+    `-m ${memoryMib} -smp ${processors} -machine ${board} -accel ${accelerator} -cpu ${processor}`,
+    `-qmp unix:${QMP_SOCKET},server=on,wait=off`,
+    `-netdev user,id=n0,restrict=on,ipv6=off${forwards.join("")}`,
+    `-device virtio-net-pci,netdev=n0,romfile=${mac === undefined ? "" : `,mac=${mac}`}`,
+    ...(options.bootTime === undefined ? [] : [`-rtc base=${options.bootTime}`]),
+  ].flatMap((group) => group.split(" "));
+  return [
+    ...words,
+    ...console,
+    ...disks,
+    ...(options.serialPort === true ? serialPort : []),
+    "-kernel",
+    options.kernelImage,
+    "-initrd",
+    options.initramfs,
+    "-append",
+    `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`,
+    ...(incoming === undefined ? [] : ["-incoming", `exec:cat '${incoming}'`]),
+  ];
+}
+
 /**
- * Starts QEMU, whose complaints go to a file. Ends with this process, however that ends: the kernel kills a QEMU whose
- * starter is gone (PR_SET_PDEATHSIG).
+ * Starts QEMU in a machine's folder; its complaints go to a file there. Ends with this process, however that ends: the
+ * kernel kills a QEMU whose starter is gone (PR_SET_PDEATHSIG).
  */
-export function startQemu(args: readonly string[], complaints: string): ChildProcess {
+export function startQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
   endWithParent();
+  return spawned("setpriv", ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args], folder, complaints, false);
+}
+
+/** The same in a session of its own, where it outlives this process: who starts it has to end it. */
+export function startLastingQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
+  const child = spawned(GUEST_ARCHITECTURE.qemu.name, args, folder, complaints, true);
+  child.unref();
+  return child;
+}
+
+function spawned(
+  program: string,
+  args: readonly string[],
+  cwd: string,
+  complaints: string,
+  detached: boolean,
+): ChildProcess {
   const log = openSync(complaints, "w");
   try {
-    return spawn("setpriv", ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args], {
-      stdio: ["ignore", "ignore", log],
-    });
+    return spawn(program, args, { cwd, detached, stdio: ["ignore", "ignore", log] });
   } finally {
     closeSync(log);
+  }
+}
+
+/** Stops a guest and writes its memory and devices to a file. The guest stays stopped. */
+export async function saveMemory(qmp: Qmp, file: string): Promise<void> {
+  await qmp.execute("stop");
+  await qmp.execute("migrate-set-parameters", { "max-bandwidth": 10 * 2 ** 30 });
+  await qmp.execute("migrate", { uri: `exec:cat > '${file}'` });
+  const status = await qmp.awaitStatus("query-migrate", (s) => s === "completed" || s === "failed");
+  if (status === "failed") throw new Error(`QEMU could not write ${file}`);
+}
+
+/** Lets a guest run that was started with `incoming`, once all of it has come in. */
+export async function continueIncoming(qmp: Qmp): Promise<void> {
+  await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
+  await qmp.execute("cont");
+}
+
+/** A QEMU that runs, and where: its machine is known by that. */
+interface RunningQemu {
+  readonly pid: number;
+  readonly folder: string;
+}
+
+/** What runs in folders below one, whoever started it. */
+export function qemusBelow(folder: string): RunningQemu[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map((name) => ({ pid: Number(name), folder: folderOfQemu(Number(name)) ?? "" }))
+    .filter((each) => each.folder.startsWith(`${folder}/`));
+}
+
+/** The folder that a process runs in, if it is QEMU; undefined for any other, and for one that has ended. */
+export function folderOfQemu(pid: number): string | undefined {
+  try {
+    const isQemu = basename(readlinkSync(`/proc/${pid}/exe`)).startsWith(GUEST_ARCHITECTURE.qemu.name);
+    return isQemu ? readlinkSync(`/proc/${pid}/cwd`) : undefined;
+  } catch {
+    return undefined;
   }
 }
 

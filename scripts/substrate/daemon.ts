@@ -1,0 +1,139 @@
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { join, resolve } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
+import { missingPrograms } from "../machine/programs.ts";
+import { GuestParts } from "./guest.ts";
+import { Images } from "./images.ts";
+import { Instances } from "./instances.ts";
+import { routesOf } from "./routes.ts";
+import { createApiServer } from "./server.ts";
+import { Snapshots } from "./snapshots.ts";
+import { Volumes } from "./volumes.ts";
+
+/** Longest path of a state folder: the sockets in it have 107 bytes at most (unix(7)). */
+const LONGEST_PATH = 64;
+
+/** How a daemon is set up. */
+export interface DaemonOptions {
+  /** Everything that is kept. */
+  readonly stateFolder: string;
+  /** On the loopback; 0: any. */
+  readonly port: number;
+  /** Root file systems that images are made of. */
+  readonly imagesFolder?: string;
+  readonly log: (line: string) => void;
+}
+
+/** The development substrate: serves the API over the machines of a state folder, which go on when it ends. */
+export interface Daemon {
+  readonly port: number;
+  readonly tokenFile: string;
+  /** Machines that run. */
+  readonly runningCount: () => number;
+  /** Takes no more calls, and resolves when those that were taken are answered. */
+  readonly close: () => Promise<void>;
+}
+
+/** Starts a daemon: adopts what runs, and listens. @throws Error where another one has the folder, or the port */
+export async function startDaemon({ stateFolder, port, imagesFolder, log }: DaemonOptions): Promise<Daemon> {
+  const state = openState(stateFolder);
+  const release = lock(state);
+  try {
+    const tokenFile = join(state, "token");
+    if (!existsSync(tokenFile)) writeFileSync(tokenFile, randomBytes(24).toString("hex"), { mode: 0o600 });
+    const images = new Images(
+      join(state, "images"),
+      imagesFolder === undefined ? undefined : resolve(imagesFolder),
+      log,
+    );
+    const volumes = new Volumes(join(state, "volumes"));
+    const version = hypervisorVersion();
+    let parts: Promise<GuestParts> | undefined;
+    const guest = (): Promise<GuestParts> =>
+      (parts ??= GuestParts.prepare(guestFolder(state)).catch((error: unknown) => {
+        // What is missing may be there the next time.
+        parts = undefined;
+        throw error;
+      }));
+    const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, log });
+    const snapshots = new Snapshots(join(state, "snapshots"), instances, log);
+    const routes = routesOf({ images, volumes, instances, snapshots, version: `development, ${version}` });
+    const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), log);
+    server.listen(port, "127.0.0.1");
+    await once(server, "listening");
+    images.addAll();
+    return {
+      port: (server.address() as AddressInfo).port,
+      tokenFile,
+      runningCount: () => instances.runningCount,
+      close: async () => {
+        const closed = once(server, "close");
+        server.close();
+        server.closeIdleConnections();
+        await Promise.all([closed, images.close()]);
+        release();
+      },
+    };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+/** Ends all machines of a state folder, and removes it. @throws Error where a daemon has it; returns how many have run */
+export async function purge(stateFolder: string): Promise<number> {
+  if (!existsSync(stateFolder)) return 0;
+  const state = openState(stateFolder);
+  const release = lock(state);
+  try {
+    const count = await Instances.endAll(join(state, "instances"));
+    rmSync(state, { recursive: true, force: true });
+    return count;
+  } finally {
+    release();
+  }
+}
+
+function openState(folder: string): string {
+  const state = resolve(folder);
+  if (Buffer.byteLength(state) > LONGEST_PATH)
+    throw new Error(
+      `the path of the state folder, ${state}, has more than ${LONGEST_PATH} bytes: name another one by --state`,
+    );
+  mkdirSync(state, { recursive: true, mode: 0o700 });
+  chmodSync(state, 0o700);
+  return state;
+}
+
+/** Keeps a second daemon out, as long as this process lives: SQLite's lock goes with it, however it ends. */
+function lock(state: string): () => void {
+  const database = new DatabaseSync(join(state, "lock"));
+  try {
+    database.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE");
+  } catch (error) {
+    database.close();
+    throw new Error(`another daemon has the state folder ${state}: end it, or name another folder by --state`, {
+      cause: error,
+    });
+  }
+  return () => database.close();
+}
+
+function guestFolder(state: string): string {
+  const folder = join(state, "guest");
+  mkdirSync(folder, { recursive: true });
+  return folder;
+}
+
+/** The version that instances are pinned to; without QEMU there are none. */
+function hypervisorVersion(): string {
+  const { qemu } = GUEST_ARCHITECTURE;
+  if (missingPrograms([qemu]).length > 0) return "no QEMU";
+  const [line = ""] = execFileSync(qemu.name, ["--version"], { encoding: "utf8" }).split("\n");
+  return line.replace(/^QEMU emulator version /, "QEMU ").replace(/ \(.*/, "");
+}

@@ -1,0 +1,243 @@
+import { execFile, execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { promisify } from "node:util";
+import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
+import { provideBusybox } from "../../test/vm/harness/provision.ts";
+import { ApiFailure, notFound } from "./failure.ts";
+import { hasTags, type Tags } from "./parameters.ts";
+import { Records } from "./records.ts";
+
+const run = promisify(execFile);
+const MEBIBYTE = 2 ** 20;
+const MOST_OUTPUT_BYTES = 256 * MEBIBYTE;
+/** What a disk has beside the files: ext4's own, and rounding. */
+const SPARE = { share: 1.2, bytes: 32 * MEBIBYTE };
+/** An image that is always there, so that the first sandbox needs nothing else: Debian's static busybox. */
+const BUSYBOX = "busybox";
+const REFERENCE =
+  /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
+
+/** What an image says of the program to start; the fields of an image configuration that matter here. */
+interface ImageConfig {
+  readonly entrypoint?: readonly string[];
+  readonly cmd?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly working_dir?: string;
+}
+
+/** An image as it is kept. */
+export interface ImageRecord extends ImageConfig {
+  readonly id: string;
+  /** With registry and tag. */
+  readonly name: string;
+  readonly status: "pending" | "converting" | "ready" | "failed";
+  /** Of the content; empty until it is ready. */
+  readonly digest: string;
+  /** What the disk takes on the host; 0 until it is ready. */
+  readonly sizeBytes: number;
+  readonly tags: Tags;
+  readonly createdAt: string;
+}
+
+/** The images of a daemon: "pulled" from a folder of root file systems, each a folder or a tar. */
+export class Images {
+  readonly #records: Records<ImageRecord>;
+  readonly #sources: string | undefined;
+  readonly #log: (line: string) => void;
+  readonly #conversions = new Set<Promise<void>>();
+  readonly #closing = new AbortController();
+
+  /**
+   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, each with a NAME.json beside it that has entrypoint, cmd, env and
+   *   working_dir, or none; undefined: busybox is the only image
+   */
+  constructor(folder: string, sources: string | undefined, log: (line: string) => void) {
+    this.#records = new Records(folder);
+    this.#sources = sources;
+    this.#log = log;
+    // What a daemon that is gone had begun.
+    for (const image of this.#records.all())
+      if (image.status === "pending" || image.status === "converting") this.#begin(image);
+  }
+
+  /** Adds all images that there are. */
+  addAll(): void {
+    const cwd = this.#sources;
+    const found = cwd === undefined ? [] : globSync(["*/", "*.tar", "*.tar.gz"], { cwd });
+    for (const name of [BUSYBOX, ...found.map((path) => path.replace(/\/$|\.tar(?:\.gz)?$/, ""))])
+      this.create(name, {});
+  }
+
+  list(tags: Tags): ImageRecord[] {
+    return this.#records.all().filter((image) => hasTags(image.tags, tags));
+  }
+
+  /** By a reference with a tag or a digest. @throws ApiFailure */
+  get(reference: string): ImageRecord {
+    const [, digest] = /@(sha256:[0-9a-f]{64})$/.exec(reference) ?? [];
+    const found = digest === undefined ? this.#named(normalized(reference)) : this.byDigest(digest);
+    if (found === undefined) throw notFound();
+    return found;
+  }
+
+  #named(name: string): ImageRecord | undefined {
+    return this.#records.all().find((image) => image.name === name);
+  }
+
+  /** One of that content; undefined where there is none. */
+  byDigest(digest: string): ImageRecord | undefined {
+    return this.#records.all().find((image) => image.digest === digest);
+  }
+
+  /** The very image, not another one of the same content; undefined where it is gone. */
+  byId(id: string): ImageRecord | undefined {
+    return this.#records.get(id);
+  }
+
+  diskOf({ id }: ImageRecord): string {
+    return join(this.#records.folderOf(id), "disk");
+  }
+
+  /** Guests that run with it keep its file. */
+  remove({ id }: ImageRecord): void {
+    this.#records.remove(id);
+  }
+
+  /** Begins to convert an image; what is there or begun stays as it is. @throws ApiFailure where there is no such source */
+  create(reference: string, tags: Tags): ImageRecord {
+    const name = normalized(reference);
+    const known = this.#named(name);
+    if (known !== undefined && known.status !== "failed") return known;
+    if (this.#sourceOf(name) === undefined && name !== normalized(BUSYBOX))
+      throw new ApiFailure(404, "not_found", "image not found");
+    if (known !== undefined) this.remove(known);
+    const id = randomBytes(12).toString("hex");
+    this.#records.begin(id);
+    const createdAt = new Date().toISOString();
+    const image = this.#records.save({ id, name, status: "pending", digest: "", sizeBytes: 0, tags, createdAt });
+    this.#begin(image);
+    return image;
+  }
+
+  /** Gives up what is being converted: the next daemon begins it anew. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all(this.#conversions);
+  }
+
+  #begin(image: ImageRecord): void {
+    const conversion = this.#convert(image).finally(() => this.#conversions.delete(conversion));
+    this.#conversions.add(conversion);
+  }
+
+  async #convert(image: ImageRecord): Promise<void> {
+    const save = (changes: Partial<ImageRecord>): void => {
+      // It may have been deleted in the meantime.
+      if (this.#records.get(image.id) !== undefined) this.#records.save({ ...image, ...changes });
+    };
+    const folder = this.#records.folderOf(image.id);
+    const work = mkdtempSync(join(folder, "work-"));
+    try {
+      save({ status: "converting" });
+      const source = this.#sourceOf(image.name);
+      const root = source === undefined ? busyboxRoot(work) : await rootOf(source, work, this.#closing.signal);
+      const digest = await digestOf(root);
+      const { stdout } = await run("du", ["-s", "-B1", root]);
+      const disk = this.diskOf(image);
+      writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
+      const sizeBytes = statSync(disk).blocks * 512;
+      save({ ...configOf(source), status: "ready", digest, sizeBytes });
+      this.#log(`image ${image.name} is ready: ${digest}`);
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      // The API gives no reason.
+      this.#log(`image ${image.name} failed: ${error instanceof Error ? error.message : String(error)}`);
+      save({ status: "failed" });
+    } finally {
+      rmSync(work, { recursive: true, force: true });
+    }
+  }
+
+  /** The folder or archive of an image, by its name as it was given, with or without the usual registry and tag. */
+  #sourceOf(name: string): string | undefined {
+    const folder = this.#sources;
+    if (folder === undefined) return undefined;
+    const plain = name.replace(/^docker\.io\/(?:library\/)?/, "");
+    const names = [name, plain, plain.replace(/:latest$/, "")];
+    return names
+      .flatMap((each) => ["", ".tar", ".tar.gz"].map((suffix) => join(folder, `${each}${suffix}`)))
+      .find((path) => existsSync(path));
+  }
+}
+
+/** A reference with its registry and tag, as the substrate tells it. @throws ApiFailure */
+export function normalized(reference: string): string {
+  const { registry = "docker.io", path = "", tag = "latest" } = REFERENCE.exec(reference)?.groups ?? {};
+  if (path === "" || path.split("/").includes(".."))
+    throw new ApiFailure(400, "invalid_name", "invalid image reference");
+  const usual = registry === "docker.io" && !path.includes("/") ? `library/${path}` : path;
+  return `${registry}/${usual}:${tag}`;
+}
+
+function configOf(source: string | undefined): ImageConfig {
+  if (source === undefined) return { cmd: ["/bin/sh"] };
+  const file = `${source.replace(/\.tar(?:\.gz)?$/, "")}.json`;
+  if (!existsSync(file)) return {};
+  const { entrypoint, cmd, env, working_dir } = JSON.parse(readFileSync(file, "utf8")) as ImageConfig;
+  return {
+    ...(entrypoint && { entrypoint }),
+    ...(cmd && { cmd }),
+    ...(env && { env }),
+    ...(working_dir && { working_dir }),
+  };
+}
+
+/** A folder is taken as it is; an archive, which is its owner's and trusted, is unpacked with owners and modes. */
+async function rootOf(source: string, work: string, signal: AbortSignal): Promise<string> {
+  if (statSync(source).isDirectory()) return source;
+  await run("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { maxBuffer: MOST_OUTPUT_BYTES, signal });
+  return work;
+}
+
+/** Of names, modes, owners and contents: the same folder has the same digest wherever and whenever it is converted. */
+async function digestOf(root: string): Promise<string> {
+  const args = ["-cf", "-", "--sort=name", "--mtime=@0", "--numeric-owner", "-C", root, "."];
+  const tar = spawn("tar", args, { stdio: ["ignore", "pipe", "ignore"] });
+  const ended = once(tar, "close");
+  const hash = createHash("sha256");
+  await pipeline(tar.stdout, hash);
+  const [code] = (await ended) as [number | null];
+  if (code !== 0) throw new Error(`tar could not read all of ${root}`);
+  return `sha256:${hash.digest("hex")}`;
+}
+
+function busyboxRoot(work: string): string {
+  const folders = ["bin", "etc", "home", "proc", "root", "run", "srv", "sys", "tmp", "dev"];
+  for (const folder of folders) mkdirSync(join(work, folder));
+  chmodSync(work, 0o755);
+  chmodSync(join(work, "tmp"), 0o1777);
+  const program = join(work, "bin", "busybox");
+  copyFileSync(provideBusybox(), program);
+  chmodSync(program, 0o755);
+  const applets = execFileSync(program, ["--list"], { encoding: "utf8" }).trim().split("\n");
+  for (const name of applets) if (name !== "busybox") symlinkSync("busybox", join(work, "bin", name));
+  writeFileSync(join(work, "etc", "passwd"), "root:x:0:0::/root:/bin/sh\n");
+  writeFileSync(join(work, "etc", "group"), "root:x:0:\n");
+  return work;
+}

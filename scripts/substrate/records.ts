@@ -1,0 +1,69 @@
+import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** A thing's record, in its folder. */
+export const RECORD = "record.json";
+
+/**
+ * Things of one kind on the daemon's disk: a folder each, with a record that is written whole or not at all. A folder without
+ * a record is what a daemon that was killed had begun: nobody knows it, and it goes when the records are next opened.
+ */
+export class Records<T extends { readonly id: string }> {
+  readonly #folder: string;
+  readonly #all = new Map<string, T>();
+
+  /** Opens the records of a folder, which is made where it is missing. */
+  constructor(folder: string) {
+    this.#folder = folder;
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    for (const id of readdirSync(folder)) {
+      const record = this.#read(id);
+      if (record === undefined) rmSync(join(folder, id), { recursive: true, force: true });
+      else this.#all.set(id, record);
+    }
+  }
+
+  #read(id: string): T | undefined {
+    try {
+      return JSON.parse(readFileSync(join(this.#folder, id, RECORD), "utf8")) as T;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Where a thing's files are. */
+  folderOf(id: string): string {
+    return join(this.#folder, id);
+  }
+
+  /** Makes the folder of a thing that has no record yet. */
+  begin(id: string): string {
+    mkdirSync(this.folderOf(id), { mode: 0o700 });
+    return this.folderOf(id);
+  }
+
+  /** Puts a thing on record, or replaces what is there of it. */
+  save(record: T): T {
+    const file = join(this.folderOf(record.id), RECORD);
+    writeFileSync(`${file}.new`, JSON.stringify(record), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+    this.#all.set(record.id, record);
+    return record;
+  }
+
+  /** Removes a thing with its files; the record first, so that half of a folder is never taken for a thing. */
+  remove(id: string): void {
+    this.#all.delete(id);
+    rmSync(join(this.folderOf(id), RECORD), { force: true });
+    rmSync(this.folderOf(id), { recursive: true, force: true });
+  }
+
+  get(id: string): T | undefined {
+    return this.#all.get(id);
+  }
+
+  /** All of them, in the order of their making. */
+  all(): T[] {
+    return [...this.#all.values()];
+  }
+}

@@ -1,0 +1,145 @@
+import { randomBytes } from "node:crypto";
+import { createReadStream, createWriteStream, mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { createGunzip } from "node:zlib";
+import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
+import { Extraction } from "../../src/cli/copy/extract.ts";
+import { CopyReport } from "../../src/cli/copy/report.ts";
+import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
+import { ApiFailure, internalError, invalidRequest, notFound } from "./failure.ts";
+import { hasTags, type Tags } from "./parameters.ts";
+import { Records } from "./records.ts";
+
+const GIBIBYTE = 2 ** 30;
+const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
+
+/** A volume as it is kept. */
+export interface VolumeRecord {
+  readonly id: string;
+  readonly name: string;
+  readonly sizeGb: number;
+  readonly tags: Tags;
+  readonly createdAt: string;
+}
+
+/** What a volume is made with. */
+export interface VolumeRequest {
+  readonly name: string;
+  readonly sizeGb: number;
+  readonly id?: string;
+  readonly tags: Tags;
+}
+
+/** The volumes of a daemon: disks that are made once, from an archive or empty. */
+export class Volumes {
+  readonly #records: Records<VolumeRecord>;
+
+  constructor(folder: string) {
+    this.#records = new Records(folder);
+  }
+
+  list(tags: Tags): VolumeRecord[] {
+    return this.#records.all().filter((volume) => hasTags(volume.tags, tags));
+  }
+
+  /** By id or name. @throws ApiFailure */
+  get(idOrName: string): VolumeRecord {
+    const found = this.#records.get(idOrName) ?? this.#records.all().find(({ name }) => name === idOrName);
+    if (found === undefined) throw notFound();
+    return found;
+  }
+
+  /** The volume's file. */
+  diskOf({ id }: Pick<VolumeRecord, "id">): string {
+    return join(this.#records.folderOf(id), "disk");
+  }
+
+  remove({ id }: VolumeRecord): void {
+    this.#records.remove(id);
+  }
+
+  /**
+   * Makes a volume.
+   *
+   * @param archive a tar.gz whose content it has; undefined: it is empty
+   * @throws ApiFailure
+   */
+  async create(request: VolumeRequest, archive?: AsyncIterable<Uint8Array>): Promise<VolumeRecord> {
+    const { name, sizeGb, tags, id = randomBytes(12).toString("hex") } = request;
+    if (!ID.test(id)) throw invalidRequest("id: letters, digits, dashes and underscores, at most 64");
+    if (this.#records.get(id) !== undefined)
+      throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
+    const folder = this.#begin(id);
+    const content = join(folder, "content");
+    try {
+      mkdirSync(content);
+      if (archive !== undefined) await unpack(archive, join(folder, "archive"), content, sizeGb * GIBIBYTE);
+      writeFolderDisk(this.diskOf({ id }), content, sizeGb * GIBIBYTE);
+      rmSync(content, { recursive: true });
+      return this.#records.save({ id, name, sizeGb, tags, createdAt: new Date().toISOString() });
+    } catch (error) {
+      this.#records.remove(id);
+      throw error instanceof ApiFailure ? error : internalError("failed to create volume", error);
+    }
+  }
+
+  #begin(id: string): string {
+    try {
+      return this.#records.begin(id);
+    } catch (error) {
+      // Another call makes it at this moment.
+      throw new ApiFailure(409, "already_exists", "volume with this ID already exists", { cause: error });
+    }
+  }
+}
+
+/** The archive is read whole before anything of it is believed: the caller's connection may break off at any byte. */
+async function unpack(
+  archive: AsyncIterable<Uint8Array>,
+  file: string,
+  folder: string,
+  mostBytes: number,
+): Promise<void> {
+  await pipeline(limitedTo(archive, mostBytes), createWriteStream(file, { mode: 0o600 }));
+  await pipeline(createReadStream(file), createGunzip(), (content: AsyncIterable<Uint8Array>) =>
+    new Extraction(folder, new CopyReport()).extract(withinVolume(readTar(content), mostBytes)),
+  );
+  rmSync(file);
+}
+
+async function* limitedTo(bytes: AsyncIterable<Uint8Array>, mostBytes: number): AsyncGenerator<Uint8Array> {
+  let sum = 0;
+  for await (const part of bytes) {
+    sum += part.length;
+    if (sum > mostBytes) throw tooLarge();
+    yield part;
+  }
+}
+
+/** Refuses what would lead out of the volume, and more than fits. */
+async function* withinVolume(entries: AsyncIterable<TarEntry>, mostBytes: number): AsyncGenerator<TarEntry> {
+  let sum = 0;
+  for await (const entry of entries) {
+    sum += entry.sizeBytes;
+    if (sum > mostBytes) throw tooLarge();
+    if (entry.type === "symlink" && leadsOut(entry.name.toString(), entry.linkName.toString()))
+      throw new Error(`the archive's link ${entry.name.toString()} leads out of the volume`);
+    yield entry;
+  }
+}
+
+function leadsOut(name: string, target: string): boolean {
+  if (target.startsWith("/")) return true;
+  let depth = name.split("/").filter((part) => part !== "" && part !== ".").length - 1;
+  for (const part of target.split("/")) {
+    if (part === "..") depth -= 1;
+    else if (part !== "" && part !== ".") depth += 1;
+    if (depth < 0) return true;
+  }
+  return false;
+}
+
+function tooLarge(): ApiFailure {
+  return new ApiFailure(400, "archive_too_large", "the archive has more in it than size_gb allows");
+}
