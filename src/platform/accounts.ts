@@ -5,7 +5,7 @@ import { type Accounts, AgentError } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** A file that changed so recently may change again within the same time stamp. */
+/** A file that changed more recently may change again without a new time stamp. */
 const SETTLED_MS = 2_000;
 const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);
 
@@ -13,13 +13,13 @@ function unusable(path: string, problem: string, cause?: unknown): AgentError {
   return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
 }
 
-/** Content as it was at a certain state of the file. */
+/** A file's content, and the state of the file that it belongs to. */
 interface Content {
   readonly bytes: Uint8Array;
   readonly state: BigIntStats;
 }
 
-/** The file is the image's: it may be missing, a FIFO that nobody writes to, or endless. */
+/** Trusts nothing about the file, which is the image's: it may be missing, a FIFO without a writer, or endless. */
 async function readRegularFile(path: string): Promise<Content> {
   await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   const state = await file.stat({ bigint: true });
@@ -35,7 +35,7 @@ async function readRegularFile(path: string): Promise<Content> {
   }
 }
 
-/** What the kernel has in memory about a file. */
+/** The part of the addon that reads a file's state from the kernel's memory. */
 type CachedState = Pick<Addon, "cachedState">;
 
 function isSameState(state: BigIntStats, [dev, ino, size, mtimeNs, ctimeNs]: readonly bigint[]): boolean {
@@ -48,7 +48,7 @@ function isSameState(state: BigIntStats, [dev, ino, size, mtimeNs, ctimeNs]: rea
   );
 }
 
-/** One file of the database; read again only when its inode says that it has changed, for every command asks. */
+/** One file of the database. Every command asks for it, so it is read again only when its inode has changed. */
 class Database {
   readonly #path: string;
   readonly #kernel: CachedState;
@@ -69,7 +69,7 @@ class Database {
     return content.bytes;
   }
 
-  /** A thread that asks is a twentieth of a small command's time, so one asks only where the answer may take longer. */
+  /** Asks the kernel's memory first: stat(2) on a thread is a twentieth of a small command's time. */
   async #isUnchanged(state: BigIntStats): Promise<boolean> {
     const cached = this.#kernel.cachedState(this.#path);
     if (typeof cached !== "number" && isSameState(state, cached)) return true;
@@ -93,7 +93,7 @@ async function readDatabase(database: Database, path: string): Promise<Uint8Arra
   }
 }
 
-/** The user database in the files of `folder`, as they are at the time of the question: the workload may change them. */
+/** The user database in the files of `folder`. Always current, as the workload may change them. */
 export function fileAccounts(kernel: CachedState, folder: string = "/etc"): Accounts {
   const reader = (path: string): (() => Promise<Uint8Array>) => {
     const database = new Database(path, kernel);

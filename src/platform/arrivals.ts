@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import type { WatchArrivals } from "../domain/index.ts";
 import { type Addon, READABLE } from "../native/index.ts";
 
-/** Watches by a duplicate of the descriptor, since epoll(7) takes each only once. */
+/** Watches a duplicate of the descriptor, since epoll(7) takes each only once. */
 export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): WatchArrivals {
   return (fd, onLost) => {
     const own = addon.duplicate(fd);
@@ -16,7 +16,7 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
   };
 }
 
-/** Tried by opening something that is always there: a duplicate would not show that the whole guest has no file left. */
+/** Tries to open a path that always exists. dup(2) would not notice when the whole guest has no file left (ENFILE). */
 function whyNoDescriptor(): string | undefined {
   try {
     closeSync(openSync("/", "r"));

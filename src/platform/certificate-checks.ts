@@ -1,8 +1,9 @@
 import type { Addon } from "../native/index.ts";
 
 /**
- * From now on this process's TLS servers accept client certificates whatever their time, and trust an intermediate
- * authority without its root; whoever serves must refuse the expired ones. False where this Node does not offer it: then OpenSSL goes on to refuse both.
+ * From now on this process's TLS servers ignore the validity times of client certificates and trust an intermediate
+ * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it: then
+ * OpenSSL still refuses both.
  */
 export function relaxClientCertificateChecks(addon: Addon): boolean {
   return addon.relaxCertificateChecks("ssl_client") === 1;

@@ -5,7 +5,7 @@ import type { Addon } from "../native/index.ts";
 export function guestClock(addon: Addon): Clock {
   return {
     wallNs: () => addon.realtimeNs(),
-    // Not by performance.now(), which loads far more than a clock.
+    // Not performance.now(), which loads far more than a clock.
     monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
   };
 }

@@ -8,8 +8,8 @@ import { entropyFacts } from "./random-device.ts";
 const EINVAL = "EINVAL";
 
 /**
- * Finds out what the guest offers to an agent whose entrypoint has the process id `entrypoint`. To try them it makes a
- * cgroup, a terminal and, where there is none, a random device; it leaves nothing behind.
+ * Finds out what the guest offers to an agent whose entrypoint has the process id `entrypoint`. Makes a cgroup, a
+ * terminal and, if there is none, a random device to try them, and leaves nothing behind.
  */
 export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
   const capabilities = addon.effectiveCapabilities();
@@ -32,7 +32,7 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
   };
 }
 
-/** A probe is answered with EINVAL by whoever would let the real call through. */
+/** Why a probed call is refused. EINVAL means that a valid call would be permitted. */
 function refusal(result: number): Errno | undefined {
   const name = errnoName(result);
   return name === EINVAL ? undefined : name;
@@ -54,7 +54,7 @@ const PROC_FILE_SYSTEM = 0x9fa0;
 const COLUMNS = 80;
 const ROWS = 24;
 
-/** What is wrong with each device that commands expect. */
+/** The problem with each device that commands expect; undefined: none. */
 function deviceProblems(): GuestFacts["devices"] {
   return Object.fromEntries(Object.entries(DEVICES).map(([path, number]) => [path, deviceProblem(path, number)]));
 }
@@ -68,7 +68,7 @@ function deviceProblem(path: string, number: number): string | undefined {
   }
 }
 
-/** The image may have a folder of that name. */
+/** Checks the file system type: the image may have an ordinary folder at /proc. */
 function isProcMounted(): boolean {
   try {
     return statfsSync("/proc").type === PROC_FILE_SYSTEM;

@@ -2,7 +2,7 @@ import { closeSync, readFileSync } from "node:fs";
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** How the launcher tells the agent what it cannot find out by itself (src/native/launcher/environment.c). */
+/** Variables that the launcher sets for the agent (src/native/launcher/environment.c). */
 const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
 const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
 
@@ -15,8 +15,8 @@ export interface Inheritance {
 }
 
 /**
- * Takes over the inherited environment: from the launcher, or without it from the process itself. Call it once. Names in
- * `secrets` are then removed from `environment`, so that no library of the agent comes across them there.
+ * Reads the inherited environment: from the launcher, or without one from the process itself. Call it once. Removes the
+ * names in `secrets` from `environment`, so that no library finds them there.
  */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,

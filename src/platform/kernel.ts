@@ -18,25 +18,31 @@ export function guestKernel(addon: Addon): Kernel {
   };
 }
 
-/** UUIDs that Node draws at once and hands out one by one (kBatchSize in lib/internal/crypto/random.js). */
+/** UUIDs that Node generates in one batch (kBatchSize in lib/internal/crypto/random.js). */
 const CACHED_UUIDS = 128;
-/** Numbers that Node draws at once for randomInt: a cache of 6 KiB, 6 bytes each (ibid). */
+/** Numbers that Node generates in one batch for randomInt: 6 KiB, 6 bytes each (same file). */
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
-/** Draws UUIDs until none from before is left. */
+/** Takes UUIDs until none from before is left. */
 export function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
-/** Draws integers until none from before is left: one more than fit, as the cache fills only when it is found empty. */
+/**
+ * Takes integers until none from before is left: one more than the cache holds, as Node refills it when it finds it
+ * empty.
+ */
 export function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
-/** The generators of OpenSSL and the caches that Node keeps before them. Without a reseed new numbers would be no better. */
+/**
+ * OpenSSL's generators and Node's caches of their numbers. Without a reseed the caches stay: new numbers would be no
+ * better.
+ */
 export function processRandomness(addon: Addon): ProcessRandomness {
   return {
     reseed: (seed) => {

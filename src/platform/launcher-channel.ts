@@ -3,14 +3,14 @@ import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
 const SIGTERM = 15;
 const EAGAIN = -11;
-/** What the agent's bytes mean; the launcher tells them apart by the descriptor. */
+/** Bytes that the agent sends. The launcher tells them apart by the descriptor that one carries. */
 const FAREWELL = 0;
 const CGROUP_BASE = 1;
 
 /**
- * The socket to the launcher. The launcher writes one byte for every signal that it received, the signal's number:
- * real-time signals too, which Node cannot receive. The agent writes one byte before it leaves on purpose, and another
- * with the descriptor of its cgroups at its start.
+ * The socket to the launcher. The launcher writes the number of every signal that it receives as one byte, also of
+ * real-time signals, which Node cannot receive. The agent writes one byte with the descriptor of its cgroups at its
+ * start, and one before it leaves on purpose.
  */
 export class LauncherChannel implements Signals {
   readonly #addon: Pick<Addon, "FdWatch" | "read" | "write" | "sendDescriptor">;
@@ -23,21 +23,21 @@ export class LauncherChannel implements Signals {
     this.#fd = fd;
   }
 
-  /** A launcher that is gone can no longer tell of a signal to leave, so its end counts as SIGTERM. */
+  /** A launcher that is gone can forward no signal to leave, so its end counts as SIGTERM. */
   listen(listener: (signal: number) => void): void {
     this.#watch = new this.#addon.FdWatch(this.#fd, () => this.#receive(listener));
     this.#watch.set(READABLE);
   }
 
   /**
-   * Says that the process now exits on purpose, with the status that the launcher is to take over. Without it the
-   * launcher takes the exit for a crash and ends all that the agent left running.
+   * Announces that the process exits on purpose, with a status for the launcher to leave with. Without it the launcher
+   * treats the exit as a crash and ends all that the agent left running.
    */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
   }
 
-  /** Leaves a copy of the folder with the commands' cgroups to the launcher, which ends and removes them after a crash. */
+  /** Sends the launcher the folder of the commands' cgroups, which it ends and removes after a crash. */
   entrustCgroups(base: number): void {
     this.#addon.sendDescriptor(this.#fd, CGROUP_BASE, base);
   }

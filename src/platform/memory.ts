@@ -2,26 +2,26 @@ import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import type { Addon } from "../native/index.ts";
 
-/** Time from some work to a look at whether there still is any. */
+/** Time from work to the check whether the agent is at rest. */
 const LOOK_AFTER_MS = 10_000;
-/** The agent is at rest while it uses less of one CPU than this. */
+/** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
-/** What is given back must be worth the time that it takes, some 20 ms. */
+/** Giving memory back takes some 20 ms; for less than this it is not worth it. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * Percent of V8's young generation that may be full before it is collected between two pieces of work. The chunks of a
- * stream are small objects in front of much larger memory: at V8's own 80 the memory that lies dead is so much that V8
- * takes it for growth and collects everything, again and again.
+ * How full V8's young generation may be, in percent, before V8 collects it when idle. The chunks of a stream are small
+ * objects that own much larger memory: at V8's default of 80 so much of that is dead that V8 takes it for growth, and
+ * collects the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
-/** V8's own. Small calls have nothing in front of much memory, and a collection for every few of them costs a sixth. */
+/** V8's default. Small calls own little memory, and collecting more often would make them a sixth slower. */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
-/** How far the old generation may grow before it is collected; V8 would let it become four times as large. */
+/** Growth of the old generation before V8 collects it. By default it could become four times as large. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 type CollectGarbage = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
 
-/** Keeps what the agent holds small: little garbage while it works, none while it rests. */
+/** Keeps the agent's memory small: little garbage while it works, none at rest. */
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
   readonly #lookAfterMs: number;
@@ -32,14 +32,14 @@ export class MemoryKeeper {
   #growsSlowly = false;
   #atFirstRest: (() => void) | undefined;
 
-  /** @param atFirstRest gives back what the start has left in other places */
+  /** @param atFirstRest frees what the start left elsewhere */
   constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS, atFirstRest?: () => void) {
     this.#addon = addon;
     this.#lookAfterMs = lookAfterMs;
     this.#atFirstRest = atFirstRest;
   }
 
-  /** To be told of work when it is done. Without any there is no timer, so that rest is rest. */
+  /** Call it after work. Without work there is no timer that wakes the agent. */
   worked(): void {
     if (this.#timer !== undefined) return;
     this.#growSlowly();
@@ -48,13 +48,13 @@ export class MemoryKeeper {
     this.#timer.unref();
   }
 
-  /** To be told when much is being moved, and when that is over. */
+  /** Call it when large transfers begin, and when the last has ended. */
   streaming(any: boolean): void {
     const percent = any ? YOUNG_GENERATION_PERCENT : USUAL_YOUNG_GENERATION_PERCENT;
     process.getBuiltinModule("node:v8").setFlagsFromString(`--minor-gc-task-trigger=${percent}`);
   }
 
-  /** With the first work rather than at the start: V8 refuses code that was cached under other flags, all of Node's. */
+  /** Sets the flag at the first work, not at the start: V8 rejects all code that was cached under other flags. */
   #growSlowly(): void {
     if (this.#growsSlowly) return;
     this.#growsSlowly = true;
@@ -69,7 +69,7 @@ export class MemoryKeeper {
     else if (residentBytes() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBack();
   }
 
-  /** Also the code that V8 has compiled and not used lately; the C library keeps what was freed unless it is told. */
+  /** Frees garbage and code that V8 has not used lately, then makes the C library return the memory to the kernel. */
   #giveBack(): void {
     this.#collectGarbage ??= garbageCollector();
     this.#collectGarbage({ type: "major", execution: "sync", flavor: "last-resort" });
@@ -80,7 +80,7 @@ export class MemoryKeeper {
   }
 }
 
-/** Without /proc nobody can tell, and Node throws: the most that it ever was stands for it, so that a first rest gives back. */
+/** Without /proc Node throws: then returns the most that was ever resident, so that the first rest frees memory. */
 function residentBytes(): number {
   try {
     return process.memoryUsage.rss();
@@ -89,7 +89,7 @@ function residentBytes(): number {
   }
 }
 
-/** V8 shows it to contexts that are made while the flag is set. */
+/** V8's collector, which is visible to contexts that are made while the flag is set. */
 function garbageCollector(): CollectGarbage {
   const { setFlagsFromString } = process.getBuiltinModule("node:v8");
   const { runInNewContext } = process.getBuiltinModule("node:vm");
@@ -99,7 +99,7 @@ function garbageCollector(): CollectGarbage {
   return collect;
 }
 
-/** Drops an open file's pages from the kernel's page cache, as far as the kernel is willing. */
+/** Drops an open file's pages from the page cache, best effort. */
 export function fileCacheDropper(addon: Addon): (fd: number) => void {
   return (fd) => void addon.dropFileCache(fd);
 }
@@ -108,8 +108,8 @@ export function fileCacheDropper(addon: Addon): (fd: number) => void {
 const PROGRAM = "agent.bin";
 
 /**
- * Drops from the page cache what the start has read of the agent's executable and nothing uses: 70 of its 118 MB, which
- * would become part of a snapshot. Pages in use stay.
+ * Drops unused pages of the agent's executable from the page cache: 70 of its 118 MB, which would become part of a
+ * snapshot. Pages in use stay.
  */
 export function dropProgramCache(addon: Pick<Addon, "dropFileCache">, bundleFolder: string): void {
   try {
@@ -117,6 +117,6 @@ export function dropProgramCache(addon: Pick<Addon, "dropFileCache">, bundleFold
     addon.dropFileCache(fd);
     closeSync(fd);
   } catch {
-    // Whoever may run a program need not be allowed to read it; it only takes more room then.
+    // The agent may be permitted to run the file but not to read it. Then the pages stay.
   }
 }

@@ -10,22 +10,22 @@ const MINOR_RANDOM = 8;
 const MINOR_URANDOM = 9;
 const RANDOM_DEVICES: ReadonlySet<number> = new Set([MINOR_RANDOM, MINOR_URANDOM].map((minor) => MAJOR * 256 + minor));
 
-/** Where the generator is looked for, and where else a folder for a node of our own may be made. */
+/** Paths of the device, and folders in which a temporary device node may be made. */
 export interface RandomDevicePlaces {
   readonly devices: readonly string[];
   readonly folders: readonly string[];
 }
 
-/** Those of every Linux; a folder fails where its file system is read-only or mounted without devices. */
+/** The usual places. A folder fails if its file system is read-only or mounted without devices. */
 const USUAL_PLACES: RandomDevicePlaces = {
   devices: ["/dev/urandom", "/dev/random"],
   folders: ["/dev", "/run", "/tmp", "/"],
 };
 
 /**
- * Opens the kernel's random device for writing. The image is not trusted: a link is not followed, a FIFO does not hold us
- * up, and what is not the device is not written to. Where the image has none, a node is made in a folder of our own,
- * for as long as it takes to open it. A failure is that of the first place.
+ * Opens the kernel's random device for writing. Does not trust the image: follows no link, does not block on a FIFO, and
+ * accepts nothing but the real device. If the image has none, makes a node in a temporary folder and opens that. Returns
+ * the errno of the first place on failure.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;
@@ -86,15 +86,15 @@ export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
   };
 }
 
-/** Long-term kernels that got the generator of Linux 5.18, by major.minor: the first patch level that has it. */
+/** First patch level of each long-term kernel (by major.minor) that has the generator of Linux 5.18. */
 const BACKPORTS: ReadonlyMap<string, number> = new Map([
   ["5.10", 119],
   ["5.15", 44],
 ]);
 
 /**
- * Whether a forced reseed that reports success has happened, by the release of the kernel. Since 5.18 it has. Before, the call
- * may report success for doing nothing, or for a reseed that left our bytes out; distributions' patches cannot be seen.
+ * Whether this kernel release reports a forced reseed reliably. Since 5.18 it does. Before, the call may report success
+ * without doing anything, or for a reseed without our bytes; patches of distributions cannot be seen.
  */
 export function confirmsReseed(kernelRelease: string): boolean {
   const [, major, minor, patch] = /^(\d+)\.(\d+)(?:\.(\d+))?/.exec(kernelRelease)?.map(Number) ?? [];
@@ -104,7 +104,7 @@ export function confirmsReseed(kernelRelease: string): boolean {
   return minor >= 18 || (backportedIn !== undefined && (patch ?? 0) >= backportedIn);
 }
 
-/** What restore duties could do with the kernel's generator, found out without touching it. */
+/** What restore duties could do with the kernel's generator. Changes nothing. */
 export function entropyFacts(addon: Addon): EntropyFacts {
   const known = { confirmsReseed: confirmsReseed(release()) };
   const device = openRandomDevice(addon);

@@ -3,13 +3,13 @@ import { getPriority, setPriority } from "node:os";
 
 import type { Addon } from "../native/index.ts";
 
-/** Low enough that the workload goes first when memory runs out; the kernel still may take the agent as its last resort. */
+/** When memory runs out the kernel kills the workload first, and the agent only as a last resort. */
 const OOM_SCORE_ADJ = -900;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
-/** Answers come in time beside a busy workload. More would let the agent starve it. */
+/** Enough for timely answers beside a busy workload. More could starve the workload. */
 const PRIORITY = -5;
 
-/** What the agent had before it protected itself, and its children are to have. */
+/** OOM score and priority from before the agent changed its own, for its children. */
 export interface Standing {
   /** Undefined: the agent's own was not changed. */
   readonly oomScoreAdj?: string;
@@ -27,7 +27,7 @@ function protectFromOomKiller(): string | undefined {
   }
 }
 
-/** That of this thread, from which threads started later have theirs. */
+/** Raises this thread's priority, which threads started later inherit. Returns the old one if it changed. */
 function raisePriority(): number | undefined {
   try {
     const before = getPriority();
@@ -40,8 +40,8 @@ function raisePriority(): number | undefined {
 }
 
 /**
- * Makes the process hard to starve, kill or read for others in the guest, as far as its privileges go. Call it once, early.
- * Dumps are forbidden last: without privileges /proc/self belongs to root from then on.
+ * Protects the process from being starved, killed or read by others in the guest, as far as its privileges allow. Call it
+ * once, early. Forbids dumps last: without privileges /proc/self belongs to root from then on.
  */
 export function protectSelf(addon: Pick<Addon, "forbidDumps">): Standing {
   const oomScoreAdj = protectFromOomKiller();

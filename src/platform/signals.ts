@@ -3,9 +3,9 @@ import { constants } from "node:os";
 import type { Signals } from "../domain/index.ts";
 
 /**
- * Not listened to: KILL and STOP cannot be; SEGV, BUS, FPE and ILL mean that the agent itself is broken, and returning
- * from their handler would repeat the fault for ever; PIPE comes with every write to a closed connection; CHLD tells of
- * the agent's own children.
+ * Signals without a listener: KILL and STOP cannot have one; SEGV, BUS, FPE and ILL mean that the agent itself is broken,
+ * and returning from their handler would repeat the fault for ever; PIPE comes with every write to a closed connection;
+ * CHLD is about the agent's own children.
  */
 const LEFT_ALONE: ReadonlySet<string> = new Set([
   "SIGKILL",
@@ -18,7 +18,7 @@ const LEFT_ALONE: ReadonlySet<string> = new Set([
   "SIGCHLD",
 ]);
 
-/** Number and one name of each; some have two (SIGIOT is SIGABRT). */
+/** The other signals, by number. Some have two names (SIGIOT is SIGABRT). */
 const HEARD: ReadonlyMap<number, NodeJS.Signals> = new Map(
   (Object.entries(constants.signals) as [NodeJS.Signals, number][])
     .filter(([name]) => !LEFT_ALONE.has(name))
@@ -26,7 +26,7 @@ const HEARD: ReadonlyMap<number, NodeJS.Signals> = new Map(
 );
 
 /**
- * Signals 1 to 31 that the process receives. Node has no listeners for real-time signals. Listening to SIGUSR1 also keeps
+ * Signals 1 to 31 that the process receives. Node cannot listen for real-time signals. Listening for SIGUSR1 also keeps
  * Node from opening its debugger when a process of the sandbox sends it.
  */
 export function processSignals(): Signals {

@@ -5,40 +5,41 @@ import type { Addon } from "../native/index.ts";
 const STDERR = 2;
 
 /**
- * Keeps Node from opening standard error, which it does by itself when some of its modules load, to learn about colours.
- * That would make the stream non-blocking for all who share it: the workload's writes would fail whenever it is full.
+ * Keeps Node from opening standard error, which some of its modules do when they load, to find out about colours. That
+ * would make the stream non-blocking for all processes that share it, and the workload's writes would fail whenever it is
+ * full.
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
 }
 
-/** Prints a line for a person, when there is no log yet or any more. */
+/** Prints a line for a person while there is no log. */
 export function complain(line: string): void {
   writeSync(STDERR, `guest-agent: ${line}\n`);
 }
 
-/** Takes one line whole, or says that it could not. Never blocks, never throws. */
+/** Queues one whole line; false: it could not. Never blocks or throws. */
 export type LineWriter = (line: Uint8Array) => boolean;
 
-/** Where log lines go. */
+/** The output for log lines. */
 export interface LineOutput {
   readonly write: LineWriter;
-  /** Waits for the lines that were taken to be written, for a moment. For the end of the process. */
+  /** Waits up to FLUSH_LIMIT_MS until the queued lines are written. For the end of the process. */
   flush(): void;
 }
 
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
-/** PIPE_BUF: a pipe takes a line up to this size whole, without lines of others in it. */
+/** PIPE_BUF: a write of up to this size to a pipe is never mixed with writes of others. */
 const LINE_LIMIT_BYTES = 4096;
 const TEXT_LIMIT_CHARACTERS = 1024;
-/** Lines that wait for a standard error that is full; some 400 of usual length. */
+/** Size of the queue for a full standard error: some 400 lines of usual length. */
 const QUEUE_BYTES = 64 * 1024;
 /** A standard error that nobody reads must not keep the agent from leaving. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
  * Standard error, through a queue in memory. Not process.stderr: the workload shares this stream, and Node would make it
- * non-blocking for both. A workload that floods it delays the agent's lines; none is lost before the queue is full.
+ * non-blocking for both. A workload that floods it delays the agent's lines; a full queue drops them.
  */
 export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
   const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);

@@ -20,7 +20,7 @@ const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFBLK, "block_device"],
 ]);
 
-/** What stat(2) says, in the terms of the domain. */
+/** The result of stat(2) in the domain's terms. */
 export function fileAttributes(stats: BigIntStats): FileAttributes {
   const mode = Number(stats.mode);
   return {
@@ -48,20 +48,20 @@ const chmodDescriptor = promisify(fchmod);
 /** Largest offset of off_t. Node throws where a read could go beyond it. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 
-/** How paths are found: all that there are, or those beneath a folder. Throws FileSystemError. */
+/** Opens paths: any, or those beneath a folder. Throws FileSystemError. */
 export interface PathOpener {
   /** Flags of open(2). */
   open(step: FileStep, path: Uint8Array, flags: number): Promise<Descriptor>;
 }
 
-/** The result of a job of the addon's, or FileSystemError. */
+/** The result of an addon job. Throws FileSystemError. */
 export async function stepOf(threads: FileThreads, step: FileStep, job: () => Promise<number>): Promise<number> {
   const result = await threads.step(step, job);
   if (result < 0) throw new FileSystemError(step, errnoName(result));
   return result;
 }
 
-/** An open file or folder. Whoever opened it closes it, once. */
+/** An open file or folder. Its opener closes it, once. */
 export class Descriptor {
   readonly fd: number;
   readonly #threads: FileThreads;
@@ -75,7 +75,7 @@ export class Descriptor {
     return fileAttributes(await this.#threads.step(step, () => statDescriptor(this.fd, { bigint: true })));
   }
 
-  /** Bytes read, from there or from where the last read ended. None where no file has any. */
+  /** Reads from the offset, or from where the last read ended. Returns 0 beyond the largest possible offset. */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     if (offsetBytes !== undefined && offsetBytes > MAX_OFFSET_BYTES - BigInt(target.length)) return 0;
     const { bytesRead } = await this.#threads.step("read", () =>

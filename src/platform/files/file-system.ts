@@ -25,12 +25,12 @@ import { type CachedReader, openRegular } from "./regular-file.ts";
 import { Leftovers } from "./leftovers.ts";
 import { FileThreads } from "./threads.ts";
 
-/** What files need of the addon. */
+/** The part of the addon that files use. */
 type FileAddon = FolderAddon & CachedReader & WriterMaker & Pick<Addon, "targetOf">;
 
 const HERE = Buffer.from(".");
 
-/** The file system that this process sees. Its work is done by libuv's threads, but for what lies in memory already. */
+/** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
 export function guestFileSystem(addon: FileAddon): FileSystem {
   const threads = new FileThreads();
   const leftovers = new Leftovers(threads);
@@ -63,7 +63,7 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
   };
 }
 
-/** What is the same however a path is found: all of it goes by the descriptor of the folder that a name is in. */
+/** The operations that change the tree, over either opener. Each works through the descriptor of the name's folder. */
 function changes(
   opener: PathOpener,
   addon: FileAddon,
@@ -123,7 +123,9 @@ function folderView(
   };
 }
 
-/** Opens what is beneath a folder, by the kernel's own rule (openat2(2)): no race with who changes the folder is possible. */
+/**
+ * Opens paths beneath a folder. The kernel enforces it (openat2(2)), so changing the folder meanwhile cannot defeat it.
+ */
 class RestrictedOpener implements PathOpener {
   readonly #root: Descriptor;
   readonly #noSymlinks: boolean;
@@ -145,7 +147,7 @@ class RestrictedOpener implements PathOpener {
       return new Descriptor(await opening, this.#threads);
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      // ELOOP is otherwise what it always is: links that go round in circles.
+      // Without noSymlinks ELOOP has its usual meaning: a loop of links.
       const escapes = error.errno === "EXDEV" || (error.errno === "ELOOP" && this.#noSymlinks);
       throw escapes ? new PathEscapes(step, error.errno) : error;
     }

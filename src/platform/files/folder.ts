@@ -4,19 +4,19 @@ import type { Addon } from "../../native/index.ts";
 import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
 import type { FileThreads } from "./threads.ts";
 
-/** What folders need of the addon. */
+/** The part of the addon that folders use. */
 export type FolderAddon = Pick<Addon, "openIn" | "placeIn" | "moveIn" | "makeFolderIn" | "removeIn">;
 
 const SLASH = 0x2f;
 const HERE = Buffer.from(".");
-/** O_PATH of open(2), which Node has no constant for: the folder is only gone through. */
+/** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
 export const O_PATH = 0o10000000;
-/** A folder that may be entered but not listed cannot be opened to be read, nor be synced. */
+/** The errno of a folder that may be entered but not listed: it cannot be opened for reading or synced. */
 const UNREADABLE = "EACCES";
-/** fsync(2) of file systems that keep no folders to be synced. */
+/** Errnos of fsync(2) on file systems that do not sync folders. */
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
-/** The folder that a path's last name is in, and that name. */
+/** The folder part of a path, and its last name. */
 export function splitPath(path: Uint8Array): { readonly folder: Uint8Array; readonly name: Uint8Array } {
   let end = path.length;
   while (end > 1 && path[end - 1] === SLASH) end -= 1;
@@ -26,8 +26,8 @@ export function splitPath(path: Uint8Array): { readonly folder: Uint8Array; read
 }
 
 /**
- * An open folder. All that happens in it happens by its descriptor, whoever renames it or puts a link in its place
- * meanwhile, and however long its path is.
+ * An open folder. All operations in it go through its descriptor, so that renaming it or putting a link in its place does
+ * not redirect them, and the length of its path does not matter.
  */
 export class Folder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
@@ -35,7 +35,7 @@ export class Folder implements AsyncDisposable {
   readonly #addon: FolderAddon;
   readonly #threads: FileThreads;
 
-  /** Opens a folder by its path; with the step of the operation that it is opened for. */
+  /** Opens a folder by its path. `step` is the operation to name in an error. */
   static async open(
     step: FileStep,
     path: Uint8Array,
@@ -59,17 +59,17 @@ export class Folder implements AsyncDisposable {
     this.#threads = threads;
   }
 
-  /** Of the folder itself. */
+  /** Attributes of the folder itself. */
   attributes(): Promise<FileAttributes> {
     return this.#descriptor.attributes("create");
   }
 
-  /** A path that leads to this very folder, as long as it is open; where there is no /proc, nowhere. */
+  /** A path that leads to this folder while it is open. Leads nowhere without /proc. */
   get link(): string {
     return `/proc/self/fd/${this.#descriptor.fd}`;
   }
 
-  /** Opens or creates an entry; never by way of a link. */
+  /** Opens or creates an entry. Never follows a link. */
   async open(step: FileStep, name: Uint8Array, flags: number, mode = 0): Promise<Descriptor> {
     const folder = this.#descriptor.fd;
     const all = flags | constants.O_NOFOLLOW;
@@ -79,7 +79,7 @@ export class Folder implements AsyncDisposable {
     );
   }
 
-  /** Gives an open file a name; what is there is replaced by way of the temporary name, with an empty one it is EEXIST. */
+  /** Gives an open file a name. Replaces an existing entry through the temporary name; EEXIST if that is empty. */
   async place({ fd }: Descriptor, name: Uint8Array, temporary: Uint8Array): Promise<void> {
     await stepOf(this.#threads, "place", () => this.#addon.placeIn(fd, this.#descriptor.fd, name, temporary));
   }
@@ -88,16 +88,16 @@ export class Folder implements AsyncDisposable {
     await stepOf(this.#threads, "place", () => this.#addon.moveIn(this.#descriptor.fd, from, to, exclusive));
   }
 
-  /** Never rejects: what cannot be removed stays. */
+  /** Removes an entry if possible. Never rejects. */
   async remove(name: Uint8Array, isFolder: boolean): Promise<void> {
     await this.#threads.attempt(() => this.#addon.removeIn(this.#descriptor.fd, name, isFolder));
   }
 
-  /** Creates a directory with exactly these attributes, forced to the disk, or none. */
+  /** Creates a directory with exactly these attributes and syncs it, or creates none. */
   async makeDirectory(name: Uint8Array, owner: FileOwner, mode: number): Promise<void> {
     await stepOf(this.#threads, "mkdir", () => this.#addon.makeFolderIn(this.#descriptor.fd, name));
     try {
-      // Not by its path: whoever owns the folder above could put a link in its place.
+      // By its descriptor: the owner of the folder above could put a link at its path.
       const made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
       try {
         await made.chown(owner);
@@ -112,7 +112,7 @@ export class Folder implements AsyncDisposable {
     }
   }
 
-  /** Forces the entries to the disk. */
+  /** Syncs the folder's entries to the disk. */
   async sync(): Promise<void> {
     try {
       if (this.#canSync) await this.#descriptor.sync("sync_folder");

@@ -4,17 +4,17 @@ import type { Folder } from "./folder.ts";
 import type { FileThreads } from "./threads.ts";
 
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
-/** No write stands still for so long. A younger file may be that of an agent that lives, of another sandbox even. */
+/** No write pauses this long. A younger file may belong to a living agent, even of another sandbox. */
 const AGE_NS = 3_600_000_000_000n;
-/** Entries of a folder that are looked at: a write does not wait for a folder of millions. */
+/** Most entries of a folder that are checked: a write must not wait for a folder of millions. */
 const ENTRIES_LIMIT = 10_000;
-/** Folders that are remembered as looked through; then they are looked through anew. */
+/** Checked folders that are remembered. At this number all are forgotten, and checked again. */
 const FOLDERS_LIMIT = 1_024;
 
-/** Temporary files that an agent left when it was killed, in folders of file systems where files need a name. */
+/** Removes temporary files that killed agents left, on file systems where a new file needs a name. */
 export class Leftovers {
   readonly #threads: FileThreads;
-  /** Inodes of folders. One of another file system with the same number is at worst not looked through. */
+  /** Inodes of checked folders. At worst a folder of another file system with the same number is not checked. */
   readonly #seen = new Set<bigint>();
 
   constructor(threads: FileThreads) {
@@ -22,8 +22,8 @@ export class Leftovers {
   }
 
   /**
-   * Removes them from a folder that this agent has not looked through yet: what has an agent's name, is a regular file of the
-   * agent's own user with one link, and was not written to for an hour. Never rejects: what cannot be removed stays.
+   * Removes them from a folder that this agent has not checked yet: entries with an agent's temporary name that are
+   * regular files of the agent's own user, with one link, and unchanged for an hour. Never rejects.
    */
   async removeFrom(folder: Folder): Promise<void> {
     try {
@@ -35,7 +35,7 @@ export class Leftovers {
         if (await isLeftover(folder, name)) await folder.remove(name, false);
       }
     } catch {
-      // A folder that cannot be listed can be written to all the same.
+      // A folder that cannot be listed may still be writable.
     }
   }
 }
@@ -51,7 +51,7 @@ async function temporariesIn(folder: Folder): Promise<Buffer[]> {
 }
 
 async function isLeftover(folder: Folder, name: Uint8Array): Promise<boolean> {
-  // Not by way of a link, and whatever cannot be opened is none.
+  // Follows no link. What cannot be opened is not a leftover.
   const file = await folder.open("create", name, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => undefined);
   if (file === undefined) return false;
   try {

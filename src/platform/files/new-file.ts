@@ -8,18 +8,18 @@ import type { FileThreads } from "./threads.ts";
 
 /** Bits that the kernel clears silently where the caller may not set them. */
 const SPECIAL_BITS = 0o7000;
-/** More is not summed up on the event loop's thread: it would hold up the other calls. */
+/** Largest piece that is hashed on the event loop's thread: more would hold up other calls. */
 const SUM_HERE_BYTES = 256 * 1024;
 /** Mode of a file while it is being written. */
 const PRIVATE_MODE = 0o600;
-/** O_TMPFILE of open(2), which Node has no constant for. */
+/** O_TMPFILE of open(2), for which Node has no constant. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 const NAMED = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOCTTY;
 const HERE = Buffer.from(".");
 const ROOT = Buffer.from("/");
 const NONE = Buffer.alloc(0);
 
-/** What writing needs of the addon. */
+/** The part of the addon that writing uses. */
 export type WriterMaker = Pick<Addon, "SummingWriter">;
 
 /** A name that nobody else has: `.svc-guest-<24 hex digits>.tmp`. */
@@ -29,9 +29,9 @@ function temporaryName(): Buffer {
 }
 
 /**
- * Creates a file in a folder, which is the file's from now on. Where there can be such, it is one without a name (O_TMPFILE
- * of open(2)): whatever happens to the agent before it is placed, nothing is left of it. Elsewhere it has a temporary name,
- * and what an agent that was killed left in the folder goes first.
+ * Creates a file in a folder, and owns the folder from then on. Where the file system can, the file has no name
+ * (O_TMPFILE of open(2)), so that nothing is left of it if the agent is killed. Elsewhere it has a temporary name, and
+ * leftovers of killed agents are removed from the folder first.
  */
 export async function createFile(
   folder: Folder,
@@ -51,7 +51,7 @@ export async function createFile(
   }
 }
 
-/** Undefined where the file system has no such files, or where the kernel would not let one be placed later on. */
+/** Undefined where the file system has no files without a name, or the kernel would not let this one be placed later. */
 async function createUnnamed(folder: Folder): Promise<Descriptor | undefined> {
   const flags = constants.O_WRONLY | O_TMPFILE;
   const file = await folder.open("create", HERE, flags, PRIVATE_MODE).catch(() => undefined);
@@ -60,7 +60,7 @@ async function createUnnamed(folder: Folder): Promise<Descriptor | undefined> {
   return undefined;
 }
 
-/** "/" exists: who may link is told so, who may not is told otherwise. */
+/** Tries to link the file to "/": EEXIST means that linking is permitted, any other errno that it is not. */
 async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
   try {
     await folder.place(file, ROOT, NONE);
@@ -70,11 +70,11 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
   }
 }
 
-/** A file that is written, finished and placed, whatever holds it until then. */
+/** A new file, with or without a temporary name until it is placed. */
 class PlacedFile implements NewFile {
   readonly #folder: Folder;
   readonly #file: Descriptor;
-  /** While it has one. */
+  /** Its temporary name, while it has one. */
   #temporary: Buffer | undefined;
   readonly #threads: FileThreads;
   readonly #writer: SummingWriter;
@@ -95,7 +95,7 @@ class PlacedFile implements NewFile {
 
   async write(bytes: Uint8Array): Promise<void> {
     const result = await this.#threads.step("write", () => {
-      // One file alone is done sooner when its sum is made while another thread writes.
+      // For a single file it is faster to hash here while another thread writes.
       const sumOnThread = this.#threads.busy || bytes.length > SUM_HERE_BYTES;
       return this.#writer.write(bytes, sumOnThread);
     });

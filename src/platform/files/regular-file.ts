@@ -4,17 +4,17 @@ import { type FileAttributes, FileSystemError, type FileType, type ReadableFile 
 import type { Addon } from "../../native/index.ts";
 import type { Descriptor, PathOpener } from "./descriptor.ts";
 
-/** O_NONBLOCK and O_NOCTTY for what takes the file's place between the look at it and the opening. */
+/** O_NONBLOCK and O_NOCTTY, in case something else takes the file's place between stat(2) and open(2). */
 const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 
 const { EAGAIN } = system.errno;
 
-/** What reading needs of the addon. */
+/** The part of the addon that reading uses. */
 export type CachedReader = Pick<Addon, "readCached">;
 
 /**
- * Opens a regular file. Looks before it opens: opening alone lets a FIFO's writer go on, starts a watchdog, rewinds a
- * tape, and keeps a thread waiting for ever where nobody writes.
+ * Opens a regular file. Checks the type first, because merely opening anything else has effects: it unblocks a FIFO's
+ * writer, starts a watchdog, rewinds a tape, or blocks a thread for ever.
  */
 export async function openRegular(
   path: Uint8Array,
@@ -52,7 +52,7 @@ class RegularFile implements ReadableFile {
     const cachedBytes = this.#readCached(target, offsetBytes);
     if (cachedBytes !== undefined) return cachedBytes;
     try {
-      // Without an offset by read(2): some files of /proc cannot be read at an offset.
+      // Without an offset Node uses read(2): some files of /proc do not support pread(2).
       return await this.#file.read(target, offsetBytes);
     } catch (error) {
       if (error instanceof FileSystemError && error.errno === "EAGAIN") return 0;
@@ -60,7 +60,7 @@ class RegularFile implements ReadableFile {
     }
   }
 
-  /** What lies in memory needs no thread, which costs as much as the copy. Undefined: to be read by one. */
+  /** Reads cached data without a thread, which would cost as much as the copy. Undefined: not cached. */
   #readCached(target: Uint8Array, offsetBytes: bigint | undefined): number | undefined {
     if (!this.#mayBeCached) return undefined;
     const position = offsetBytes === undefined ? -1 : Number(offsetBytes);

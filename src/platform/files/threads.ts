@@ -2,22 +2,22 @@ import { type FileStep, FileSystemError } from "../../domain/index.ts";
 import { failedWith } from "../../native/index.ts";
 
 /**
- * libuv does file work on four threads. One is left to all others who need it (the user database of a command, the
- * credentials), so that a file system that hangs can stop the file calls but not the agent.
+ * libuv has four threads for file work. File calls use three; one stays free for other needs (the user database of a
+ * command, the credentials), so that a file system that hangs can stop file calls but not the agent.
  */
 const SHARE = 3;
 
-/** The threads that file work may use: every operation waits for its turn. */
+/** The threads that file calls may use. An operation waits while all are busy. */
 export class FileThreads {
   #free: number = SHARE;
   readonly #waiting: (() => void)[] = [];
 
-  /** More than one operation is under way. */
+  /** Whether more than one operation is running. */
   get busy(): boolean {
     return this.#free < SHARE - 1;
   }
 
-  /** Runs one step; a failed system call becomes a FileSystemError. */
+  /** Runs one step. Turns a failed system call into a FileSystemError. */
   async step<Value>(name: FileStep, operation: () => Promise<Value>): Promise<Value> {
     try {
       return await this.#run(operation);
@@ -27,7 +27,7 @@ export class FileThreads {
     }
   }
 
-  /** For the end of something that failed already, or that nothing can be done about. Never rejects. */
+  /** Runs a clean-up whose failure does not matter. Never rejects. */
   async attempt(operation: () => Promise<unknown>): Promise<void> {
     await this.#run(operation).catch(() => undefined);
   }

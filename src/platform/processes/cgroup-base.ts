@@ -3,7 +3,7 @@ import { constants as system } from "node:os";
 import type { CgroupFacts } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
 
-/** What finding a place for cgroups takes of the addon. */
+/** The part of the addon that finds a place for cgroups. */
 export type CgroupCalls = Pick<
   Addon,
   "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "namesIn" | "lock"
@@ -20,14 +20,14 @@ function mountedAt(line: string): { readonly root: string; readonly path: string
   return right.startsWith("cgroup2 ") ? { root: unescape(root), path: unescape(path) } : undefined;
 }
 
-/** Blanks and backslashes stand there in octal. */
+/** mountinfo has blanks and backslashes in octal. */
 function unescape(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_match, octal: string) => String.fromCodePoint(Number.parseInt(octal, 8)));
 }
 
 /**
- * Where the cgroup can be reached through the mounts of a mountinfo: folders, best first. A mount whose root is not above
- * the cgroup does not show it.
+ * Folders at which a cgroup can be reached through the mounts of a mountinfo, best first. A mount shows only cgroups
+ * below its root.
  */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
@@ -57,11 +57,11 @@ function openFolder(path: string): number {
   }
 }
 
-/** A cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
+/** Whether a cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
 function isUsable(calls: CgroupCalls, folder: number): boolean {
   const name = `svc-guest-${process.pid}-probe`;
   const made = calls.makeFolderAt(folder, name);
-  /* An agent of that id may have been killed in the middle of this. */
+  /* An agent with the same id may have been killed in the middle of this. */
   if (made < 0 && made !== -system.errno.EEXIST) return false;
   const kill = calls.openAt(folder, `${name}/cgroup.kill`, constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);
@@ -69,7 +69,7 @@ function isUsable(calls: CgroupCalls, folder: number): boolean {
   return kill >= 0;
 }
 
-/** Without any mount: the file system itself, seen by nobody else. */
+/** Opens the cgroup in a mount of our own that no path leads to. */
 function openPrivately(calls: CgroupCalls, cgroup: string): number {
   const root = calls.mountCgroups();
   if (root < 0) return -1;
@@ -79,8 +79,8 @@ function openPrivately(calls: CgroupCalls, cgroup: string): number {
 }
 
 /**
- * The agent's own cgroup, opened, where it may make others below it; undefined where there is no such place. A mount that
- * exists comes first: a new one, made in the first cgroup namespace, would take over the options of all (nsdelegate).
+ * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a new
+ * one in the first cgroup namespace would change the options of all (nsdelegate).
  */
 export function openOwnCgroup(calls: CgroupCalls): number | undefined {
   const own = OWN_CGROUP.exec(read("/proc/self/cgroup"))?.[1] ?? "/";
@@ -106,7 +106,7 @@ export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
   return { refusal: undefined, controllers };
 }
 
-/** The file system could be had, yet no cgroup be made in it; or not even that. */
+/** Why there is no cgroup: the file system cannot be mounted, or no cgroup can be made in it. */
 function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
   const mount = calls.mountCgroups();
   if (mount < 0) return errnoName(mount);

@@ -3,7 +3,7 @@ import { closeSync, constants, readFileSync, writeSync } from "node:fs";
 import type { CgroupCalls } from "./cgroup-base.ts";
 
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
-/** Cgroups below a command's own in which members are looked for: a command can make as many as it likes. */
+/** Most cgroups below a command's own that are searched for members: a command can make any number. */
 const NESTED_LIMIT = 256;
 
 type CgroupFiles = Pick<CgroupCalls, "openAt" | "namesIn">;
@@ -15,14 +15,14 @@ function valueOf(text: string | undefined, key: string): number | undefined {
 }
 
 /**
- * A cgroup of one command (cgroups(7)): everything that it starts stays in it, wherever it hides otherwise. A root command
- * may do anything to its own cgroup, and its files then refuse reads and writes in ways of their own (ENOTSUP of a threaded
- * one, ENODEV of a removed one): each refusal means that it cannot be told or done here, and none is thrown.
+ * The cgroup of one command (cgroups(7)): everything that it starts stays in it. A root command may do anything to its
+ * own cgroup, whose files may then fail in several ways (ENOTSUP of a threaded one, ENODEV of a removed one). Such a
+ * failure means "unknown" or "not done"; nothing throws.
  */
 export class Cgroup {
   readonly #calls: CgroupFiles;
   readonly #giveBack: () => void;
-  /** Open folder, in which children can be born. */
+  /** The open folder, for starting children in it. */
   readonly folder: number;
 
   constructor(calls: CgroupFiles, folder: number, giveBack: () => void) {
@@ -31,35 +31,37 @@ export class Cgroup {
     this.#giveBack = giveBack;
   }
 
-  /** SIGKILL for all processes in it and below it, at once, those being forked included. False when it cannot be. */
+  /** Sends SIGKILL to all processes in it and below it at once, also to those being forked. False: not possible. */
   kill(): boolean {
     return this.#write("cgroup.kill", "1");
   }
 
-  /** Lets processes run that the cgroup holds frozen: they would not see a signal before. */
+  /** Thaws frozen processes, which would not act on a signal. */
   thaw(): void {
     this.#write("cgroup.freeze", "0");
   }
 
-  /** Something in it or below it is alive. Undefined: that cannot be told. */
+  /** Whether a process in it or below it is alive. Undefined: unknown. */
   populated(): boolean | undefined {
     const populated = valueOf(read(this.#calls, this.folder, "cgroup.events"), "populated");
     return populated === undefined ? undefined : populated === 1;
   }
 
-  /** Ids of its processes and of those below it, as far as they can be told. */
+  /** Ids of the processes in it and below it, as far as they are known. */
   members(): ReadonlySet<number> {
     const found = new Set<number>();
     addMembers(this.#calls, this.folder, found, { left: NESTED_LIMIT });
     return found;
   }
 
-  /** The out-of-memory killer struck in it or below it. False where the memory controller does not count for it. */
+  /**
+   * Whether the out-of-memory killer struck in it or below it. False where the memory controller does not count for it.
+   */
   oomKilled(): boolean {
     return (valueOf(read(this.#calls, this.folder, "memory.events"), "oom_kill") ?? 0) > 0;
   }
 
-  /** Gives it back: it goes as soon as nothing lives in it. */
+  /** Releases it: it is removed as soon as nothing lives in it. */
   release(): void {
     closeSync(this.folder);
     this.#giveBack();
@@ -79,7 +81,7 @@ export class Cgroup {
   }
 }
 
-/** Undefined whatever the kernel refuses. */
+/** Content of a file; undefined if the kernel refuses for any reason. */
 function read(calls: CgroupFiles, folder: number, name: string): string | undefined {
   const fd = calls.openAt(folder, name, constants.O_RDONLY);
   if (fd < 0) return undefined;
@@ -93,7 +95,7 @@ function read(calls: CgroupFiles, folder: number, name: string): string | undefi
 }
 
 function addMembers(calls: CgroupFiles, folder: number, found: Set<number>, nested: { left: number }): void {
-  // A threaded cgroup lists threads alone. The first thread of a process has its id.
+  // A threaded cgroup lists only threads. The first thread of a process has the process's id.
   const listed = read(calls, folder, "cgroup.procs") ?? read(calls, folder, "cgroup.threads") ?? "";
   for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
   if (valueOf(read(calls, folder, "cgroup.stat"), "nr_descendants") === 0) return;

@@ -6,23 +6,23 @@ import { type CgroupCalls, openOwnCgroup } from "./cgroup-base.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
-/** Cgroups in which something had lived on that are looked at again whenever there is one to remove; 10 us each. */
+/** Busy cgroups that are tried again whenever one is removed; 10 us each. */
 const SWEEP_AT_ONCE = 4;
-/** The agent's process id, and a number. */
+/** Names of the commands' cgroups: the agent's process id and a number. */
 const OF_A_COMMAND = /^svc-guest-\d+-\d+$/;
 const { EBUSY, EEXIST } = system.errno;
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 
-/** A cgroup that exists and holds nothing yet. */
+/** A cgroup that is ready and empty. */
 interface Made {
   readonly name: string;
   readonly folder: number;
 }
 
 /**
- * Makes a cgroup for each command, below the agent's own. One is kept ready, and those that are done with are removed once
- * the callers have their answers: together that is a tenth of a small command's CPU time. None is used twice, as a command
- * may have set limits in its own.
+ * Makes a cgroup for each command, below the agent's own. Keeps one ready, and removes used ones after the callers have
+ * their answers: together that is a tenth of a small command's CPU time. Uses none twice, as a command may have set
+ * limits in its own.
  */
 export class Cgroups {
   readonly #calls: CgroupCalls;
@@ -31,9 +31,9 @@ export class Cgroups {
   #ready: Made | undefined;
   #tidying: NodeJS.Immediate | undefined;
   #closed = false;
-  /** How many at the front of `#left` nobody has tried to remove yet. */
+  /** How many at the front of `#left` have not been tried yet. */
   #givenBack = 0;
-  /** Names of those in which something lived on after its command's end. */
+  /** Names of released cgroups that still exist. */
   readonly #left: string[] = [];
 
   private constructor(calls: CgroupCalls, base: number) {
@@ -41,7 +41,7 @@ export class Cgroups {
     this.#base = base;
   }
 
-  /** Undefined where the agent may have no cgroups: not delegated, no privileges, or Linux before 5.14. */
+  /** Undefined where the agent cannot make cgroups: not delegated, no privileges, or Linux before 5.14. */
   static open(calls: CgroupCalls): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
@@ -50,7 +50,7 @@ export class Cgroups {
     return new Cgroups(calls, base);
   }
 
-  /** The open folder in which the cgroups are. */
+  /** The open folder that holds the cgroups. */
   get base(): number {
     return this.#base;
   }
@@ -63,7 +63,7 @@ export class Cgroups {
     return made && new Cgroup(this.#calls, made.folder, () => this.#giveBack(made.name));
   }
 
-  /** Removes all that are empty by now, and lets go of the rest. Afterwards nothing can be made any more. */
+  /** Removes all empty cgroups and leaves the rest. Makes none afterwards. */
   close(): void {
     clearImmediate(this.#tidying);
     this.#closed = true;
@@ -98,7 +98,7 @@ export class Cgroups {
     this.#tidySoon();
   }
 
-  /** Not in this turn of the event loop, whose answers would wait for it. */
+  /** Tidies in a later turn of the event loop, so that the answers of this one do not wait. */
   #tidySoon(): void {
     if (this.#closed) return;
     this.#tidying ??= setImmediate(() => {
@@ -109,7 +109,7 @@ export class Cgroups {
     });
   }
 
-  /** Looks at those at the front; the ones still in use go to the back. */
+  /** Tries to remove those at the front; busy ones go to the back. */
   #sweep(limit: number): void {
     for (const name of this.#left.splice(0, limit)) {
       const busy = this.#calls.removeFolderAt(this.#base, name) === -EBUSY;
@@ -119,8 +119,8 @@ export class Cgroups {
 }
 
 /**
- * Removes what agents left that were killed. Those of agents that live are locked, and the kernel keeps the ones in which
- * something lives.
+ * Removes cgroups that killed agents left. Living agents hold locks on theirs, and the kernel refuses to remove one with
+ * living processes.
  */
 function removeAbandoned(calls: CgroupCalls, base: number): void {
   const names = calls.namesIn(base);
@@ -134,8 +134,8 @@ function removeAbandoned(calls: CgroupCalls, base: number): void {
 }
 
 /**
- * Lets the cgroups count their out-of-memory kills, where the memory controller is the agent's to hand down. That is so in
- * a root cgroup; in another one the agent's own presence forbids it (cgroups(7), "no internal processes").
+ * Makes the cgroups count out-of-memory kills, where the agent may enable the memory controller below its own cgroup. It
+ * may in a root cgroup; in any other its own presence forbids it (cgroups(7), "no internal processes").
  */
 function countMemory(calls: CgroupCalls, base: number): void {
   const control = calls.openAt(base, "cgroup.subtree_control", constants.O_WRONLY);
@@ -143,7 +143,7 @@ function countMemory(calls: CgroupCalls, base: number): void {
   try {
     writeSync(control, "+memory");
   } catch {
-    /* Without it nothing but the count is missing. */
+    /* Without it only the count is missing. */
   } finally {
     closeSync(control);
   }

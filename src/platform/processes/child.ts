@@ -7,13 +7,13 @@ import type { WalkedProcesses } from "./walked-processes.ts";
 
 /** The tree of a child, for as long as the child is not reaped. */
 export interface ChildTree extends ProcessSet {
-  /** The out-of-memory killer struck a member. Absent where nobody counts. */
+  /** Whether the out-of-memory killer struck a member. Absent where nothing counts. */
   oomKilled?(): boolean;
-  /** The child has been reaped: whatever is left of the tree is on its own now. */
+  /** Records that the child was reaped: the tree can no longer be followed. */
   release(): void;
 }
 
-/** A child that runs or has ended. Until `release` its id, and that of its group, can belong to nobody else. */
+/** A child that runs or has ended. Until `release` no other process or group can get its id. */
 export class Child implements ChildProcess {
   readonly pid: number;
   readonly ended: Promise<ProcessEnd>;
@@ -89,11 +89,11 @@ export class Child implements ChildProcess {
 /** si_code of waitid(2). */
 const CLD_EXITED = 1;
 const CLD_DUMPED = 3;
-/** Longest delay that a timer takes. */
+/** Longest delay of a timer. */
 const FOREVER_MS = 2 ** 31 - 1;
 
 function endFrom(peeked: number): ProcessEnd {
-  /* Another wait stole the status (ECHILD): it ended, nobody knows how. */
+  /* Another wait took the status (ECHILD): it ended, but how is unknown. */
   if (peeked < 0) return { kind: "exited", code: 255 };
   const status = peeked & 0xff;
   const code = peeked >> 8;
@@ -101,7 +101,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { kind: "signaled", signal: status, coreDumped: code === CLD_DUMPED };
 }
 
-/** Tells when children have ended, without reaping them. Asks for exactly those it was told of, at every SIGCHLD. */
+/** Tells when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #waiting: Map<number, (end: ProcessEnd) => void> = new Map();
@@ -117,7 +117,7 @@ export class ChildEnds {
     return new Promise((resolve) => {
       this.#waiting.set(pid, resolve);
       if (this.#waiting.size === 1) this.#listen();
-      /* It may have ended before anybody listened. */
+      /* It may have ended already. */
       this.#check(pid, resolve);
     });
   }
@@ -134,7 +134,7 @@ export class ChildEnds {
     resolve(endFrom(peeked));
   }
 
-  /** The handler stays: to set it up for each command took longer than to ask for its end. */
+  /** Keeps its handler: installing one for each command took longer than asking for the end. */
   #listen(): void {
     if (!this.#listens) process.on("SIGCHLD", this.#checkAll);
     this.#listens = true;

@@ -5,9 +5,9 @@ import type { ProcessTable } from "./process-table.ts";
 import { eventually, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /**
- * A tree in a cgroup of its own, which no double fork and no session leaves. A privileged process can move itself to
- * another cgroup, and change or remove its own: whom a walk finds belongs to the tree as well, and what the cgroup cannot
- * tell the walk tells.
+ * A tree in a cgroup of its own, which processes do not leave by double forks or new sessions. But a privileged process
+ * can move to another cgroup, and change or remove its own. So processes that a walk of /proc finds count too, and the
+ * walk answers what the cgroup cannot.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
@@ -43,13 +43,13 @@ export class ContainedTree implements ProcessSet {
     return this.#cgroup.oomKilled();
   }
 
-  /** The leader has been reaped. */
+  /** Records that the leader was reaped. */
   release(): void {
     this.#walked.release();
     this.#cgroup.release();
   }
 
-  /** A root command moved the agent or its launcher into the cgroup, which must not be killed as a whole then. */
+  /** Whether a root command moved the agent or its launcher into the cgroup, which must then not be killed as a whole. */
   #holdsAgent(): boolean {
     const members = this.#cgroup.members();
     return members.has(process.pid) || members.has(process.ppid);

@@ -13,11 +13,11 @@ export interface ProcessRow {
   readonly group: number;
   readonly session: number;
   readonly alive: boolean;
-  /** Together with the id it names the process for good: ids are given again. */
+  /** Start time. With the id it identifies the process for ever, as the kernel reuses ids. */
   readonly start: number;
 }
 
-/** Reads the addon's table. */
+/** Rows of the addon's table. */
 export function rowsOf(table: Int32Array): ProcessRow[] {
   const rows: ProcessRow[] = [];
   for (let at = 0; at + COLUMNS <= table.length; at += COLUMNS) {
@@ -27,10 +27,10 @@ export function rowsOf(table: Int32Array): ProcessRow[] {
   return rows;
 }
 
-/** Age up to which a look serves another caller: hundreds of commands can lose their client in one moment. */
+/** Age up to which a table is shared with other callers: hundreds of commands can lose their client at once. */
 const SHARED_MS = 2;
 
-/** Looks at all processes; each takes some 5 us a process. */
+/** Reads the table of all processes, which takes some 5 us a process. */
 export class ProcessTable {
   readonly #addon: Pick<Addon, "processTable">;
   #last: readonly ProcessRow[] = [];
@@ -49,7 +49,7 @@ export class ProcessTable {
     return this.#last;
   }
 
-  /** The same a moment ago, where that look shows the process. */
+  /** The table of a moment ago, if that contains the process; else a new one. */
   recentLook(pid: number): readonly ProcessRow[] | number {
     const isRecent = performance.now() - this.#lastMs < SHARED_MS && this.#last.some((row) => row.pid === pid);
     return isRecent ? this.#last : this.look();
@@ -57,10 +57,10 @@ export class ProcessTable {
 }
 
 /**
- * Living members of the tree that `leader` began, among all processes. Who `isRoot` names is one, and so is a member's child,
- * and whoever shares a session or process group with a member, as those are handed down, and never joined from outside:
- * that finds processes whose parent has died. The agent's own session and group are the exception. Undefined when `rows` do
- * not show `self`, the agent: there is no usable /proc.
+ * Living members of the tree of `leader`, among all processes: those that `isRoot` names, children of members, and
+ * processes that share a session or process group with a member. Sessions and groups are inherited and cannot be joined
+ * from outside, so this finds processes whose parent has died. The agent's own session and group do not count. Undefined
+ * when `rows` lack `self`, the agent: there is no usable /proc.
  */
 export function membersOf(
   rows: readonly ProcessRow[],
@@ -74,7 +74,7 @@ export function membersOf(
   const families = new Set([leader]);
   const belongs = (row: ProcessRow): boolean =>
     pids.has(row.pid) || pids.has(row.parent) || families.has(row.group) || families.has(row.session) || isRoot(row);
-  // Nor is the agent's parent one, whoever else is.
+  // The agent and its parent are never members.
   let others = rows.filter((row) => row.pid > 1 && row.pid !== self && row.pid !== own.parent);
   const members: ProcessRow[] = [];
   for (let before = -1; before < members.length;) {
@@ -113,7 +113,7 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
   });
 }
 
-/** A child that is being started has copies of all that the agent has, for a moment. */
+/** A starting child of the agent has copies of all its descriptors for a moment, so it does not count as a holder. */
 function isChildOf(pid: string, parent: number): boolean {
   try {
     return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -122,7 +122,7 @@ function isChildOf(pid: string, parent: number): boolean {
   }
 }
 
-/** Processes other than the agent that hold one of the pipes, known by their inodes, as far as /proc shows it. */
+/** Processes other than the agent that hold one of the pipes with these inodes, as far as /proc shows. */
 export function outputHolders(inodes: ReadonlySet<number>): number[] {
   const links = new Set([...inodes].map((inode) => `pipe:[${inode}]`));
   return namesIn("/proc")

@@ -12,17 +12,17 @@ import { block, giveStreamsTo, isOwnIdentity, start, startAborted, StartsInFligh
 import { closeStreams, openStdio, type Stdio } from "./stdio.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** How children differ from the agent beyond what is asked for them. */
+/** Settings that all children share. */
 export interface Surroundings {
   /** Soft RLIMIT_NOFILE. */
   readonly openFilesLimit: number;
-  /** What the agent changed for itself alone. */
+  /** OOM score and priority from before the agent changed its own. */
   readonly standing?: Standing;
-  /** Where the commands get a cgroup each; undefined: nowhere. */
+  /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
-  /** The process that orphans become children of, where those of the agent's children are its only ones: the launcher. */
+  /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
   readonly adopter?: number | undefined;
-  /** Told when a pipe was closed on those who still write to it, as too many are kept. */
+  /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
   readonly onPipeGivenUp?: () => void;
 }
 
@@ -49,7 +49,7 @@ function optionsFor(
   };
 }
 
-/** Asked twice, before and after the start, which the compiler would take for one. */
+/** A function, because the compiler would assume that the second check, after the start, has the result of the first. */
 function isAborted(abort: AbortSignal | undefined): boolean {
   return abort?.aborted === true;
 }
@@ -91,7 +91,7 @@ export class NativeProcesses implements Processes {
     }
   }
 
-  /** The workload stays in the agent's own cgroup: it may want to make others itself. */
+  /** Starts the child. The workload stays in the agent's own cgroup, as it may want to make cgroups itself. */
   async #start(
     options: Omit<NativeSpawnOptions, "cgroupFd">,
     { stdio }: SpawnRequest,
@@ -120,7 +120,7 @@ export class NativeProcesses implements Processes {
     return new Child(this.#addon, processes, stdio, request.stdio.kind === "terminal", this.#keptPipes);
   }
 
-  /** The abort came when the child had just started. */
+  /** Kills a child whose start was aborted just after it had succeeded. */
   async #undo(child: Child): Promise<never> {
     await child.tree.killWithin(KILL_WAIT_MS);
     await child.ended;

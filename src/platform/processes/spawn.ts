@@ -3,14 +3,14 @@ import { isatty } from "node:tty";
 import { type Identity, SpawnError } from "../../domain/index.ts";
 import { type Addon, errnoName, type NativeSpawnOptions } from "../../native/index.ts";
 
-/** What an aborted start is rejected with. */
+/** The error of an aborted start. */
 export function startAborted(): SpawnError {
   return new SpawnError("killed", "ECANCELED");
 }
 
 /**
- * Starts a child; resolves with its process id once it has become the command. Rejects with SpawnError. An abort that
- * comes at the very end may go unnoticed: the caller looks at the signal again.
+ * Starts a child. Resolves with its process id once it runs the command; rejects with SpawnError. An abort at the very
+ * end may go unnoticed: the caller must check the signal again.
  */
 export function start(addon: Addon, options: NativeSpawnOptions, abort: AbortSignal | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
@@ -29,11 +29,11 @@ export function start(addon: Addon, options: NativeSpawnOptions, abort: AbortSig
 
 const NUL = Uint8Array.of(0);
 
-/** Strings one after another, each ended by a NUL, as the addon takes them. A NUL inside would split one in two. */
+/** Strings one after another, each ended by a NUL, as the addon expects. Must contain no other NUL. */
 export function block(strings: readonly (Uint8Array | string)[]): Uint8Array {
   const parts: Uint8Array[] = [];
   if (strings.every((string) => typeof string === "string")) return checked(joined(strings), strings.length);
-  // Encoded together: one by one 100,000 take four times as long.
+  // Encode many at once: one by one, 100,000 take four times as long.
   let texts: string[] = [];
   const flush = (): void => {
     parts.push(joined(texts));
@@ -62,9 +62,12 @@ function checked(packed: Uint8Array, count: number): Uint8Array {
   return packed;
 }
 
-/** Changing to it would change nothing. An agent without privileges may run commands as itself, but not call setgroups. */
+/**
+ * Whether changing to it would change nothing: an agent without privileges may run commands as itself, but not call
+ * setgroups.
+ */
 export function isOwnIdentity(identity: Identity): boolean {
-  /* Node adds the group id to the list of supplementary groups, so it counts as one on both sides. */
+  /* Node adds the group id to the supplementary groups, so add it on both sides. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (
@@ -76,9 +79,9 @@ export function isOwnIdentity(identity: Identity): boolean {
 }
 
 /**
- * Makes the user own the pipes and terminals among its standard streams, or it could not open /dev/stdout: that checks
- * the permissions of the pipe or terminal behind it. Files and devices stay as they are. Where it is not possible, the
- * streams work all the same.
+ * Makes the user own the pipes and terminals among its standard streams. Without that it could not open /dev/stdout,
+ * which checks the permissions of the pipe or terminal. Leaves files and devices alone. If it fails, the streams still
+ * work.
  */
 export function giveStreamsTo(uid: number, fds: readonly number[]): void {
   for (const fd of fds) {
@@ -91,33 +94,33 @@ export function giveStreamsTo(uid: number, fds: readonly number[]): void {
   }
 }
 
-/** What Linux gives the first process. */
+/** The limit that Linux gives the first process. */
 const KERNEL_DEFAULT = 1024;
 
 /**
- * The soft RLIMIT_NOFILE for children. Node raised the agent's own to the hard limit, and programs that use select(2) or
- * close every possible descriptor suffer from a high one; whoever started the agent still has what was meant.
+ * The soft RLIMIT_NOFILE for children: that of the agent's parent. Node raised the agent's own to the hard limit, and a
+ * high one hurts programs that use select(2) or close every possible descriptor.
  */
 export function openFilesLimitForChildren(addon: Addon, parentPid: number): number {
   const limit = addon.openFilesLimitOf(parentPid);
   return limit > 0 ? limit : KERNEL_DEFAULT;
 }
 
-/** Longest wait: a start may hang for ever, on a dead file system. */
+/** Longest wait: a start on a dead file system may hang for ever. */
 const WAIT_LIMIT_MS = 500;
 
 /**
- * Children between clone and execve. Each holds copies of every descriptor that the agent had open at its clone, the
- * writing ends of other children's pipes among them: while one is in flight a pipe can look held that nobody holds.
+ * Children between clone and execve. Each holds copies of every descriptor that the agent had open, also of the writing
+ * ends of other children's pipes: meanwhile a pipe can seem to have a writer although it has none.
  */
 export class StartsInFlight {
-  /** Numbers of those in flight, the oldest first: a set keeps the order in which its members came. */
+  /** Numbers of the starts in flight, oldest first. */
   readonly #starts: Set<number> = new Set();
-  /** Who waits for all starts up to a number, in the order of the numbers. */
+  /** Callers that wait for all starts up to a number, in the order of the numbers. */
   readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
   #count = 0;
 
-  /** Counts a start as in flight until it is settled. */
+  /** Counts a start as in flight until it settles. */
   track<Value>(started: Promise<Value>): Promise<Value> {
     const number = ++this.#count;
     this.#starts.add(number);
@@ -129,7 +132,7 @@ export class StartsInFlight {
     return started;
   }
 
-  /** Resolves when those that are in flight now have settled; undefined: there are none. Never rejects. */
+  /** Resolves when all starts that are in flight now have settled; undefined: none are. Never rejects. */
   settled(): Promise<void> | undefined {
     if (this.#starts.size === 0) return undefined;
     return new Promise((resolve) => {
@@ -146,7 +149,7 @@ export class StartsInFlight {
     });
   }
 
-  /** Looks at no more than it tells: with hundreds of commands under way anything else would grow with their square. */
+  /** Stops at the first caller that must wait on: looking at all would be quadratic in the number of commands. */
   #tell(): void {
     const [oldest = Infinity] = this.#starts;
     for (const { last, done } of this.#waiting) {

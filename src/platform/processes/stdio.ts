@@ -13,7 +13,7 @@ import type { KeptPipes } from "../streams/kept-pipes.ts";
 import { FdSink } from "../streams/sink.ts";
 import { FdSource, type StartsSettled, type StreamKind } from "../streams/source.ts";
 
-/** Descriptors opened so far, to be closed together whatever happens. */
+/** Descriptors that are open so far, to close them together. */
 class Descriptors {
   readonly #fds: number[] = [];
 
@@ -27,7 +27,7 @@ class Descriptors {
   }
 }
 
-/** The result of a call that the addon answers with a negated errno on failure; throws SpawnError then. */
+/** The result of an addon call. Throws SpawnError for a negated errno. */
 function succeeded<T extends object>(result: T | number, step: SpawnStep): T {
   if (typeof result === "number") throw new SpawnError(step, errnoName(result));
   return result;
@@ -39,7 +39,7 @@ const NULL_DEVICE = 0x103;
 function openNullDevice(): number | undefined {
   let fd: number;
   try {
-    /* The image may have put anything there; a FIFO must not hold the agent up. */
+    /* The image may have anything at this path; a FIFO must not block the agent. */
     fd = openSync("/dev/null", constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch {
     return undefined;
@@ -50,7 +50,7 @@ function openNullDevice(): number | undefined {
   return undefined;
 }
 
-/** A descriptor that is at its end at once: /dev/null, or a pipe without writer where the image has no such device. */
+/** An empty input: /dev/null, or a pipe without a writer if the image has no such device. */
 function openEmptyInput(addon: Addon): number {
   const device = openNullDevice();
   if (device !== undefined) return device;
@@ -68,10 +68,10 @@ export interface Streams {
 
 /** A child's standard streams, both sides, before it starts. */
 export interface Stdio extends Streams {
-  /** What becomes the child's 0, 1 and 2. */
+  /** The child's 0, 1 and 2. */
   readonly fds: NativeSpawnOptions["stdio"];
   readonly session: NativeSpawnOptions["session"];
-  /** Closes the child's ends in the agent; without that no stream would ever end. */
+  /** Closes the child's ends in the agent. Otherwise no stream would ever end. */
   closeChildEnds(): void;
 }
 
@@ -82,7 +82,7 @@ export function closeStreams(streams: Streams): void {
   streams.stderr?.close();
 }
 
-/** Closes the agent's ends once the child has ended; pipes that others still write to are read on, into nothing. */
+/** Closes the agent's ends once the child has ended. Pipes that others still write to go to `kept`. */
 export function leaveStreams({ stdin, stdout, stderr }: Streams, kept: KeptPipes): void {
   stdin?.close();
   for (const source of [stdout, stderr]) {
@@ -91,7 +91,7 @@ export function leaveStreams({ stdin, stdout, stderr }: Streams, kept: KeptPipes
   }
 }
 
-/** What is being opened: everything goes again if a later part fails. */
+/** Streams that are being opened; if one fails, all are closed. */
 class Opening {
   readonly childEnds: Descriptors = new Descriptors();
   readonly #addon: Addon;
@@ -130,7 +130,7 @@ class Opening {
     const [master, slave] = succeeded(this.#addon.openTerminal(cols, rows), "terminal");
     this.childEnds.add(slave);
     const source = this.#source("terminal", master);
-    /* The two directions end at different times, so each owns a descriptor. */
+    /* The two directions end at different times, so each has its own descriptor. */
     const copy = this.#addon.duplicate(master);
     if (copy < 0) throw new SpawnError("terminal", errnoName(copy));
     return { slave, source, sink: this.#own(copy, () => new FdSink(this.#addon, "terminal", copy)) };
@@ -140,7 +140,7 @@ class Opening {
     return this.#own(fd, () => new FdSource(this.#addon, this.#pool, kind, fd, this.#startsSettled));
   }
 
-  /** The stream owns the descriptor once it exists. */
+  /** Opens a stream, which owns the descriptor from then on. */
   #own<T extends { close(): void }>(fd: number, open: () => T): T {
     try {
       const stream = open();
@@ -153,7 +153,7 @@ class Opening {
   }
 }
 
-/** Node itself opened /dev/null in place of whichever of 0 to 2 was closed when it started: they exist. */
+/** 0, 1 and 2 all exist: at its start Node opened /dev/null for those that were closed. */
 function inherited(): Stdio {
   const none = { stdin: undefined, stdout: undefined, stderr: undefined };
   return { ...none, fds: [0, 1, 2], session: LEADS_GROUP, closeChildEnds: () => {} };

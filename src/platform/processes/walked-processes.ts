@@ -6,13 +6,13 @@ import { membersOf, type ProcessRow, ProcessTable } from "./process-table.ts";
 
 const { SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
-/** A look at /proc failed for want of something that comes back. */
+/** Errnos of a temporary shortage, at which /proc cannot be read now. */
 const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
-/** Rounds of stopping newcomers before what was found so far is killed; each takes about a millisecond. */
+/** Most rounds of stopping new members before all that were found are killed; each takes about a millisecond. */
 const FREEZE_ROUNDS = 32;
 const LONGEST_PAUSE_MS = 50;
 
-/** Looks again and again until `done` is true, or the time is up: false. Pauses grow from a millisecond. */
+/** Polls until `done` is true; false when the time is up. Pauses grow from a millisecond. */
 export async function eventually(limitMs: number, done: () => boolean): Promise<boolean> {
   const deadlineMs = performance.now() + limitMs;
   for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
@@ -24,8 +24,8 @@ export async function eventually(limitMs: number, done: () => boolean): Promise<
 }
 
 /**
- * Finds the living members among all processes. `known` are those that were found before, by id. Undefined when the rows do
- * not show the agent itself: there is no usable /proc.
+ * Finds the living members among all processes. `known` are those found before, by id. Undefined when the rows lack the
+ * agent itself: there is no usable /proc.
  */
 export type FindMembers = (
   rows: readonly ProcessRow[],
@@ -34,25 +34,25 @@ export type FindMembers = (
 
 type Look =
   | { readonly kind: "seen"; readonly members: readonly ProcessRow[]; readonly rows: readonly ProcessRow[] }
-  /** For want of descriptors or memory. */
+  /** No descriptors or memory now. */
   | { readonly kind: "not_now" }
-  /** No /proc, or no pidfds: nobody beyond the group can be signalled without the risk that the id is another's by now. */
+  /** No /proc or no pidfds: beyond the group, a signal might hit another process that got the id meanwhile. */
   | { readonly kind: "only_group" };
 
-/** Whether this is that very process: ids are given again. */
+/** Whether both rows are of one process: the kernel reuses ids. */
 function isSame(one: ProcessRow, other: ProcessRow | undefined): boolean {
   return one.pid === other?.pid && one.start === other.start;
 }
 
-/** Processes found by walking /proc; without one, or without pidfds, only the leader's process group is reached. */
+/** Processes that are found by walking /proc. Without /proc or pidfds it reaches only the leader's process group. */
 export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
   readonly #find: FindMembers;
   readonly #table: ProcessTable;
-  /** Members so far: one stays a member when all that linked it to the leader has died. */
+  /** Members found so far. They stay members when the processes that linked them to the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
-  /** Members that may not be signalled (EPERM); waiting for their end would be in vain. */
+  /** Members that the agent may not signal (EPERM), for which it does not wait. */
   readonly #immune: Map<number, ProcessRow> = new Map();
   #onlyGroup = false;
   #released = false;
@@ -71,7 +71,7 @@ export class WalkedProcesses implements ProcessSet {
       this.#addon.killGroup(this.#leader, signal);
       return;
     }
-    // The leader first: a shell whose child ends before would exit by itself, and not by the signal.
+    // Signal the leader first: a shell whose child ends before it would exit by itself, not by the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
     for (const row of look.members.toSorted((one, other) => isLeader(other) - isLeader(one))) this.#send(row, signal);
   }
@@ -84,7 +84,7 @@ export class WalkedProcesses implements ProcessSet {
     return eventually(limitMs, () => this.killOnce());
   }
 
-  /** No member is alive; undefined where that cannot be told. */
+  /** Whether no member is alive; undefined: unknown. */
   empty(): boolean | undefined {
     if (this.#released) return true;
     const look = this.#look(true);
@@ -92,8 +92,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * True when nobody was left alive. Those that were killed are waited for by name: while they die, what linked them to the
-   * rest may be gone before they are.
+   * Kills all members that it finds. True when none was left alive. Remembers those that it killed: while they die, the
+   * links between them may be gone first.
    */
   killOnce(): boolean {
     if (this.#released) return true;
@@ -107,7 +107,7 @@ export class WalkedProcesses implements ProcessSet {
     return !look.rows.some((row) => row.alive && isSame(row, this.#known.get(row.pid)) && !this.#isImmune(row));
   }
 
-  /** The leader has been reaped: its id names nobody any more. */
+  /** Records that the leader was reaped: its id may belong to another process now. */
   release(): void {
     this.#released = true;
     this.#known.clear();
@@ -115,8 +115,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Stops members until a look at all processes finds no running one. A stopped process neither forks nor loses its
-   * children by exiting, so members that fork faster than they are killed are caught nevertheless.
+   * Stops members until no running one is found. A stopped process neither forks nor orphans its children by exiting, so
+   * this catches members that fork faster than they could be killed.
    */
   #freeze(): Look {
     const frozen = new Map<number, ProcessRow>();
@@ -134,8 +134,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Where nobody but the leader can be looked at, the grace is the leader's: whoever is left of its group then is killed.
-   * True when the leader has ended.
+   * Without a usable /proc only the leader's end can be seen: then kills the rest of its group. True when the leader has
+   * ended.
    */
   #endGroupOfLeader(): boolean {
     if (this.#look(true).kind !== "only_group" || this.#addon.peekEnd(this.#leader) === 0) return false;
@@ -167,16 +167,16 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** What finding a tree takes beside its leader. */
+/** Further sources of a tree's members. */
 export interface TreeSources {
-  /** Ids of more members. Asked after the look at all processes: who has one of them now was a member, or has ended. */
+  /** Ids of more members. Read after the process table, so that an id in both was a member or has ended. */
   readonly more?: () => ReadonlySet<number>;
-  /** The process that orphans of the tree become children of; undefined where it has other children as well. */
+  /** The process that adopts the tree's orphans; undefined if it has other children too. */
   readonly adopter?: number | undefined;
   readonly table?: ProcessTable;
 }
 
-/** The leader and all its descendants, as far as anything links them to it. */
+/** The leader and all descendants that can be linked to it. */
 export function walkedTree(addon: Addon, leader: number, { more, adopter, table }: TreeSources = {}): WalkedProcesses {
   const find: FindMembers = (rows, known) => {
     const isRoot = (row: ProcessRow): boolean =>
@@ -190,7 +190,7 @@ export function walkedTree(addon: Addon, leader: number, { more, adopter, table 
   return new WalkedProcesses(addon, leader, find, table);
 }
 
-/** Who is in the session that the leader leads. */
+/** The processes of the leader's session. */
 export function walkedSession(addon: Addon, leader: number, table: ProcessTable): WalkedProcesses {
   const find: FindMembers = (rows) =>
     rows.some((row) => row.pid === process.pid) ? rows.filter((row) => row.alive && row.session === leader) : undefined;
