@@ -6,27 +6,27 @@ import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
-/** Queued bytes below which more may be sent. One file chunk is on its way while the next is read. */
+/** Queued bytes below which `drained` resolves: one file chunk is sent while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
-/** How long the status of a call that was given up may wait behind data that the client does not read. */
+/** How long the status of an aborted call may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
-/** How long the status of a call that is refused may wait for the end of its request. */
+/** How long the status of a refused call waits for the end of its request. */
 const PATIENCE_MS = 1_000;
-/** A call that has moved more than this moves much. */
+/** A call that has moved more than this counts as large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** Longest delay that a timer takes: 24.8 days. A later deadline is as good as none. */
+/** Longest delay of a timer: 24.8 days. A later deadline counts as none. */
 const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
-/** What a call is made of beside its stream. */
+/** What a call needs beside its stream. */
 export interface CallSetup {
   readonly metadata: RequestFields;
   readonly receivedAt: Instant;
   readonly session: Session;
   readonly responseFields: Fields;
   readonly messageLimitBytes: number;
-  /** What all calls together may hold of requests that nobody has taken yet. */
+  /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
-  /** Told of a call that moves much, once it is known to, and when it is over: 1 and -1. */
+  /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
   readonly onLarge: (change: 1 | -1) => void;
 }
 
@@ -62,7 +62,7 @@ export class Call implements RawCall, StreamConsumer {
     return this.session.peer;
   }
 
-  /** Made on demand: most calls never look at it. */
+  /** Created on demand, as most handlers never use it. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -71,7 +71,7 @@ export class Call implements RawCall, StreamConsumer {
     return this.#controller.signal;
   }
 
-  /** Why the call is over for its handler; undefined while it is not. */
+  /** Why the call was aborted; undefined: it was not. */
   get aborted(): AgentError | undefined {
     return this.#aborted;
   }
@@ -104,7 +104,7 @@ export class Call implements RawCall, StreamConsumer {
     });
   }
 
-  /** Answers with one message, and nobody waits for it to be written. Throws AgentError for a message over the limit. */
+  /** Sends the only message of an answer. Throws AgentError for a message over the limit. */
   answer(frame: Frame): void {
     this.#sizeBytes(frame);
     if (this.#finished || this.#stream.closed) return;
@@ -128,8 +128,8 @@ export class Call implements RawCall, StreamConsumer {
   }
 
   /**
-   * Runs `refuse` once the request is complete, has taken too long, or its client is gone, and reads no message of it.
-   * A client that is still sending may take the reset which follows an early answer for a broken connection (curl: 92).
+   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. An earlier answer
+   * would be followed by a reset, which a client that still sends may take for a broken connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#refuse = refuse;
@@ -152,7 +152,7 @@ export class Call implements RawCall, StreamConsumer {
     setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
   }
 
-  /** Tells the handler that its call is over. Later calls do nothing. */
+  /** Aborts the handler's signal and messages. Later calls do nothing. */
   abort(reason: AgentError): void {
     if (this.#aborted !== undefined) return;
     this.#aborted = reason;
@@ -162,8 +162,8 @@ export class Call implements RawCall, StreamConsumer {
   }
 
   /**
-   * Ends the response with a status, after all that has been sent. A client that has not sent the whole request by then is
-   * told to stop. Later calls do nothing.
+   * Ends the response with a status after all that was sent. Resets a request that is not complete by then. Later calls
+   * do nothing.
    */
   finish(error?: AgentError): void {
     if (this.#finished) return;
@@ -176,7 +176,7 @@ export class Call implements RawCall, StreamConsumer {
     this.#request.discard();
   }
 
-  // --- the stream's
+  // --- StreamConsumer
 
   data(slice: Buffer): void {
     this.#count(slice.length);

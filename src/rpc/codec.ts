@@ -4,17 +4,17 @@ import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
 import { checkFieldCount, LENGTH_DELIMITED } from "./wire.ts";
 
-/** Below this, one copy costs less than a second write. */
+/** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
 
-/** A whole message on the wire in parts: together the 5-byte prefix and the message. */
+/** A message with its 5-byte prefix as it goes over the wire, in parts. */
 export type Frame = readonly Uint8Array[];
 
 /** Encodes a message with its prefix. */
 export function messageFrame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Frame {
   const bytes = toBinary(schema, message);
   if (bytes.length < JOIN_BELOW_BYTES) {
-    // Of Node's pool: V8 allocates more than 64 bytes of a new array outside of its heap, one by one.
+    // From Node's pool: V8 makes a separate allocation for each new array of more than 64 bytes.
     const joined = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
     writeLength(joined, bytes.length);
     joined.set(bytes, PREFIX_BYTES);
@@ -25,22 +25,22 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
   return [prefix, bytes];
 }
 
-/** What a FieldWriter has room for: the answers that are laid out by hand are far smaller. */
+/** Size of a FieldWriter's buffer; the answers that use one are far smaller. */
 const WRITER_BYTES = 128;
 
-/** Lays a small message of numbers and messages out in its frame, without making an object of it first. */
+/** Writes a small message of numbers and messages directly into its frame, without a message object. */
 export class FieldWriter {
   readonly #bytes: Buffer = Buffer.allocUnsafe(WRITER_BYTES);
   #end = PREFIX_BYTES;
 
-  /** A field of any type of whole number but sint. 0 is not sent, as proto3 has it. */
+  /** Writes a field of any integer type except sint. Omits 0, as in proto3. */
   number(field: number, value: number): void {
     if (value === 0) return;
     this.#varint(field * 8);
     this.#varint(value);
   }
 
-  /** A field that is a message of less than 128 bytes. */
+  /** Writes a field that is a message of less than 128 bytes. */
   message(field: number, write: (writer: this) => void): void {
     this.#varint(field * 8 + LENGTH_DELIMITED);
     const at = this.#end++;
@@ -66,7 +66,7 @@ export class FieldWriter {
   }
 }
 
-/** Decodes a message. Throws AgentError for bytes that are no such message, or more fields than any has. */
+/** Decodes a message. Throws AgentError for malformed bytes and for too many fields. */
 export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
   checkFieldCount(schema, bytes);
   if (bytes.length === 0) return create(schema);
@@ -78,8 +78,8 @@ export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uin
 }
 
 /**
- * Frames a message whose only field is `payload`, a `bytes` field. The payload is not copied (a small one is) and must
- * not change until it has been sent.
+ * Frames a message whose only field is `payload`, a `bytes` field. Copies only a small payload; it must not change until
+ * it has been sent.
  */
 export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame {
   const tag = fieldNumber * 8 + LENGTH_DELIMITED;
@@ -94,8 +94,8 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
 }
 
 /**
- * The content of a message that consists of exactly one `bytes` field, as a view; undefined when it consists of
- * anything else (or is encoded in an unusual way), which is then a matter for the full decoder.
+ * A view of the content of a message that consists of exactly one `bytes` field; undefined for any other message or
+ * unusual encoding, which needs the full decoder.
  */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
   const tag = readVarint(message, 0);
@@ -105,7 +105,7 @@ export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Ar
   return message.subarray(length.end);
 }
 
-/** The prefix: no compression, and the length. */
+/** Writes the prefix: no compression, and the length. */
 function writeLength(frame: Uint8Array, length: number): void {
   frame[0] = 0;
   frame[1] = length >>> 24;
@@ -128,7 +128,7 @@ function writeVarint(target: Uint8Array, at: number, value: number): number {
   return next;
 }
 
-/** Up to four bytes: 28 bits, more than any tag or length within the message limit needs. */
+/** Reads up to four bytes: 28 bits, enough for any tag or length within the message limit. */
 function readVarint(bytes: Uint8Array, at: number): { value: number; end: number } | undefined {
   let value = 0;
   for (let i = 0; i < 4; i++) {
@@ -152,7 +152,7 @@ export function timestamp(ns: bigint): Timestamp {
   return create(TimestampSchema, { seconds: (ns - nanos) / NS_PER_SECOND, nanos: Number(nanos) });
 }
 
-/** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT, with the field's name, for one that is none. */
+/** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT, with the field's name, for an invalid one. */
 export function timestampNs(field: string, { seconds, nanos }: Timestamp): bigint {
   if (seconds < FIRST_SECOND || seconds > LAST_SECOND) throw invalidField(field, "is outside the years 1 to 9999");
   if (nanos < 0 || nanos >= NANOS_LIMIT) throw invalidField(field, "has nanos outside 0 to 999999999");

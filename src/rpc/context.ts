@@ -10,7 +10,7 @@ export interface Instant {
   readonly monotonicMs: number;
 }
 
-/** What a verified client certificate says. */
+/** A verified client certificate. */
 export interface PeerCertificate {
   /** Distinguished name, as Node prints it. */
   readonly subject: string;
@@ -20,11 +20,11 @@ export interface PeerCertificate {
   readonly notBeforeMs: number;
   /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
   readonly notAfterMs: number;
-  /** The certificate and its issuers as far as they are known, DER. */
+  /** The certificate and its known issuers, DER. */
   readonly chain: readonly Buffer[];
 }
 
-/** Who is at the other end of a connection. */
+/** The peer of a connection. */
 export interface PeerInfo {
   /** `address:port`, or "unix". */
   readonly address: string;
@@ -32,7 +32,7 @@ export interface PeerInfo {
   readonly certificate: PeerCertificate | undefined;
 }
 
-/** A connection. The object itself is its identity. */
+/** A connection, identified by the object itself. */
 export interface Session {
   /** Number of the connection in this process, from 1. For logs. */
   readonly id: number;
@@ -44,7 +44,7 @@ export interface Session {
 export interface CallContext {
   /**
    * Aborted when the client cancels, the deadline passes, the connection is lost or the server ends; the reason is an
-   * AgentError. Never aborted by the handler's own end.
+   * AgentError. Never aborted because the handler has ended.
    */
   readonly signal: AbortSignal;
   readonly metadata: RequestFields;
@@ -57,29 +57,29 @@ export interface CallContext {
 /** A call whose messages the handler reads and writes itself. */
 export interface RawCall extends CallContext {
   /**
-   * The request messages in order, without their prefix; to be iterated once. Reading is backpressured: beside the call's
-   * flow-control window about 80 KiB are held for a handler that does not ask for the next, and one whole message for one
-   * that does. Ends at the client's half-close. Throws AgentError at a message that is refused, and the signal's reason on
+   * The request messages in order, without their prefix. Iterate it once. With backpressure: beside the call's
+   * flow-control window, it holds about 80 KiB while the handler does not ask for the next message, and one whole message
+   * while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's reason on
    * abort. Leaving the loop early discards the rest of the request.
    */
   messages(): AsyncIterable<Uint8Array>;
-  /** Says that nobody looks at a request message, or a view of it, any more: its memory is used for another one. */
+  /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */
   recycle(message: Uint8Array): void;
   /**
-   * Queues one message. Its parts are not copied. `done` runs once, when the bytes are out of our hands and may be
-   * changed: also when the call has ended and nothing was sent. Throws AgentError for a message over the limit.
+   * Queues one message without copying its parts. `done` runs once when the caller may change the bytes, also if the call
+   * has ended and nothing was sent. Throws AgentError for a message over the limit.
    */
   send(frame: Frame, done?: () => void): void;
   /** Bytes queued by `send` that the connection has not yet taken. */
   readonly queuedBytes: number;
   /**
-   * Ends the call with this error whether its client reads or not: what it has not taken a second later, the status
-   * included, is thrown away.
+   * Ends the call with this error, even if its client does not read: what it has not taken a second later is dropped,
+   * also the status.
    */
   giveUp(error: AgentError): void;
   /** Resolves when `queuedBytes` is low enough to send more, or when the call has ended. Never rejects. */
   drained(): Promise<void>;
 }
 
-/** Decides whether a call may go on, before its handler runs and before anything of its body is read. */
+/** Admits a call (undefined) or refuses it, before its handler runs and before any of its body is read. */
 export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;

@@ -13,22 +13,22 @@ export function messageTooLarge(sizeBytes: number, limitBytes: number): AgentErr
   );
 }
 
-/** The error for bytes that are not what the method takes. */
+/** The error for bytes that the method does not accept. */
 export function malformedMessage(problem: string, cause?: unknown): AgentError {
   return new AgentError("INVALID_ARGUMENT", "MALFORMED_MESSAGE", problem, {}, cause);
 }
 
 /**
- * Cuts a byte stream into messages, however the bytes are split. A message that lies within one chunk is a view of it,
- * another is copied once into a buffer of its own.
+ * Cuts a byte stream into messages, however the bytes are split. A message within one chunk is a view of it; any other is
+ * copied once into a buffer of its own.
  */
 export class MessageReader {
   readonly #limitBytes: number;
   readonly #buffers: MessageBuffers;
-  /** Of a prefix that comes in pieces: those that are there. */
+  /** The first bytes of a prefix that arrives in pieces. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Of the message that is not whole yet: the length, and its first bytes until more of it comes. */
+  /** Length of the incomplete message, and its first bytes until more arrive. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
   #message: Uint8Array | undefined;
@@ -39,20 +39,20 @@ export class MessageReader {
     this.#buffers = buffers;
   }
 
-  /** Bytes held of a message that is not whole yet. */
+  /** Bytes held of an incomplete message. */
   get heldBytes(): number {
     return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
 
-  /** Forgets a message that is not whole yet: nobody wants it any more. */
+  /** Drops an incomplete message. */
   drop(): void {
     this.#begin = undefined;
     this.#message = undefined;
   }
 
   /**
-   * Takes the next bytes and hands on the messages that they complete, in order. Throws AgentError at a prefix that is
-   * refused, before anything of its message is stored; the reader is of no use afterwards.
+   * Reads the next bytes and delivers the messages that they complete, in order. Throws AgentError at a refused prefix,
+   * before any of its message is stored; the reader is unusable then.
    */
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
@@ -87,7 +87,7 @@ export class MessageReader {
     }
   }
 
-  /** To be called at the end of the stream. Throws AgentError when it ends within a message. */
+  /** Call it at the end of the stream. Throws AgentError if that is within a message. */
   end(): void {
     if (this.#prefixFilled > 0 || this.#begin !== undefined || this.#message !== undefined) {
       throw malformedMessage("the request stream ends within a message");
@@ -95,8 +95,8 @@ export class MessageReader {
   }
 
   /**
-   * The message that is not whole yet. It gets its buffer only when more of it comes: until then the one before it is
-   * being used, and of many calls at once each would hold two.
+   * The incomplete message. It gets its buffer only when more of it arrives: until then the previous message is in use,
+   * and each of many calls would hold two buffers.
    */
   #begun(): Uint8Array | undefined {
     const begin = this.#begin;
@@ -136,17 +136,17 @@ export class MessageReader {
   }
 }
 
-/** Smaller messages are not worth keeping a buffer for. */
+/** Buffers of smaller messages are not kept. */
 const SMALLEST_BYTES = 16 * 1024;
-/** One message is filled while another is being used. */
+/** Two: one message is filled while another is in use. */
 const KEPT_BUFFERS = 2;
 
 /**
- * Buffers for the messages of one request that did not come in one piece. A stream of large messages needs two of them
- * instead of one each, which V8 would have to find and free.
+ * Buffers for messages of one request that arrive in pieces. A stream of large messages reuses two instead of allocating
+ * one each, which V8 would have to collect.
  */
 export class MessageBuffers {
-  /** Made with the first buffer: most requests are one small message, which needs none. */
+  /** Created with the first buffer: most requests are one small message and need none. */
   #lent: WeakSet<ArrayBufferLike> | undefined;
   readonly #free: ArrayBufferLike[] = [];
 
@@ -154,14 +154,14 @@ export class MessageBuffers {
   take(length: number): Uint8Array {
     const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
     const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
-    // What is much too large would keep memory that nothing uses.
+    // A much larger buffer would keep unused memory.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
     if (length >= SMALLEST_BYTES) (this.#lent ??= new WeakSet()).add(bytes.buffer);
     return bytes;
   }
 
-  /** Takes a message back, or any view of it, that nobody looks at any more. Others' bytes are left alone. */
+  /** Takes back a message, or any view of one, that nothing uses any more. Ignores bytes that it did not lend. */
   giveBack(bytes: Uint8Array): void {
     if (this.#lent?.delete(bytes.buffer) === true && this.#free.length < KEPT_BUFFERS) this.#free.push(bytes.buffer);
   }

@@ -2,13 +2,13 @@ import { parseContentType, parseTimeout } from "@connectrpc/connect/protocol-grp
 import { AgentError } from "../domain/index.ts";
 import type { Fields, RequestFields } from "../http2/index.ts";
 
-/** Answer to a request that is not gRPC at all. */
+/** Answer to a request that is not gRPC. */
 export interface HttpRefusal {
   readonly fields: Fields;
   readonly body: string;
 }
 
-/** Says what is wrong with a request that is not gRPC at all (gRPC over HTTP/2: "HTTP status of 415"). */
+/** The refusal of a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined: it is. */
 export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
   if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });
   if (parseContentType(fields["content-type"] ?? null)?.binary !== true) {

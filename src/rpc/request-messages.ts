@@ -4,18 +4,18 @@ import { malformedMessage, MessageBuffers, MessageReader } from "./framing.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** What a held message costs beside its bytes, so that a flood of empty ones is bounded too. */
+/** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 
-/** Whose request it is. */
+/** The owner of a request. */
 export interface UnreadOwner {
-  /** Its part of what all requests together may hold. */
+  /** Its share of what all requests together may hold. */
   unreadShare(): Share;
 }
 
 /**
- * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one the stream is
- * paused, its flow-control window stays shut, and the client has to wait.
+ * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one it pauses the
+ * stream; the flow-control window is not opened further, and the client has to wait.
  */
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: Http2Stream;
@@ -23,7 +23,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #owner: UnreadOwner;
-  /** Only a request that ever holds something has one. */
+  /** Created when the request first holds something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   #paused = true;
@@ -53,7 +53,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       }
       if (this.#failure !== undefined) throw this.#failure;
       if (this.#ended) return { done: true, value: undefined };
-      // The wish is known before reading goes on: what was held back comes at once.
+      // Register before reading goes on: held bytes may arrive within the call.
       const arrived = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -63,8 +63,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   /**
-   * For a request of one message, instead of iterating: calls back once, in the very turn of the event loop in which the
-   * request ends, or is refused.
+   * For a request of one message, instead of iterating: calls back once, in the same turn of the event loop in which the
+   * request ends or is refused.
    */
   only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
     const look = (): void => {
@@ -80,7 +80,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#read();
   }
 
-  /** Takes back a message that is no longer looked at. */
+  /** Takes back a message that nothing uses any more. */
   recycle(message: Uint8Array): void {
     this.#buffers.giveBack(message);
   }
@@ -90,14 +90,14 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     return Promise.resolve({ done: true, value: undefined });
   }
 
-  /** Ends the iteration with an error that overtakes the messages held; a refused message waits for its turn. */
+  /** Ends the iteration with an error at once, dropping held messages. (A refused message fails in its turn.) */
   fail(error: AgentError): void {
     if (this.#discarded) return;
     this.#failure ??= error;
     this.#drop();
   }
 
-  /** Ends the iteration. What still comes is read and thrown away. */
+  /** Ends the iteration. Reads and drops what still arrives. */
   discard(): void {
     this.#discarded = true;
     this.#ended = true;
@@ -124,7 +124,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // A message that somebody waits for is not counted: it is taken at once.
+      // While somebody waits, a complete message is taken at once and does not count.
       this.#account(this.#wake === undefined ? this.#heldBytes : this.#reader.heldBytes);
     } catch (error) {
       this.#refuse(error);
@@ -137,7 +137,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     }
   }
 
-  /** Throws AgentError where all requests together hold too much. */
+  /** Updates the share. Throws AgentError when all requests together hold too much. */
   #account(bytes: number): void {
     if (bytes > 0) this.#unread ??= this.#owner.unreadShare();
     this.#unread?.set(bytes);

@@ -13,7 +13,7 @@ import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
 import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
 import { type HttpRefusal, httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
-/** What is read of a request that is refused before it is answered. */
+/** How much is read of a request that is not gRPC before it is answered. */
 const REFUSED_BODY_LIMIT_BYTES = 64 * 1024;
 
 /** A method descriptor of one of the four kinds, as generated services have them. */
@@ -31,16 +31,16 @@ export interface RouterOptions {
   readonly agentVersion: string;
   /** Largest message in either direction, in bytes. */
   readonly messageLimitBytes?: number;
-  /** Told of every call when it is over. */
+  /** Called after every call. */
   readonly onCall?: () => void;
-  /** Told when the first of the calls that move much is one, and when the last is over. */
+  /** Called with true when there is a first large call, and with false when the last is over. */
   readonly onLargeCalls?: (any: boolean) => void;
 }
 
-/** Answers a call, and says when it is over: with the error that its status tells, or without. */
+/** Handles a call, then calls `over`, with the error for its status if it failed. */
 type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
-/** Finds the handler of each call and turns whatever it does into a response. */
+/** Finds each call's handler and turns its result or error into a response. */
 export class Router {
   readonly #clock: Clock;
   readonly #log: Log;
@@ -74,8 +74,8 @@ export class Router {
   }
 
   /**
-   * One request message, one response message. `arrived` runs as soon as the call is admitted, before its message is
-   * read, and what it returns runs when the call is over.
+   * Registers a method with one request and one response message. `arrived` runs when a call is admitted, before its
+   * message is read; the function that it returns runs when the call is over.
    */
   unary<I extends DescMessage, O extends DescMessage>(
     method: Method<"unary", I, O>,
@@ -92,7 +92,7 @@ export class Router {
         call.answer(messageFrame(method.output, response));
         end();
       };
-      // Without a promise where the handler needs none.
+      // Synchronous where the handler is.
       call.messages().only((bytes) => {
         try {
           const response = handler(decodeMessage(method.input, bytes), call);
@@ -105,7 +105,7 @@ export class Router {
     });
   }
 
-  /** As unary, for a method that needs nothing of its request, and whose handler lays the response out itself. */
+  /** As `unary`, for a method that ignores its request and whose handler encodes the response itself. */
   framed<I extends DescMessage, O extends DescMessage>(method: Method<"unary", I, O>, handler: () => Frame): void {
     this.#register(method, (call, over) => {
       call.messages().only((bytes) => {
@@ -120,7 +120,7 @@ export class Router {
     });
   }
 
-  /** One request message; the handler sends what it likes and ends the response by resolving. */
+  /** Registers a method with one request message. The handler sends messages, and ends the response by resolving. */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: Method<"server_streaming", I, O>,
     handler: (request: MessageShape<I>, call: RawCall) => Promise<void>,
@@ -132,7 +132,7 @@ export class Router {
     });
   }
 
-  /** The handler reads the messages itself and resolves with the one response. */
+  /** Registers a method whose handler reads the request messages and resolves with the response. */
   clientStream<I extends DescMessage, O extends DescMessage>(
     method: Method<"client_streaming", I, O>,
     handler: (call: RawCall) => Promise<MessageShape<O>>,
@@ -142,7 +142,7 @@ export class Router {
     });
   }
 
-  /** The handler reads and sends messages itself, and ends the response by resolving. */
+  /** Registers a method whose handler reads and sends messages, and ends the response by resolving. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: Method<"bidi_streaming", I, O>,
     handler: (call: RawCall) => Promise<void>,
@@ -169,7 +169,7 @@ export class Router {
     this.#serve(call, interceptor);
   }
 
-  /** Tells every handler, or those of some sessions, that its call is over, and answers each call with the error. */
+  /** Aborts all calls, or those of some sessions, and answers each with the error. */
   abortCalls(error: AgentError, sessions?: ReadonlySet<Session>): void {
     for (const call of this.#calls) {
       if (sessions !== undefined && !sessions.has(call.session)) continue;
@@ -195,7 +195,7 @@ export class Router {
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Waiting only where there is something to wait for keeps a call's start within one turn of the loop.
+      // Wait only for a promise, so that other calls start within one turn of the event loop.
       const decision = interceptor(call.metadata);
       if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
       else this.#admit(call, decision, over);
@@ -218,7 +218,7 @@ export class Router {
     throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", `there is no method ${method}`, { method });
   }
 
-  /** What is not an AgentError is a fault of ours: its text goes to the log, not to the client. */
+  /** Any other error is a bug of the agent: its text goes to the log, not to the client. */
   #toAgentError(error: unknown, call: Call): AgentError {
     if (error instanceof AgentError) return error;
     const method = call.metadata[":path"];
@@ -230,7 +230,7 @@ export class Router {
   }
 }
 
-/** Answers once the request is complete: whoever is answered before that takes it for a failure. */
+/** Answers once the request is complete: clients take an earlier answer for a failure. */
 function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
   const answer = (): void => {
     stream.respond(fields);
@@ -248,7 +248,7 @@ function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
   };
 }
 
-/** Runs a handler, and says when it is over. */
+/** Runs a handler, then calls `over`. */
 function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
   handler().then(() => over(), over);
 }

@@ -26,18 +26,18 @@ const CODES: Readonly<Record<StatusName, number>> = {
 
 const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 
-/** What a message, or a value of its metadata, may quote of the client's. */
+/** Longest message or metadata value of a status. */
 const TEXT_LIMIT_CHARS = 2_048;
 /**
- * Names and values of the status together. Clients on C-core drop what is over 8 KiB at random and over 16 KiB always, and
- * report RESOURCE_EXHAUSTED of their own instead; other fields need room too.
+ * Bound of all names and values of a status. Clients on C-core randomly drop trailers over 8 KiB, and always those over
+ * 16 KiB, and report their own RESOURCE_EXHAUSTED instead; other fields need room too.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
 /** Fields that end a response; gRPC puts them in the trailers, or in the headers where nothing else was sent. */
 export type StatusFields = Readonly<Record<string, string>>;
 
-/** The fields of a call that went well. */
+/** The fields of a successful call. */
 export const OK_FIELDS: StatusFields = { "grpc-status": "0" };
 
 /** The gRPC number of a status (google.rpc.Code). */
@@ -46,9 +46,9 @@ export function statusCode(status: StatusName): number {
 }
 
 /**
- * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Its
- * texts are cut until all of it is small enough: one byte that is not ASCII takes three in one place and one and a third
- * in another.
+ * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Cuts
+ * its texts until the whole is small enough; that takes several tries, because a byte that is not ASCII takes three in
+ * the message and one and a third in the details.
  */
 export function errorFields(error: AgentError): StatusFields {
   let limitChars = TEXT_LIMIT_CHARS;
@@ -71,7 +71,7 @@ function fieldsWithin(error: AgentError, limitChars: number): StatusFields {
   };
 }
 
-/** All characters are ASCII. */
+/** Size of fields whose characters are all ASCII. */
 function sizeBytes(fields: StatusFields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
@@ -101,7 +101,9 @@ function clip(text: string, limitChars: number): string {
   return clipped.toWellFormed();
 }
 
-/** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
+/**
+ * Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message).
+ */
 function percentEncode(text: string): string {
   return text.replace(/[^\x20-\x24\x26-\x7e]+/g, encodeURIComponent);
 }

@@ -8,23 +8,23 @@ export const LENGTH_DELIMITED = 2;
 const FIXED32 = 5;
 
 /**
- * Fields of a request in all, those of its inner messages included. The largest legal one has about a dozen; 4 MiB hold
- * two million empty ones, each of which the decoder would make an object for. Bulk fields are read by readers of their own.
+ * Most fields of a request, with those of its inner messages. The largest legal request has about a dozen; 4 MiB can hold
+ * two million empty ones, and the decoder would make an object for each. Bulk fields have readers of their own.
  */
 export const FIELD_LIMIT = 1_024;
-/** A message of no more than this has few enough fields, whatever is in it. */
+/** A message up to this size cannot have too many fields. */
 const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
 
-/** Walks over the fields of a message without making an object for any. Throws AgentError for bytes that are no message. */
+/** Walks over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
 export class FieldCursor {
   readonly #bytes: Uint8Array;
   readonly #end: number;
   #at: number;
-  /** Of the field that `next` found: its number, its wire type, and where it begins. */
+  /** Number, wire type and start of the field that `next` found. */
   number = 0;
   wireType = 0;
   start = 0;
-  /** Its value: for one with a length, without that. */
+  /** Where its value is, without a length prefix. */
   valueStart = 0;
   valueEnd = 0;
 
@@ -67,7 +67,7 @@ export class FieldCursor {
     return true;
   }
 
-  /** Exact up to 2^53; what is larger is larger than any length that fits. */
+  /** Exact up to 2^53; a larger length does not fit into the message anyway. */
   #varint(): number {
     let value = 0;
     let unit = 1;
@@ -91,12 +91,12 @@ function damaged(): Error {
   return malformedMessage("the request is damaged: its bytes are no protobuf message");
 }
 
-/** Refuses a message with more fields than any request has, before anything is made of them. Throws AgentError. */
+/** Throws AgentError for a message with more fields than any request has, before it is decoded. */
 export function checkFieldCount(schema: DescMessage, bytes: Uint8Array): void {
   if (bytes.length > FEW_FIELDS_BYTES) countFields(schema, bytes, 0, bytes.length, FIELD_LIMIT);
 }
 
-/** Returns how many more there may be. No message of the schema holds itself, so this ends. */
+/** Returns how many more fields are allowed. Terminates, because no message of the schema contains itself. */
 function countFields(schema: DescMessage, bytes: Uint8Array, start: number, end: number, limit: number): number {
   let left = limit;
   const fields = new FieldCursor(bytes, start, end);

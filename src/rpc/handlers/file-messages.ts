@@ -28,15 +28,15 @@ const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   unknown: FileTypeNumber.UNSPECIFIED,
 };
 
-/** A request of ReadFile in the terms of the domain. */
+/** A ReadFile request in the terms of `files`. */
 export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadFileRequest): ReadRequest {
   return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
 }
 
-/** What the first message of a WriteFile call asks for. */
+/** The first message of a WriteFile call. */
 export interface WriteHeader {
   readonly request: WriteRequest;
-  /** Content whose last message does not say so is not complete. */
+  /** The last message of complete content is marked. */
   readonly marksLast: boolean;
 }
 
@@ -47,7 +47,7 @@ export interface WriteData {
   readonly last: boolean;
 }
 
-/** The first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or no header. */
+/** Decodes the first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or not a header. */
 export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
   if (message === undefined) throw frameOrder("the request ended before its first message, which must be header");
   const content = decodeMessage(WriteFileRequestSchema, message).message;
@@ -60,7 +60,7 @@ function writeRequest(header: WriteFileHeader): WriteRequest {
   return { path, beneath, noSymlinks, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
 }
 
-/** A message after the first; its bytes are a view. Throws INVALID_ARGUMENT for one that is no data. */
+/** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
 export function decodeData(message: Uint8Array): WriteData {
   const bytes = tryBytesField(message, WRITE_DATA_FIELD);
   if (bytes !== undefined) return { bytes, last: false };
@@ -73,14 +73,14 @@ export function decodeData(message: Uint8Array): WriteData {
   );
 }
 
-/** A piece of a file: the first one with the file's attributes, the others without a copy. */
+/** A piece of a file. The first has the file's attributes; the others are not copied. */
 export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undefined): Frame {
   if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
   const stat = statResponse({ attributes, linkTarget: undefined });
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
 }
 
-/** What StatPath answers. */
+/** The response of StatPath. */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
   return create(StatPathResponseSchema, {
@@ -98,7 +98,7 @@ export function statResponse({ attributes, linkTarget }: PathReport): StatPathRe
   });
 }
 
-/** What WriteFile answers. */
+/** The response of WriteFile. */
 export function writeResponse({ bytesWritten, sha256 }: WriteResult): WriteFileResponse {
   return create(WriteFileResponseSchema, { bytesWritten, sha256 });
 }

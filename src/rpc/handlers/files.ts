@@ -24,7 +24,7 @@ function callerOf(call: RawCall): FileCaller {
   return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
 }
 
-/** Whoever asks for the next piece has done with the one before. */
+/** The content's pieces. Asking for the next one recycles the previous. */
 async function* data(
   messages: AsyncIterator<Uint8Array>,
   marksLast: boolean,
@@ -38,7 +38,7 @@ async function* data(
     yield bytes;
     call.recycle(next.value);
   }
-  // A client that is cancelled may end its request before it says so: what came is not the file.
+  // A cancelled client may end its request before it resets it: then the content is not complete.
   if (marksLast && !isComplete) {
     throw frameOrder("the request ended before a message with last, which the header announces with marks_last");
   }

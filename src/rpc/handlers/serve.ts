@@ -35,7 +35,7 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     statResponse(await files.stat(request, request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
-  // Counted from their arrival on: a POST_RESTORE hook whose call comes a moment later must not overtake them.
+  // Duties count from their arrival, so that a POST_RESTORE hook that is called a moment later does not overtake them.
   const arrived = (): (() => void) => restore.begin();
   router.unary(
     GuestAgent.method.runRestoreDuties,
