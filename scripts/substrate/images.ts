@@ -187,7 +187,7 @@ export class Images {
 }
 
 /** A reference with its registry and tag, as the substrate tells it. @throws ApiFailure */
-export function normalized(reference: string): string {
+function normalized(reference: string): string {
   const { registry = "docker.io", path = "", tag = "latest" } = REFERENCE.exec(reference)?.groups ?? {};
   if (path === "" || path.split("/").includes(".."))
     throw new ApiFailure(400, "invalid_name", "invalid image reference");

@@ -278,11 +278,7 @@ export class Instances {
     name: string,
     target: InstanceState | undefined,
   ): Promise<InstanceRecord> {
-    const writable = source.volumes.find(({ isReadonly }) => !isReadonly);
-    if (writable !== undefined) {
-      const where = `volume "${writable.volumeId}" mounted at "${writable.mountPath}"`;
-      throw new ApiFailure(501, "not_supported", `cannot fork instance with writable ${where}; use readonly+overlay`);
-    }
+    demandForkable(source);
     return this.#named(name, "conflict", 409, async () => {
       const id = newId();
       const folder = this.#records.begin(id);
@@ -455,6 +451,14 @@ export class Instances {
     this.#vms.delete(id);
     this.#records.remove(id);
   }
+}
+
+/** Refuses to fork what writes to a volume: two guests would write to it. @throws ApiFailure */
+export function demandForkable({ volumes }: InstanceRecord): void {
+  const writable = volumes.find(({ isReadonly }) => !isReadonly);
+  if (writable === undefined) return;
+  const where = `volume "${writable.volumeId}" mounted at "${writable.mountPath}"`;
+  throw new ApiFailure(501, "not_supported", `cannot fork instance with writable ${where}; use readonly+overlay`);
 }
 
 /** Copies what an instance goes on from, into the folder of a snapshot or of another instance; returns its size in bytes. */

@@ -8,7 +8,13 @@ import {
 } from "./answers.ts";
 import { ApiFailure, invalidRequest, SchemaFailure } from "./failure.ts";
 import type { Images } from "./images.ts";
-import type { InstanceRecord, InstanceRequest, Instances, VolumeMount } from "./instances.ts";
+import {
+  demandForkable,
+  type InstanceRecord,
+  type InstanceRequest,
+  type Instances,
+  type VolumeMount,
+} from "./instances.ts";
 import {
   type Body,
   checkedName,
@@ -244,6 +250,7 @@ async function forked(instances: Instances, source: InstanceRecord, fields: Body
   const isRunning = state === "Running" || state === "Initializing";
   if (isRunning && !flag(fields, "from_running"))
     throw new ApiFailure(409, "conflict", `cannot fork from state ${state} (set from_running=true)`);
+  demandForkable(source);
   const target = targetState(fields) ?? (isRunning ? "Running" : state);
   return instances.suspended(source, "failed to fork instance", (current) =>
     instances.fork(current, instances.folderOf(current.id), name, target),

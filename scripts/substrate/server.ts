@@ -6,7 +6,7 @@ import type { Body } from "./parameters.ts";
 const MOST_BODY_BYTES = 2 ** 20;
 
 /** A request as its handler gets it. */
-export interface Call {
+interface Call {
   /** The part of the path that names a thing; empty where there is none. */
   readonly id: string;
   readonly query: URLSearchParams;
@@ -33,23 +33,25 @@ export interface Route {
  * Serves routes over HTTP as the substrate does: JSON both ways, a bearer token, plain text for an unknown path, and for a body
  * that does not fit the schema an answer that only looks like JSON.
  *
- * @param log is told of every call, and never of what is in it
+ * @param log is told of every call but reads that succeed, and never of what is in it
  */
 export function createApiServer(routes: readonly Route[], token: string, log: (line: string) => void): Server {
   const table = routes.map((route) => ({ route, pattern: patternOf(route.path) }));
   return createServer((request, response) => {
     const began = performance.now();
     response.on("close", () => {
-      const { pathname } = urlOf(request);
-      const status = response.writableEnded ? response.statusCode : "the caller has gone";
-      log(`${request.method} ${pathname}: ${status}, ${Math.round(performance.now() - began)} ms`);
+      const { method = "", url = "" } = request;
+      const status = response.writableEnded ? `${response.statusCode}` : "the caller has gone";
+      // Who waits for something asks many times.
+      if (method === "GET" && status === "200") return;
+      log(`${method} ${url.replace(/\?.*/, "")}: ${status}, ${Math.round(performance.now() - began)} ms`);
     });
     void answer(request, response);
   });
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      const { pathname, searchParams: query } = urlOf(request);
+      const { pathname, searchParams: query } = new URL(request.url ?? "/", "http://localhost");
       const fitting = table.filter(({ pattern }) => pattern.test(pathname));
       const found = fitting.find(({ route }) => route.method === request.method);
       if (found === undefined) {
@@ -77,10 +79,6 @@ export function createApiServer(routes: readonly Route[], token: string, log: (l
     const { status = 500, code = "internal_error", message = "internal error" } = known ?? {};
     send(response, status, JSON.stringify({ code, message }));
   }
-}
-
-function urlOf(request: IncomingMessage): URL {
-  return new URL(request.url ?? "/", "http://localhost");
 }
 
 /** A name may have slashes in it, which are encoded then. */

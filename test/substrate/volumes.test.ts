@@ -5,35 +5,8 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
-import { writeHeader } from "../../src/cli/copy/tar-format.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
-
-const BLOCK_BYTES = 512;
-
-interface Entry {
-  readonly name: string;
-  readonly content?: string;
-  readonly mode?: number;
-  readonly linkTo?: string;
-  /** What the header says, whatever comes. */
-  readonly sizeBytes?: number;
-}
-
-/** A tar.gz, as bytes. */
-function archive(entries: readonly Entry[]): Buffer {
-  const blocks = entries.flatMap(({ name, content = "", mode = 0o644, linkTo, sizeBytes }) => [
-    writeHeader({
-      type: linkTo === undefined ? (name.endsWith("/") ? "directory" : "file") : "symlink",
-      name: Buffer.from(name),
-      linkName: Buffer.from(linkTo ?? ""),
-      mode,
-      sizeBytes: sizeBytes ?? content.length,
-      modifiedSeconds: 0,
-    }),
-    Buffer.from(content.padEnd(Math.ceil(content.length / BLOCK_BYTES) * BLOCK_BYTES, "\0")),
-  ]);
-  return gzipSync(Buffer.concat([...blocks, Buffer.alloc(2 * BLOCK_BYTES)]));
-}
+import { tarGz as archive } from "../fixtures/tar-gz.ts";
 
 describe("volumes of the development substrate", () => {
   let daemon: SubstrateDaemon;
