@@ -136,6 +136,11 @@ export class ExecProcess {
       case "stdinClose":
       case "resize":
       case "signal":
+      case "attach":
+      case "ack":
+      case "forget":
+      case "gap":
+      case "stdinAck":
       case undefined:
         break;
     }

@@ -26,9 +26,15 @@ export function decodeInput(message: Uint8Array): ExecInput {
       return { kind: "signal", number: frame.value.number };
     case "start":
       throw frameOrder("second start frame; a call runs one command");
+    case "attach":
+    case "ack":
+    case "forget":
+      throw frameOrder(`${frame.case} frame; only a kept exec takes it`);
     case "started":
     case "stdout":
     case "stderr":
+    case "gap":
+    case "stdinAck":
     case "exit":
       throw frameOrder(`${frame.case} frame from the client; only the server sends it`);
     case undefined:
