@@ -232,7 +232,7 @@ export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
 export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   /**
    * Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS,
-   * EXEC_NAME_IN_USE and the metadata `pid`, `execId` and `state` ("running" or "ended").
+   * EXEC_NAME_IN_USE and the metadata `execId`, `state` ("starting", "running" or "ended") and, once it is started, `pid`.
    *
    * @generated from field: string name = 1;
    */
@@ -240,7 +240,7 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
 
   /**
    * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB.
-   * Where the streams take turns byte by byte fewer are held: each turn costs up to 32 bytes.
+   * Where the streams take turns in small pieces fewer are held: the buffer has room for one turn for each 64 of its bytes.
    *
    * @generated from field: uint32 buffer_bytes = 2;
    */
@@ -366,7 +366,9 @@ export const ExecGapSchema: GenMessage<ExecGap> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 4);
 
 /**
- * How much input of a kept exec is taken. Frames that come quickly are answered together.
+ * How much input of a kept exec is taken. Frames that come quickly are answered together. A client has no more than 256 KiB
+ * of input on the way that is not acknowledged, each frame counted with 256 bytes more than it carries: the agent reads no
+ * frame behind more than that, `ack` included, until the command takes input.
  *
  * @generated from message svc.guest.v1alpha1.ExecStdinAck
  */
@@ -417,8 +419,8 @@ export const ExecAckSchema: GenMessage<ExecAck> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 6);
 
 /**
- * The exec does not linger: it is gone once `exit` has been sent to this call or a later one, or at its end when nobody is
- * attached. It has no fields. Whoever must not lose an exit on the way takes it first, and forgets the exec by EndExec.
+ * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. Whoever must
+ * not lose output or exit on the way takes them first, and then forgets the exec by EndExec.
  *
  * @generated from message svc.guest.v1alpha1.ExecForget
  */

@@ -243,7 +243,7 @@ export const ExecSessions: GenService<{
    * exit linger as after any end. One that has ended is forgotten: its name and its buffer are free.
    *
    * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. A command that SIGKILL does not end
-   * within two seconds is FAILED_PRECONDITION, EXEC_NOT_ENDED.
+   * within ten seconds is FAILED_PRECONDITION, EXEC_NOT_ENDED.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.EndExec
    */
