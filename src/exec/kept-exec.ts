@@ -2,13 +2,7 @@ import { type ActivityClock, AgentError, type ChildProcess, type Clock, TERM_GRA
 import { type Ending, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type ExecResult, RunningCommand } from "./command.ts";
-import {
-  type AttachRequest,
-  checkAttachRequest,
-  type CommandInput,
-  type ExecInput,
-  type ExecInputOrder,
-} from "./frames.ts";
+import { type AttachRequest, checkAttachRequest, type CommandInput, type ExecInputOrder } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
