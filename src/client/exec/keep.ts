@@ -131,7 +131,7 @@ const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))
-    throw refused(`keep.whenFull is ${String(whenFull)}; give drop-oldest or block`);
+    throw refused(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
   return {
     name,
     bufferBytes: wholeNumber(bufferBytes, "keep.bufferBytes"),

@@ -9,7 +9,7 @@ export class KeptInput {
   #heldBytes = 0;
   /** How many of the chunks this call has sent. */
   #sent = 0;
-  #waiting: (() => void)[] = [];
+  readonly #waiting: (() => void)[] = [];
   #isClosed = false;
 
   /** How much the agent has taken, as far as it has said. */

@@ -17,7 +17,7 @@ class KeptOutput {
   /** How far the agent has been told that bytes are not needed any more. */
   acknowledged = 0n;
   /** Where something is missing in what has come and may not have been read yet, oldest first. */
-  #gaps: { readonly from: bigint; readonly to: bigint }[] = [];
+  readonly #gaps: { readonly from: bigint; readonly to: bigint }[] = [];
 
   constructor(offset: bigint) {
     this.offset = offset;
@@ -67,6 +67,18 @@ export class KeptOutputs {
     this.stderr = new KeptOutput(began.stderrOffset);
     this.#unread = unread;
     this.#send = send;
+  }
+
+  /** Bytes have come. */
+  came(output: "stdout" | "stderr", count: number): void {
+    this[output].offset += BigInt(count);
+  }
+
+  /** Bytes will not come. Returns where they began. */
+  skip(output: "stdout" | "stderr", bytes: bigint): bigint {
+    const { offset } = this[output];
+    this[output].skip(bytes);
+    return offset;
   }
 
   /** Behind what has come. */

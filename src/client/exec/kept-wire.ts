@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import {
   type ExecAttach,
   ExecAttachSchema,
@@ -7,6 +7,7 @@ import {
   type ExecStart,
   type ExecStarted,
   ExecStream,
+  type TerminalSizeSchema,
 } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ExecSessions } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
@@ -63,8 +64,8 @@ export class KeptWire implements ExecWire {
   #takesInput = false;
   #isPaused = false;
   #hasExited = false;
-  #size: { readonly cols: number; readonly rows: number } | undefined;
-  #signals: Frame[] = [];
+  #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
+  readonly #signals: Frame[] = [];
   /** An attempt to come back that the agent has not answered yet. */
   #attempt: Settlement<undefined> | undefined;
   #onInputTaken: (() => void) | undefined;
@@ -87,25 +88,18 @@ export class KeptWire implements ExecWire {
   }
 
   send(frame: Frame, sent?: () => void): void {
-    switch (frame.case) {
-      case "stdin":
-        if (this.#isOver) sent?.();
-        else this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
-        this.#sendInput();
-        return;
-      case "stdinClose":
-        this.#input.close();
-        this.#sendInput();
-        return;
-      case "resize": {
-        const { cols = 0, rows = 0 } = frame.value;
-        this.#size = { cols, rows };
-        if (this.#isAttached) this.#call?.send(frame);
-        return;
-      }
-      default:
-        if (this.#isAttached) this.#call?.send(frame);
-        else if (this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
+    if (frame.case === "stdin") {
+      if (this.#isOver) sent?.();
+      else this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
+      this.#sendInput();
+    } else if (frame.case === "stdinClose") {
+      this.#input.close();
+      this.#sendInput();
+    } else {
+      if (frame.case === "resize") this.#size = frame.value;
+      // A size goes with the next call by itself.
+      if (this.#isAttached) this.#call?.send(frame);
+      else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
     }
   }
 
@@ -182,28 +176,16 @@ export class KeptWire implements ExecWire {
   }
 
   #receive(frame: ExecFrame["frame"]): void {
-    switch (frame.case) {
-      case "started":
-        if (this.#started === undefined) this.#takeUp(frame.value);
-        else this.#goOn(this.#started, frame.value);
-        return;
-      case "stdout":
-      case "stderr":
-        if (this.#outputs !== undefined) this.#outputs[frame.case].offset += BigInt(frame.value.length);
-        break;
-      case "gap":
-        this.#miss(frame.value);
-        return;
-      case "stdinAck":
-        this.#noteInput(frame.value.offset, false);
-        return;
-      case "exit":
-        this.#hasExited = true;
-        break;
-      default:
-        break;
+    if (frame.case === "started") {
+      if (this.#started === undefined) this.#takeUp(frame.value);
+      else this.#goOn(this.#started, frame.value);
+    } else if (frame.case === "gap") this.#miss(frame.value);
+    else if (frame.case === "stdinAck") this.#noteInput(frame.value.offset, false);
+    else {
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
+      if (frame.case === "exit") this.#hasExited = true;
+      this.#listener?.frame(frame);
     }
-    this.#listener?.frame(frame);
   }
 
   /** The first answer of the agent. */
@@ -273,15 +255,12 @@ export class KeptWire implements ExecWire {
     return isOurs;
   }
 
-  #miss({ stream, bytes }: ExecGap): void {
-    const name = stream === ExecStream.STDERR ? "stderr" : "stdout";
-    const output = this.#outputs?.[name];
-    if (output === undefined) return;
-    const { offset } = output;
-    output.skip(bytes);
-    this.#tell({ kind: "gap", stream: name, offset, bytes });
+  #miss({ stream: number, bytes }: ExecGap): void {
+    const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
+    const offset = this.#outputs?.skip(stream, bytes) ?? 0n;
+    this.#tell({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
-    const message = `${bytes} bytes of ${name} from offset ${offset} on are not held any more`;
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
     this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
   }
 

@@ -105,21 +105,13 @@ export class ExecProcess {
   }
 
   #receive(frame: ExecFrame["frame"]): void {
-    switch (frame.case) {
-      case "started":
-        this.#start.resolve(frame.value.pid);
-        break;
-      case "stdout":
-      case "stderr":
-        this.#outputs[frame.case].accept(frame.value);
-        if (this.#outputs[frame.case].full) this.#wire.pause();
-        break;
-      case "exit":
-        this.#exit = frame.value;
-        this.#wire.finish();
-        break;
-      default:
-        break;
+    if (frame.case === "started") this.#start.resolve(frame.value.pid);
+    else if (frame.case === "stdout" || frame.case === "stderr") {
+      this.#outputs[frame.case].accept(frame.value);
+      if (this.#outputs[frame.case].full) this.#wire.pause();
+    } else if (frame.case === "exit") {
+      this.#exit = frame.value;
+      this.#wire.finish();
     }
   }
 
