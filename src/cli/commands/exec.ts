@@ -64,14 +64,14 @@ export const exec: Command = defineCommand({
   },
   notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
-With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a restore;
-then guestctl says "lost" and comes back by itself. "guestctl attach NAME" takes it up from anywhere, "guestctl execs" lists
-and "guestctl end NAME" ends.
+With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
+restore: then guestctl says "lost" and comes back by itself. "guestctl attach NAME" takes it up from anywhere.
 Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
 SIGTERM: the agent then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
-("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name also lost ("message"),
-back, and gap ("stream", "offset", "bytes"), and started has "exec_id"; with -d one object, "name", "exec_id" and "pid".`,
+("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started has
+"exec_id" too, and there are lost ("message"), back, and gap ("stream", "offset", "bytes"); with -d there is one object,
+"name", "exec_id" and "pid".`,
   statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [

@@ -10,8 +10,9 @@ export const execs: Command = defineCommand({
   about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
 forgotten yet included. Asking is no user activity.`,
   options: CONNECTION_OPTIONS,
-  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it has
-ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" (text), "stdin_closed", "held_bytes" (text).`,
+  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
+has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),
+"stdin_closed".`,
   statuses: "0 listed, 125 failed.",
   examples: ["execs", "execs --json | jq -r .name"],
   completes: ["nothing"],

@@ -60,14 +60,17 @@ export class ExecCall implements ExecWire {
     const over = settlement<undefined>();
     void cancelledBy(signal, this.#call, over.promise);
     this.#call.on("data", (message: ExecFrame) => listener.frame(message.frame));
-    this.#call.on("error", (error: ServiceError) => {
-      listener.failed(this.#channel.failure(error, METHOD, signal));
+    let isOver = false;
+    const end = (tell: () => void): void => {
+      // A call that fails ends as well.
+      if (!isOver) tell();
+      isOver = true;
       over.resolve(undefined);
-    });
-    this.#call.on("end", () => {
-      listener.ended();
-      over.resolve(undefined);
-    });
+    };
+    this.#call.on("error", (error: ServiceError) =>
+      end(() => listener.failed(this.#channel.failure(error, METHOD, signal))),
+    );
+    this.#call.on("end", () => end(() => listener.ended()));
   }
 
   send(frame: Frame, sent?: () => void): void {
