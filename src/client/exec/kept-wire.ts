@@ -62,6 +62,8 @@ export class KeptWire implements ExecWire {
   #isAttached = false;
   /** Whether that call takes input. */
   #takesInput = false;
+  /** That call has been sent the end of the input. */
+  #hasClosed = false;
   #isPaused = false;
   #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
@@ -180,8 +182,9 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") this.#noteInput(frame.value.offset, false);
-    else {
+    else if (frame.case === "stdinAck") {
+      if (this.#noteInput(frame.value.offset, false)) this.#sendInput();
+    } else {
       if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
       this.#listener?.frame(frame);
@@ -222,10 +225,12 @@ export class KeptWire implements ExecWire {
 
   #attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted): void {
     this.#isAttached = true;
+    this.#hasClosed = false;
     this.#takesInput = (stdin || terminal) && !stdinClosed;
     if (!this.#noteInput(stdinOffset, true)) return;
-    this.#sendInput();
+    // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
+    this.#sendInput();
     if (this.#size !== undefined && terminal) this.#call?.send({ case: "resize", value: this.#size });
     for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
     if (this.#isPaused) this.#call?.pause();
@@ -237,9 +242,10 @@ export class KeptWire implements ExecWire {
       this.#input.drop();
       return;
     }
-    for (const value of this.#input.unsent()) this.#call?.send({ case: "stdin", value });
-    // Nothing follows the end of the input: it is sent once a call.
-    if (this.#input.isClosed) this.#call?.send({ case: "stdinClose", value: {} });
+    for (const value of this.#input.toSend()) this.#call?.send({ case: "stdin", value });
+    if (!this.#input.isSentToItsEnd || this.#hasClosed) return;
+    this.#hasClosed = true;
+    this.#call?.send({ case: "stdinClose", value: {} });
   }
 
   #sendAcknowledgement(): void {
