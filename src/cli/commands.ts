@@ -3,6 +3,13 @@ import type { CommandEntry } from "./command-line.ts";
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   [
+    "attach",
+    {
+      summary: "take up a kept command",
+      load: async () => (await import("./commands/attach.ts")).attach,
+    },
+  ],
+  [
     "cat",
     {
       summary: "write files of a sandbox to standard output",
@@ -24,7 +31,9 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
     },
   ],
   ["cp", { summary: "copy files to or from a sandbox", load: async () => (await import("./commands/cp.ts")).cp }],
+  ["end", { summary: "end a kept command", load: async () => (await import("./commands/end.ts")).end }],
   ["exec", { summary: "run a command in a sandbox", load: async () => (await import("./commands/exec.ts")).exec }],
+  ["execs", { summary: "list kept commands", load: async () => (await import("./commands/execs.ts")).execs }],
   ["health", { summary: "ask an agent how it is", load: async () => (await import("./commands/health.ts")).health }],
   ["hook", { summary: "run a snapshot or restore hook", load: async () => (await import("./commands/hook.ts")).hook }],
   [

@@ -17,6 +17,8 @@ export interface Connector {
   /** Where the agent is, for people. */
   readonly place: string;
   readonly connect: () => GuestClient;
+  /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
+  readonly redial: (() => Promise<ConnectOptions>) | undefined;
 }
 
 /**
@@ -41,6 +43,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
       latest = connect(options);
       return latest;
     },
+    redial: target.bridge === undefined ? () => connectOptions(target) : undefined,
   };
 }
 

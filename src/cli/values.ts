@@ -40,6 +40,18 @@ export function parseCount(text: string, option: string, least: number): number 
   return count;
 }
 
+const UNIT_BYTES: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20 };
+
+/** Reads a size such as `65536`, `64K` or `1M`, in bytes. Throws UsageError. */
+export function parseSizeBytes(text: string, option: string): number {
+  const [, number, unit = ""] = /^(\d+)([KM])?$/.exec(text) ?? [];
+  const sizeBytes = Number(number) * (UNIT_BYTES[unit] ?? 1);
+  if (number === undefined || !Number.isSafeInteger(sizeBytes) || sizeBytes === 0) {
+    throw new UsageError(`${option} wants a size above 0, such as 65536, 64K or 1M`);
+  }
+  return sizeBytes;
+}
+
 /** Reads permissions in octal, such as `640` or `0640`. */
 export function parseMode(text: string, option: string): number {
   if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);

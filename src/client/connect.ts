@@ -33,9 +33,12 @@ const OPTIONS: ChannelOptions = {
  */
 export function connect(options: ConnectOptions): GuestClient {
   return fromArguments("the options of connect are not valid", () => {
-    const token = tokenOf(options.token);
-    const link = linkOf(options);
-    const client = new Client(link.target, link.credentials, { ...OPTIONS, ...link.options });
-    return new GuestClient(new Channel(client, link, token), () => connect(options));
+    return new GuestClient((other = options) => openChannel(other));
   });
+}
+
+function openChannel(options: ConnectOptions): Channel {
+  const token = tokenOf(options.token);
+  const link = linkOf(options);
+  return new Channel(new Client(link.target, link.credentials, { ...OPTIONS, ...link.options }), link, token);
 }

@@ -1,22 +1,41 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { type EndExecResponse, ExecSessions, type KeptExec } from "../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import type { StatPathResponse } from "../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 import type { RunHookRequestSchema, RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
+import { wholeMilliseconds } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
-import type { ExecCommand } from "./exec/command.ts";
+import { type ExecCommand, type KeptCommand, type SignalName, signalNumber, startMessage } from "./exec/command.ts";
+import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
+import { KeptProcess } from "./exec/kept-process.ts";
+import type { KeptParts } from "./exec/kept-wire.ts";
 import { ExecProcess } from "./exec/process.ts";
 import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
+import { ExecCall } from "./exec/wire.ts";
 import { FileContent } from "./files/read.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
+import type { ConnectOptions } from "./link/link.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
+
+/** How `endExec` ends a command. */
+export interface EndExecOptions {
+  /** The very command that is meant. Default: whichever has the name now. */
+  readonly execId?: string | undefined;
+  /** By its name or by its number in the guest. Default: SIGTERM. */
+  readonly signal?: number | SignalName | undefined;
+  /** Time for all of it to end before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  readonly graceMs?: number | undefined;
+}
 
 /** Options of `statPath`. */
 export interface StatPathOptions extends CallOptions {
   /** Describe a symbolic link itself, not what it names. Default: false. */
   readonly noFollow?: boolean | undefined;
 }
+
+type Dial = (options?: ConnectOptions) => Channel;
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
@@ -25,12 +44,12 @@ export interface StatPathOptions extends CallOptions {
  */
 export class GuestClient {
   readonly #channel: Channel;
-  readonly #redial: () => GuestClient;
+  readonly #dial: Dial;
 
-  /** @param redial makes another client of the same agent */
-  constructor(channel: Channel, redial: () => GuestClient) {
-    this.#channel = channel;
-    this.#redial = redial;
+  /** @param dial makes a channel, of the same agent unless it is told otherwise */
+  constructor(dial: Dial) {
+    this.#channel = dial();
+    this.#dial = dial;
   }
 
   /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
@@ -43,9 +62,44 @@ export class GuestClient {
     return this.#channel.question(GuestAgent.method.health, {}, options);
   }
 
+  /** Starts a command that outlives its connection. Its streams and its end are on the result. */
+  exec(command: KeptCommand, options?: KeptOptions): KeptProcess;
   /** Starts a command in the sandbox. Its streams and its end are on the result. */
-  exec(command: ExecCommand, options: CallOptions = {}): ExecProcess {
-    return new ExecProcess(this.#channel, command, options);
+  exec(command: ExecCommand, options?: CallOptions): ExecProcess;
+  exec(command: ExecCommand | KeptCommand, options: KeptOptions = {}): ExecProcess {
+    const first = { case: "start", value: startMessage(command) } as const;
+    const hasStdin = command.stdin === true || command.terminal !== undefined;
+    if (!("keep" in command)) return new ExecProcess(new ExecCall(this.#channel, options, first), hasStdin);
+    const { name, whenFull } = command.keep;
+    return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
+  }
+
+  /**
+   * Takes up a command that was started with `keep`, running or ended. Whoever was attached loses his call, with ABORTED and
+   * EXEC_TAKEN_OVER.
+   */
+  attach(name: string, options: AttachOptions = {}): KeptProcess {
+    return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
+  }
+
+  /** Tells the kept commands, in the order of their starts. */
+  async listExecs(options?: CallOptions): Promise<KeptExec[]> {
+    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs;
+  }
+
+  /**
+   * Ends a kept command with all that it has started: the signal (default: SIGTERM), the grace, SIGKILL. One that has ended
+   * is forgotten.
+   */
+  endExec(name: string, end: EndExecOptions = {}, options?: CallOptions): Promise<EndExecResponse> {
+    const { execId = "", signal = 0, graceMs = 0 } = end;
+    const request = {
+      name,
+      execId,
+      signal: signalNumber(signal),
+      graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
+    };
+    return this.#channel.unary(ExecSessions.method.endExec, request, options);
   }
 
   /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
@@ -91,12 +145,18 @@ export class GuestClient {
    * connections of its own; the duties close this client's, whose next call dials again.
    */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
-    return restoreSequence(this.#redial, options);
+    return restoreSequence(() => new GuestClient(this.#dial), options);
   }
 
   /** Closes the connection once the calls in progress have ended, and removes what a bridge has left in TMPDIR. */
   close(): void {
     this.#channel.close();
+  }
+
+  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
+    const connectOptions = redialOf(parts.options);
+    const dial = connectOptions && (async () => this.#dial(await connectOptions()));
+    return new KeptProcess({ ...parts, channel: this.#channel, dial }, hasStdin);
   }
 
   [Symbol.dispose](): void {

@@ -1,12 +1,22 @@
 export type { CallOptions } from "./channel.ts";
 export { connect } from "./connect.ts";
 export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
-export type { ExecCommand, ExecResult, SignalName } from "./exec/command.ts";
+export type { ExecCommand, ExecResult, KeptCommand, SignalName } from "./exec/command.ts";
+export type {
+  AttachOptions,
+  Attachment,
+  KeepOptions,
+  KeptEvent,
+  KeptOptions,
+  KeptPosition,
+  ResumeOptions,
+} from "./exec/keep.ts";
+export type { KeptProcess } from "./exec/kept-process.ts";
 export type { ExecProcess, WebStreams } from "./exec/process.ts";
 export type { RunOptions, RunResult } from "./exec/run.ts";
 export type { FileContent } from "./files/read.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
-export type { GuestClient, StatPathOptions } from "./guest-client.ts";
+export type { EndExecOptions, GuestClient, StatPathOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
   type ConnectOptions,
@@ -23,6 +33,7 @@ export {
   type RestoreOutcome,
   restoreSequence,
 } from "./restore.ts";
+export type { EndExecResponse, KeptExec } from "../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 export { FileType, type StatPathResponse } from "../gen/svc/guest/v1alpha1/files_pb.ts";
 export type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 export { HookKind, type RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";

@@ -1,9 +1,10 @@
-export { ActivityClock, IdleDeclarations, Stamps } from "./activity.ts";
+export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
 export {
   type ByteReceiver,
   type ByteSink,
   type ByteSource,
+  type ByteStore,
   type ChildProcess,
   exitCode,
   type Identity,

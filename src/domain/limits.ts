@@ -4,6 +4,19 @@
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
 /** Execs that may run at once. */
 export const EXEC_LIMIT = 256;
+/** Kept execs at once, those that have ended and linger included. */
+export const KEPT_EXEC_LIMIT = 64;
+/** Output that one kept exec may hold for later calls, and unless its request says otherwise. */
+export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
+export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
+/** Output that all kept execs together may hold. */
+export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
+/** Time that output and exit of a kept exec stay after its end, unless its request says otherwise. */
+export const DEFAULT_LINGER_MS = 600_000;
+/** Longest time that may be allowed for a tree to end by EndExec. */
+export const END_GRACE_LIMIT_MS = 600_000;
+/** Longest delay that a timer takes: 24.8 days. */
+export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
 export const FILE_CALL_LIMIT = 256;
 /** Of them, those of one connection. */

@@ -3,11 +3,27 @@ import {
   AgentError,
   type ChildProcess,
   type Clock,
+  DEFAULT_LINGER_MS,
   EXEC_LIMIT,
   type StdioPlan,
+  unlessAborted,
 } from "../domain/index.ts";
 import type { CommandStarter } from "../session/index.ts";
-import { checkExecRequest, type ExecInput, type ExecRequest } from "./frames.ts";
+import type { KeptCall } from "./attached-call.ts";
+import type { ExecResult } from "./command.ts";
+import {
+  type AttachRequest,
+  checkAttachRequest,
+  checkEndRequest,
+  checkExecRequest,
+  type CommandInput,
+  type EndRequest,
+  ExecInputOrder,
+  type ExecRequest,
+  type KeepRequest,
+} from "./frames.ts";
+import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
+import { KeptExecs } from "./kept-execs.ts";
 import { type ExecOutput, ExecSession, type SessionParts } from "./session.ts";
 
 const DEFAULT_COLS = 80;
@@ -30,6 +46,7 @@ export class Exec {
   readonly #parts: ExecParts;
   readonly #sessions = new Set<ExecSession>();
   readonly #running = new Set<Promise<void>>();
+  readonly #kept = new KeptExecs();
   #closed: AgentError | undefined;
 
   constructor(parts: ExecParts) {
@@ -43,7 +60,12 @@ export class Exec {
    * @param signal aborted when the client is gone; the command is then ended too
    * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
    */
-  run(request: ExecRequest, input: AsyncIterable<ExecInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
+  run(
+    request: ExecRequest,
+    input: AsyncIterable<CommandInput>,
+    output: ExecOutput,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { timeoutMs, terminal } = request;
     // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
     const run = this.#attend(this.#start(request, signal), {
@@ -57,6 +79,48 @@ export class Exec {
     return run.finally(() => this.#running.delete(run));
   }
 
+  /**
+   * Starts a command that outlives its call, and attaches the call to it. Resolves after the exit has been handed to the call.
+   * Once the start has begun, losing the call only detaches it.
+   *
+   * @throws AgentError as `run`, and as KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED for what is asked to be kept
+   */
+  keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
+    // As in `run`: the request is not held while the command runs.
+    return untilOver(this.#startKept(request, keep, call), call.signal);
+  }
+
+  /**
+   * Attaches a call to a kept exec; resolves as `keep` does.
+   *
+   * @throws AgentError NOT_FOUND where there is no such exec, and as KeptExec.attach
+   */
+  async attach(request: AttachRequest, call: KeptCall): Promise<void> {
+    checkAttachRequest(request);
+    const exec = await this.#kept.find(request.name, request.execId, call.signal);
+    return exec.attach(call, request);
+  }
+
+  /** The kept execs, in the order of their starts. */
+  list(): readonly KeptExecState[] {
+    return this.#kept.list();
+  }
+
+  /**
+   * Ends the tree of a kept exec, or forgets one that has ended.
+   *
+   * @param signal aborted when the client is gone; an end that has begun goes on
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that does not end
+   */
+  async end(request: EndRequest, signal: AbortSignal): Promise<{ result: ExecResult; forgotten: boolean }> {
+    checkEndRequest(request);
+    const exec = await this.#kept.find(request.name, request.execId, signal);
+    const { result } = exec.state;
+    if (result === undefined) return { result: await exec.end(request.signal, request.graceMs), forgotten: false };
+    exec.free();
+    return { result, forgotten: true };
+  }
+
   /** Refuses new execs from now on. */
   close(reason: AgentError): void {
     this.#closed ??= reason;
@@ -65,13 +129,24 @@ export class Exec {
   /** Ends every exec with its whole tree; resolves when all of them have reported their exits. */
   async terminateAll(): Promise<void> {
     for (const session of this.#sessions) session.terminate();
-    await Promise.allSettled(this.#running);
+    await Promise.allSettled([...this.#running, this.#kept.terminateAll()]);
   }
 
   async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {
+    this.#admit(request);
+    this.#parts.activity.touch();
+    return this.#startCommand(request, signal);
+  }
+
+  #startCommand(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
+    const command = { ...request, term: request.terminal?.term };
+    return this.#parts.starter.startCommand(command, stdioOf(request), signal);
+  }
+
+  #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    if (this.#running.size >= EXEC_LIMIT) {
+    if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
         "RESOURCE_EXHAUSTED",
         "TOO_MANY_EXECS",
@@ -79,9 +154,31 @@ export class Exec {
         { limit: String(EXEC_LIMIT) },
       );
     }
-    this.#parts.activity.touch();
-    const command = { ...request, term: request.terminal?.term };
-    return this.#parts.starter.startCommand(command, stdioOf(request), signal);
+  }
+
+  /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
+  async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
+    this.#admit(request);
+    const { clock, activity } = this.#parts;
+    const parts = keptParts(request, keep);
+    const place = this.#kept.reserve(keep);
+    activity.touch();
+    try {
+      // Without the call's signal: what is lost with its connection at this moment is the answer, and not half a command.
+      const child = await this.#startCommand(request);
+      const onProcessEnd = (): void => void (place.isRunning = false);
+      const onFreed = (): void => this.#kept.release(place);
+      const exec = new KeptExec({ ...parts, ...place, child, clock, activity, onProcessEnd, onFreed });
+      place.exec = exec;
+      place.started.resolve();
+      const over = exec.attach(call);
+      // Nobody waits for it where the call was lost meanwhile.
+      over.catch(() => {});
+      return { over };
+    } catch (error) {
+      this.#kept.release(place);
+      throw error;
+    }
   }
 
   async #attend(starting: Promise<ChildProcess>, attended: Attended): Promise<void> {
@@ -106,6 +203,27 @@ export class Exec {
       if (!endedByAgent) activity.touch();
     }
   }
+}
+
+async function untilOver(starting: Promise<{ readonly over: Promise<void> }>, signal: AbortSignal): Promise<void> {
+  const { over } = await unlessAborted(starting, signal);
+  return over;
+}
+
+/** What a kept exec remembers of its request. */
+function keptParts(
+  request: ExecRequest,
+  keep: KeepRequest,
+): Omit<KeptParts, "name" | "execId" | "bufferBytes" | "child" | "clock" | "activity" | "onProcessEnd" | "onFreed"> {
+  const hasTerminal = request.terminal !== undefined;
+  return {
+    whenFull: keep.whenFull ?? "drop_oldest",
+    lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
+    timeoutMs: request.timeoutMs,
+    order: new ExecInputOrder(request),
+    hasTerminal,
+    hasStdin: request.stdin || hasTerminal,
+  };
 }
 
 function stdioOf(request: ExecRequest): StdioPlan {

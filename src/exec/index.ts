@@ -1,3 +1,14 @@
 export { Exec } from "./exec.ts";
-export type { ExecResult, OutputStream } from "./session.ts";
-export { checkExecRequest, type ExecInput, ExecInputOrder, type ExecRequest } from "./frames.ts";
+export type { KeptCall, KeptStarted } from "./attached-call.ts";
+export type { ExecResult } from "./command.ts";
+export type { KeptExecState } from "./kept-exec.ts";
+export type { OutputStream, WhenFull } from "./output-log.ts";
+export {
+  type AttachRequest,
+  checkExecRequest,
+  type CommandInput,
+  type ExecInput,
+  ExecInputOrder,
+  type ExecRequest,
+  type KeepRequest,
+} from "./frames.ts";

@@ -1,4 +1,4 @@
-import { AgentError, type Allowance, type Share } from "../domain/index.ts";
+import { AgentError, type Allowance, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
 import type { Instant, PeerInfo, RawCall, Session } from "./context.ts";
@@ -14,8 +14,6 @@ const LINGER_MS = 1_000;
 const PATIENCE_MS = 1_000;
 /** A call that has moved more than this counts as large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** Longest delay of a timer: 24.8 days. A later deadline counts as none. */
-const TIMER_LIMIT_MS = 2 ** 31 - 1;
 
 /** What a call needs beside its stream. */
 export interface CallSetup {
@@ -121,6 +119,7 @@ export class Call implements RawCall, StreamConsumer {
 
   /** Starts the deadline, counted from now. When it passes the call is aborted and answered at once. */
   startDeadline(timeoutMs: number): void {
+    // As good as none.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
       this.giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed"));

@@ -42,6 +42,8 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Run commands 3", /^\d+ 0$/m],
   ["Run commands 4", /40 120[\s\S]*^5$/m],
   ["Run commands 5", /^process \d+\n\{[\s\S]*signal: 15/m],
+  ["Commands that outlive their connection 1", /^build true undefined\nstep 1\nstep 2\nstep 3\n0$/m],
+  ["Commands that outlive their connection 2", /^1 false true$/m],
   ["Files 1", /^first\n\n4\n6n 640 \d+n$/m],
   ["Hooks and restore 1", /^true false 0 at rest/m],
   ["Hooks and restore 2", /^false true /m],

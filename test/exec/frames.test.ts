@@ -12,6 +12,7 @@ function request(changes: Partial<ExecRequest> = {}): ExecRequest {
     terminal: undefined,
     stdin: true,
     timeoutMs: 0,
+    keep: undefined,
     ...changes,
   };
 }

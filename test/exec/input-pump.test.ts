@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
 import { ActivityClock, KILL_WAIT_MS, Stamps } from "../../src/domain/index.ts";
-import type { ExecInput } from "../../src/exec/index.ts";
-import { pumpInput } from "../../src/exec/session.ts";
+import type { CommandInput } from "../../src/exec/index.ts";
+import { InputPump } from "../../src/exec/input-pump.ts";
 import { Collector, processes, request } from "../fixtures/spawning.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
 
@@ -21,7 +21,7 @@ describe("input that a command does not read", () => {
     child.stderr?.start(new Collector());
     let taken = 0;
     const stalled = new EventTarget();
-    async function* keys(): AsyncGenerator<ExecInput> {
+    async function* keys(): AsyncGenerator<CommandInput> {
       for (; taken < KEYS; taken++) {
         // Whoever is not asked for the next one by the next turn of the event loop is being held back.
         const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
@@ -32,7 +32,7 @@ describe("input that a command does not read", () => {
     }
     try {
       const waiting = once(stalled, "stalled");
-      const pumped = pumpInput(child, keys(), new ActivityClock(new Stamps(systemClock)));
+      const pumped = new InputPump(child, new ActivityClock(new Stamps(systemClock))).carry(keys());
       await waiting;
       assert.ok(taken >= 500 && taken <= PIPE_BYTES + 2_000, `${taken} frames were taken`);
       child.signalGroup(18);

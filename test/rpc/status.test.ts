@@ -16,6 +16,7 @@ const STATUSES: Readonly<Record<StatusName, Code>> = {
   PERMISSION_DENIED: Code.PermissionDenied,
   RESOURCE_EXHAUSTED: Code.ResourceExhausted,
   FAILED_PRECONDITION: Code.FailedPrecondition,
+  ABORTED: Code.Aborted,
   OUT_OF_RANGE: Code.OutOfRange,
   UNIMPLEMENTED: Code.Unimplemented,
   INTERNAL: Code.Internal,

@@ -1,14 +1,13 @@
-import type { ExecResult } from "../../client/index.ts";
+import type { KeepOptions, KeptProcess } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { STATUS_TIMED_OUT, UsageError } from "../errors.ts";
-import { attach, attachAsEvents } from "../session/attach.ts";
-import { parseEscapeChar } from "../session/keyboard.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { runSession } from "../session/attach.ts";
+import { openKept } from "../session/kept.ts";
+import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
 import { terminalOf } from "../session/terminal.ts";
-import { parseDurationMs, parseVariables } from "../values.ts";
+import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 
-/** That of ssh(1). */
-const DEFAULT_ESCAPE = "~";
 /** `-tt`, as with ssh(1). */
 const FORCED = 2;
 
@@ -23,12 +22,7 @@ export const exec: Command = defineCommand({
       multiple: true,
       help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
     },
-    "escape-char": {
-      type: "string",
-      argument: "CHAR",
-      help: 'escape character of -it, such as ~ (the default), ^] or "none"',
-      completes: ["none"],
-    },
+    ...ESCAPE_OPTION,
     env: {
       type: "string",
       short: "e",
@@ -43,14 +37,41 @@ export const exec: Command = defineCommand({
       argument: "DURATION",
       help: "end the command after that time: 500ms, 5s, 2m",
     },
+    name: {
+      type: "string",
+      argument: "NAME",
+      help: "keep the command under that name: it outlives the connection, and guestctl comes back to it",
+    },
+    detach: { type: "boolean", short: "d", help: "with --name: start it, print its exec_id, and leave it to itself" },
+    buffer: {
+      type: "string",
+      argument: "SIZE",
+      help: "with --name: output that the agent holds while nobody reads it (default 1M, at most 16M)",
+    },
+    "when-full": {
+      type: "string",
+      argument: "WHAT",
+      help: "with --name: drop-oldest output when the buffer is full (the default), or block the command",
+      completes: ["drop-oldest", "block"],
+    },
+    linger: {
+      type: "string",
+      argument: "DURATION",
+      help: "with --name: how long output and exit stay after the command's end (default 10m)",
+    },
+    replace: { type: "boolean", help: "with --name: take the name of a command that has ended" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
+With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
+restore: then guestctl says "lost" and comes back by itself. "guestctl attach NAME" takes it up from anywhere.
 Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
 SIGTERM: the agent then hangs up on the command.
 With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
-("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms").`,
+("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started has
+"exec_id" too, and there are lost ("message"), back, and gap ("stream", "offset", "bytes"); with -d there is one object,
+"name", "exec_id" and "pid".`,
   statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [
@@ -58,6 +79,8 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     "exec -it -- sh",
     "exec -i -w /srv -- tar xf - < site.tar",
     "exec -u app -e STAGE=test --timeout 5s -- ./check",
+    "exec --name build -d -- make -j4",
+    "exec -it --name shell -- bash",
   ],
   completes: ["nothing"],
   takesCommand: true,
@@ -70,7 +93,8 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
       throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
     }
-    const escape = parseEscapeChar(values["escape-char"] ?? DEFAULT_ESCAPE, "--escape-char");
+    const escape = escapeOf(values);
+    const keep = keepOf(values);
     const command = {
       args: positionals,
       env: parseVariables(values.env ?? [], host.env),
@@ -80,18 +104,66 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       terminal: isTerminal ? terminalOf(host) : undefined,
       timeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
     };
-    using client = await openClient(values, host);
-    // The command may take any time to start, so this finds out first whether the agent answers.
-    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const process = client.exec(command);
-    const session = { process, isInteractive, isTerminal, escape };
-    const result = await (values.json === true ? attachAsEvents(session, host) : attach(session, host));
-    if (result.timedOut && values.json !== true) host.stderr.write(`guestctl: timed out after ${values.timeout}\n`);
-    return statusOf(result);
+    const connection = await connector(values, host);
+    const client = connection.connect();
+    const isForPrograms = values.json === true;
+    try {
+      // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+      const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
+      if (keep === undefined)
+        return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
+      const { name } = keep;
+      if (values.detach === true) {
+        return await detach(client.exec({ ...command, keep }, { forget: false }), name, isForPrograms, host);
+      }
+      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+        client.exec({ ...command, keep }, options),
+      );
+      return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
+    } finally {
+      client.close();
+    }
   },
 });
 
-/** A command that handles SIGTERM and leaves with 0 has timed out all the same. */
-function statusOf({ code, timedOut }: ExecResult): number {
-  return timedOut ? STATUS_TIMED_OUT : code;
+/** Options that say how a command is kept. */
+interface KeepValues {
+  readonly name?: string | undefined;
+  readonly detach?: boolean | undefined;
+  readonly buffer?: string | undefined;
+  readonly "when-full"?: string | undefined;
+  readonly linger?: string | undefined;
+  readonly replace?: boolean | undefined;
+}
+
+function keepOf(values: KeepValues): KeepOptions | undefined {
+  const { name, buffer, "when-full": whenFull = "drop-oldest", linger, replace } = values;
+  if (name === undefined) {
+    const orphan = (["detach", "buffer", "when-full", "linger", "replace"] as const).find((each) => values[each]);
+    if (orphan !== undefined) throw new UsageError(`--${orphan} wants --name`);
+    return undefined;
+  }
+  if (whenFull !== "drop-oldest" && whenFull !== "block")
+    throw new UsageError("--when-full wants drop-oldest or block");
+  return {
+    name,
+    bufferBytes: buffer === undefined ? undefined : parseSizeBytes(buffer, "--buffer"),
+    whenFull,
+    lingerMs: linger === undefined ? undefined : parseDurationMs(linger, "--linger"),
+    replaceEnded: replace,
+  };
+}
+
+/** Leaves a command to itself as soon as it runs, and tells how to find it. */
+async function detach(
+  process: KeptProcess,
+  name: string,
+  isForPrograms: boolean,
+  host: NodeJS.Process,
+): Promise<number> {
+  const { execId, pid } = await process.attached;
+  await process.detach();
+  host.stdout.write(isForPrograms ? `${JSON.stringify({ name, exec_id: execId, pid })}\n` : `${execId}\n`);
+  return 0;
 }

@@ -2,9 +2,10 @@ import { once } from "node:events";
 import { constants } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import type { ExecProcess, ExecResult } from "../../client/index.ts";
-import { signalStatus } from "../errors.ts";
+import type { ExecProcess, ExecResult, KeptProcess } from "../../client/index.ts";
+import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
 import { jsonLine } from "../output.ts";
+import { forget } from "./kept.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
 
@@ -17,17 +18,34 @@ interface Session {
   readonly isTerminal: boolean;
   /** Byte that makes the next key one for guestctl, where the local terminal is raw; undefined: none does. */
   readonly escape: number | undefined;
+  /** The time that it has, as it was asked for. */
+  readonly timeout?: string | undefined;
+  /** The command is kept, under this name. */
+  readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
+}
+
+/**
+ * Joins guestctl to a command until that has ended, says so where it timed out, and gives the exit status: one that handles
+ * SIGTERM and leaves with 0 has timed out all the same.
+ */
+export async function runSession(session: Session, isForPrograms: boolean, host: NodeJS.Process): Promise<number> {
+  const { code, timedOut } = await (isForPrograms ? attachAsEvents(session, host) : attach(session, host));
+  if (session.kept !== undefined) await forget(session.kept.process);
+  const after = session.timeout === undefined ? "" : ` after ${session.timeout}`;
+  if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
+  return timedOut ? STATUS_TIMED_OUT : code;
 }
 
 /**
  * Joins the local standard streams, terminal and signals to a command until it has ended and its output is written.
  * Rejects with GuestError, and with CliError when the user leaves it.
  */
-export async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
-  const { process, isInteractive, isTerminal, escape } = session;
+async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, isTerminal, escape, kept } = session;
+  const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
   using _signals = forwardSignals(process, isTerminal, host);
   using _size = isTerminal ? followSize(process, host) : undefined;
-  using keyboard = isInteractive ? openKeyboard(process, isTerminal, escape, host) : undefined;
+  using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
   const ended = Promise.all([process.wait(), written]);
   try {
@@ -45,8 +63,8 @@ async function copy(from: Readable, to: Writable): Promise<void> {
 }
 
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
-export async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
-  const { process, isInteractive } = session;
+async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, kept } = session;
   using _signals = forwardSignals(process, false, host);
   const emit = (event: object): Promise<void> => writeLine(host.stdout, event);
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
@@ -56,7 +74,10 @@ export async function attachAsEvents(session: Session, host: NodeJS.Process): Pr
   };
   if (isInteractive) host.stdin.pipe(process.stdin);
   try {
-    const started = process.started.then((pid) => emit({ event: "started", pid }));
+    const started = process.started.then(async (pid) => {
+      const attachment = kept && (await kept.process.attached);
+      await emit({ event: "started", pid, ...(attachment && { exec_id: attachment.execId }) });
+    });
     const outputs = started.then(() =>
       Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
     );

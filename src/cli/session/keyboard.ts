@@ -9,24 +9,29 @@ export interface Keyboard extends Disposable {
   readonly left: Promise<never>;
 }
 
+/** What the keyboard is joined to. */
+interface Typed {
+  readonly process: ExecProcess;
+  readonly isTerminal: boolean;
+  readonly escape: number | undefined;
+  /** What becomes of the command when the user leaves. */
+  readonly leaving: string;
+}
+
 /**
  * Joins the local standard input to a command: a local terminal raw and with the escape character where the command runs
  * in a terminal as well, anything else as it is.
  */
-export function openKeyboard(
-  process: ExecProcess,
-  isTerminal: boolean,
-  escape: number | undefined,
-  host: NodeJS.Process,
-): Keyboard {
+export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
   const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host, { keepsOutput: true }) : undefined;
-  const leaving = new AbortController();
-  const keys = raw && escape !== undefined ? escapeFilter(escape, raw, () => leaving.abort(), host) : undefined;
+  const left = new AbortController();
+  const leave = (): void => left.abort(new CliError(`left by the escape key; ${leaving}`));
+  const keys = raw && escape !== undefined ? escapeFilter({ escape, raw, leaving, leave }, host) : undefined;
   keys?.pipe(process.stdin);
   const target = keys ?? process.stdin;
   host.stdin.pipe(target);
   return {
-    left: leftAt(leaving.signal),
+    left: leftAt(left.signal),
     [Symbol.dispose]: () => {
       raw?.[Symbol.dispose]();
       host.stdin.unpipe(target);
@@ -35,7 +40,14 @@ export function openKeyboard(
   };
 }
 
-function escapeFilter(escape: number, raw: RawMode, leave: () => void, host: NodeJS.Process): EscapeFilter {
+interface Escaping {
+  readonly escape: number;
+  readonly raw: RawMode;
+  readonly leaving: string;
+  readonly leave: () => void;
+}
+
+function escapeFilter({ escape, raw, leaving, leave }: Escaping, host: NodeJS.Process): EscapeFilter {
   const name = escapeCharName(escape);
   const say = (...lines: readonly string[]): void =>
     void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
@@ -48,23 +60,22 @@ function escapeFilter(escape: number, raw: RawMode, leave: () => void, host: Nod
       say(`${name}^Z (suspended; "fg" goes on)`);
       raw.suspend();
     },
-    help: () => say("", ...helpLines(name)),
+    help: () => say("", ...helpLines(name, leaving)),
   });
 }
 
 function leftAt(signal: AbortSignal): Promise<never> {
   const left = new Promise<never>((_resolve, reject) => {
-    const leave = (): void => reject(new CliError("left by the escape key; the agent hangs up on the command"));
-    signal.addEventListener("abort", leave, { once: true });
+    signal.addEventListener("abort", () => reject(signal.reason as CliError), { once: true });
   });
   // Nobody may be waiting any more.
   left.catch(() => undefined);
   return left;
 }
 
-function helpLines(name: string): readonly string[] {
+function helpLines(name: string, leaving: string): readonly string[] {
   const keys = [
-    [".", "leave; the agent hangs up on the command"],
+    [".", `leave; ${leaving}`],
     ["^Z", "suspend guestctl"],
     [name, "send the escape character"],
     ["?", "this list"],
@@ -89,6 +100,24 @@ const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
 /** What Ctrl takes off a letter. */
 const CONTROL_BITS = 0x1f;
+
+/** That of ssh(1). */
+const DEFAULT_ESCAPE = "~";
+
+/** The option that names it. */
+export const ESCAPE_OPTION = {
+  "escape-char": {
+    type: "string",
+    argument: "CHAR",
+    help: 'escape character of a terminal, such as ~ (the default), ^] or "none"',
+    completes: ["none"],
+  },
+} as const;
+
+/** The byte that it names; undefined: none. Throws UsageError. */
+export function escapeOf(values: { readonly "escape-char"?: string | undefined }): number | undefined {
+  return parseEscapeChar(values["escape-char"] ?? DEFAULT_ESCAPE, "--escape-char");
+}
 
 /** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Gives its byte. Throws UsageError. */
 export function parseEscapeChar(text: string, option: string): number | undefined {

@@ -8,11 +8,20 @@ export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["termi
   return { cols: local?.columns ?? 0, rows: local?.rows ?? 0, term: host.env["TERM"] };
 }
 
+/** The size of the local terminal; undefined where there is none that has one. */
+export function localSize(host: NodeJS.Process): { readonly cols: number; readonly rows: number } | undefined {
+  const local = localTerminal(host);
+  return local !== undefined && local.columns > 0 && local.rows > 0
+    ? { cols: local.columns, rows: local.rows }
+    : undefined;
+}
+
 /** Has the terminal of a command follow the size of the local one until disposed of. */
 export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
   const local = localTerminal(host);
   const follow = (): void => {
-    if (local !== undefined && local.columns > 0 && local.rows > 0) process.resize(local.columns, local.rows);
+    const size = localSize(host);
+    if (size !== undefined) process.resize(size.cols, size.rows);
   };
   // A stopped guestctl is not told of new sizes, and Node only looks when it is told.
   const look = (): boolean => host.kill(host.pid, "SIGWINCH");

@@ -2,6 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { type ExecExit, type ExecStart, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { GuestError } from "../errors.ts";
+import { type KeepOptions, keepMessage } from "./keep.ts";
 
 /** A command to run in the sandbox. */
 export interface ExecCommand {
@@ -21,6 +22,11 @@ export interface ExecCommand {
   readonly timeoutMs?: number | undefined;
 }
 
+/** A command that outlives the connection of its client. */
+export interface KeptCommand extends ExecCommand {
+  readonly keep: KeepOptions;
+}
+
 /** How a command ended. */
 export interface ExecResult {
   /** Exit code; 128 + signal when a signal ended it. */
@@ -37,7 +43,7 @@ export interface ExecResult {
 }
 
 /** The start frame's content. Throws GuestError (INVALID_ARGUMENT) for what cannot be sent. */
-export function startMessage(command: ExecCommand): ExecStart {
+export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
   return fromArguments("the command cannot be sent", () => {
     const message = start(command);
     // Encode it now: later it would fail in the middle of a call.
@@ -46,7 +52,7 @@ export function startMessage(command: ExecCommand): ExecStart {
   });
 }
 
-function start(command: ExecCommand): ExecStart {
+function start(command: ExecCommand | KeptCommand): ExecStart {
   return create(ExecStartSchema, {
     args: [...command.args],
     env: { ...command.env },
@@ -57,6 +63,7 @@ function start(command: ExecCommand): ExecStart {
     ...(command.terminal && {
       terminal: { cols: command.terminal.cols, rows: command.terminal.rows, term: command.terminal.term ?? "" },
     }),
+    ...("keep" in command && { keep: keepMessage(command.keep) }),
   });
 }
 

@@ -1,22 +1,15 @@
 import type { Readable, Writable } from "node:stream";
 import type { ReadableStream, WritableStream } from "node:stream/web";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
-import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
-import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import type { ExecExit, ExecFrame } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
-import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
-import { type ExecCommand, type ExecResult, resultOf, type SignalName, signalNumber, startMessage } from "./command.ts";
+import { type ExecResult, resultOf, type SignalName, signalNumber } from "./command.ts";
 import { inputStream, OutputStream } from "./streams.ts";
+import type { ExecWire } from "./wire.ts";
 
-type ExecCall = ClientDuplexStream<ExecFrame, ExecFrame>;
 type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
-type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
-
-const METHOD = GuestAgent.method.exec;
 
 /** A command's streams as web streams. */
 export interface WebStreams {
@@ -39,42 +32,44 @@ export class ExecProcess {
   readonly stderr: Readable;
   /** Process id in the guest. Rejects with GuestError when the command could not be started. */
   readonly started: Promise<number>;
-  readonly #channel: Channel;
-  readonly #signal: AbortSignal | undefined;
-  readonly #call: ExecCall;
+  readonly #wire: ExecWire;
   readonly #outputs: Outputs;
   readonly #start = settlement<number>();
   readonly #end = settlement<ExecResult>();
-  readonly #result: Promise<ExecResult>;
   #web: WebStreams | undefined;
   #exit: ExecExit | undefined;
   #failed = false;
   #abandoned: GuestError | undefined;
 
-  /** Throws GuestError where the channel is closed or the command cannot be sent. */
-  constructor(channel: Channel, command: ExecCommand, options: CallOptions) {
-    const start = startMessage(command);
-    this.#channel = channel;
-    this.#signal = options.signal;
-    this.#call = channel.bidiStream(METHOD, options);
+  /**
+   * @param hasStdin what is written goes to the command; its end as well
+   * @throws GuestError where the wire cannot be opened
+   */
+  constructor(wire: ExecWire, hasStdin: boolean) {
+    this.#wire = wire;
     const resumeIfRoom = (): void => this.#resumeIfRoom();
-    this.#outputs = { stdout: new OutputStream(resumeIfRoom), stderr: new OutputStream(resumeIfRoom) };
+    this.#outputs = {
+      stdout: new OutputStream(resumeIfRoom, wire.onRead),
+      stderr: new OutputStream(resumeIfRoom, wire.onRead),
+    };
     this.stdout = this.#outputs.stdout;
     this.stderr = this.#outputs.stderr;
     this.started = this.#start.promise;
-    this.#result = cancelledBy(options.signal, this.#call, this.#end.promise);
-    // A caller that ignores `started` must not get an unhandled rejection.
+    // Whoever does not ask does not want to know; whoever asks is told.
     this.started.catch(() => undefined);
-    this.#result.catch((error: unknown) => this.#closeStreams(error));
-    this.#listen();
-    this.#send({ case: "start", value: start });
-    const hasStdin = command.stdin === true || command.terminal !== undefined;
+    this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
     this.stdin = inputStream({
-      stdin: (bytes, sent) => this.#send({ case: "stdin", value: bytes }, sent),
+      stdin: (bytes, sent) => wire.send({ case: "stdin", value: bytes }, sent),
       stdinClose: () => {
-        if (hasStdin) this.#send({ case: "stdinClose", value: {} });
+        if (hasStdin) wire.send({ case: "stdinClose", value: {} });
       },
       abandon: (reason) => this.#abandon(reason),
+    });
+    wire.open({
+      frame: (frame) => this.#receive(frame),
+      ended: () => this.#ended(),
+      failed: (error) => this.#fail(this.#abandoned ?? error),
+      unread: (output) => this.#outputs[output].readableLength,
     });
     if (!hasStdin) this.stdin.end();
   }
@@ -91,53 +86,32 @@ export class ExecProcess {
 
   /** Sets the terminal's size. Throws GuestError unless both are whole numbers. */
   resize(cols: number, rows: number): void {
-    this.#send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
+    this.#wire.send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
   }
 
   /** Sends a signal to the command's process group, by its name or by its number in the guest. Throws GuestError. */
   signal(signal: number | SignalName): void {
-    this.#send({ case: "signal", value: { number: signalNumber(signal) } });
+    this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
   /** Cancels the call: the agent sends SIGHUP to the command's session. */
   cancel(): void {
-    cancelCall(this.#call);
+    this.#wire.cancel();
   }
 
   /** Resolves with the command's end once the streams have all of its output. Rejects with GuestError. */
   wait(): Promise<ExecResult> {
-    return this.#result;
-  }
-
-  #listen(): void {
-    this.#call.on("data", (message: ExecFrame) => this.#receive(message.frame));
-    this.#call.on("error", (error: ServiceError) =>
-      this.#fail(this.#abandoned ?? this.#channel.failure(error, METHOD, this.#signal)),
-    );
-    this.#call.on("end", () => this.#ended());
+    return this.#end.promise;
   }
 
   #receive(frame: ExecFrame["frame"]): void {
-    switch (frame.case) {
-      case "started":
-        this.#start.resolve(frame.value.pid);
-        break;
-      case "stdout":
-      case "stderr":
-        this.#outputs[frame.case].accept(frame.value);
-        if (this.#outputs[frame.case].full) this.#call.pause();
-        break;
-      case "exit":
-        this.#exit = frame.value;
-        this.#call.end();
-        break;
-      case "start":
-      case "stdin":
-      case "stdinClose":
-      case "resize":
-      case "signal":
-      case undefined:
-        break;
+    if (frame.case === "started") this.#start.resolve(frame.value.pid);
+    else if (frame.case === "stdout" || frame.case === "stderr") {
+      this.#outputs[frame.case].accept(frame.value);
+      if (this.#outputs[frame.case].full) this.#wire.pause();
+    } else if (frame.case === "exit") {
+      this.#exit = frame.value;
+      this.#wire.finish();
     }
   }
 
@@ -168,7 +142,7 @@ export class ExecProcess {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
     this.#abandoned = new GuestError({ status: "CANCELLED", message, cause });
-    cancelCall(this.#call);
+    this.#wire.cancel();
   }
 
   #closeStreams(error: unknown): void {
@@ -177,12 +151,6 @@ export class ExecProcess {
   }
 
   #resumeIfRoom(): void {
-    if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#call.resume();
-  }
-
-  #send(frame: Frame, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end. Here that only means that the command ended first.
-    if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
-    else sent?.();
+    if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#wire.resume();
   }
 }

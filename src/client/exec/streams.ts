@@ -44,13 +44,18 @@ function writePieces(frames: InputFrames, bytes: Buffer, done: () => void): void
 /** One output stream of a command. */
 export class OutputStream extends Readable {
   readonly #onRoom: () => void;
+  readonly #onRead: (() => void) | undefined;
   #full = false;
 
-  /** @param onRoom called when a full stream was read from or destroyed */
-  constructor(onRoom: () => void) {
+  /**
+   * @param onRoom called when a full stream has been read from or was given up
+   * @param onRead called when bytes have been read
+   */
+  constructor(onRoom: () => void, onRead?: () => void) {
     super({ highWaterMark: 256 * 1024 });
     this.#onRoom = onRoom;
-    // No listener is needed: ExecProcess.wait() reports the failure too.
+    this.#onRead = onRead;
+    // Nobody has to listen: the failure is also that of ExecProcess.wait().
     this.on("error", () => undefined);
   }
 
@@ -62,6 +67,14 @@ export class OutputStream extends Readable {
   /** Adds the next bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#full = !this.push(bytes);
+    // A stream that flows hands them over at once.
+    this.#onRead?.();
+  }
+
+  override read(size?: number): unknown {
+    const bytes: unknown = super.read(size);
+    if (bytes !== null) this.#onRead?.();
+    return bytes;
   }
 
   override _read(): void {

@@ -137,14 +137,31 @@ export interface ByteReceiver {
   end(): void;
 }
 
+/** Keeps what a ByteSource reads. The source reads to where the bytes are to stay, so that none is copied. */
+export interface ByteStore {
+  /**
+   * Bytes that may be read to `bytes` from `position` on. 0: none now; the source then waits for `resume`, and whoever writes
+   * into it blocks once its pipe is full.
+   */
+  room(): number;
+  readonly bytes: Uint8Array;
+  readonly position: number;
+  /** So many bytes have been read into the last room, in the turn in which it was asked for. */
+  filled(count: number): void;
+}
+
 /** The reading end of a child's output: a pipe or a terminal's master side. */
 export interface ByteSource {
-  /** Starts reading; called once. */
+  /** Starts reading; called once, unless `startInto` is. */
   start(receiver: ByteReceiver): void;
+  /** Starts reading into a store; called once, unless `start` is. */
+  startInto(store: ByteStore): void;
+  /** Says that a store which had no room has some. */
+  resume(): void;
   /**
-   * Call it once the process has exited. Resolves when all bytes that the process wrote have been delivered: true if the
-   * stream ended with them, false if another process still holds it open. Waits for chunks to be released, never for a
-   * process.
+   * To be called once the process of interest has exited. Resolves when all bytes that it left behind have been
+   * delivered: true if the stream reached its end with them, false if another process still holds it open. Waits for
+   * chunks to be released, or for room in the store, never for a process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */

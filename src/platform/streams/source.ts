@@ -1,9 +1,9 @@
 import { fstatSync } from "node:fs";
 import { constants } from "node:os";
 
-import type { ByteReceiver, ByteSource } from "../../domain/index.ts";
+import type { ByteReceiver, ByteSource, ByteStore } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
-import type { BufferPool, LentBuffer } from "./buffer-pool.ts";
+import { BUFFER_BYTES, type BufferPool, type LentBuffer } from "./buffer-pool.ts";
 import { type DrainStep, endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
 
 /** What kind of stream a descriptor leads to. */
@@ -43,6 +43,9 @@ export class FdSource implements ByteSource {
   readonly #watch: FdWatch;
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
+  #store: ByteStore | undefined;
+  /** The store had no room, and has not said since that it has. */
+  #storeIsFull = false;
   #heldChunks = 0;
   #watching = false;
   #scheduled = false;
@@ -67,6 +70,18 @@ export class FdSource implements ByteSource {
     if (this.#state !== "idle") return;
     this.#receiver = receiver;
     this.#state = "reading";
+    this.#rearm();
+  }
+
+  startInto(store: ByteStore): void {
+    if (this.#state !== "idle") return;
+    this.#store = store;
+    this.#state = "reading";
+    this.#rearm();
+  }
+
+  resume(): void {
+    this.#storeIsFull = false;
     this.#rearm();
   }
 
@@ -144,6 +159,7 @@ export class FdSource implements ByteSource {
     return (
       this.#state === "reading" &&
       this.#drain?.isLooking !== true &&
+      !this.#storeIsFull &&
       this.#heldChunks < (this.#pool.tight ? 1 : HELD_CHUNKS)
     );
   }
@@ -179,8 +195,12 @@ export class FdSource implements ByteSource {
 
   #read(): void {
     for (let reads = 0; reads < READS_PER_TURN && this.#mayRead(); reads++) {
+      if (this.#store !== undefined) {
+        if (!this.#readInto(this.#store)) break;
+        continue;
+      }
       const buffer = this.#pool.lend();
-      const count = this.#fill(buffer.bytes);
+      const count = this.#fill(buffer.bytes, 0, buffer.bytes.length);
       if (count > 0) this.#deliver(buffer, count);
       else {
         buffer.giveBack();
@@ -191,13 +211,28 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  /** One read of a terminal gives at most 4 KiB, and each chunk costs a message, so it reads on. Result as of read(2). */
-  #fill(bytes: Uint8Array): number {
-    let filled = this.#addon.read(this.#fd, bytes, 0, bytes.length);
+  /** Whether there may be more. */
+  #readInto(store: ByteStore): boolean {
+    const room = Math.min(store.room(), BUFFER_BYTES);
+    this.#storeIsFull = room === 0;
+    if (this.#storeIsFull) return false;
+    const count = this.#fill(store.bytes, store.position, room);
+    if (count > 0) {
+      store.filled(count);
+      this.#follow(this.#drain?.end.delivered(count));
+    } else {
+      this.#foundNone(count);
+    }
+    return count > 0;
+  }
+
+  /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
+  #fill(bytes: Uint8Array, at: number, length: number): number {
+    let filled = this.#addon.read(this.#fd, bytes, at, length);
     if (this.#kind === "pipe" || filled <= 0) return filled;
-    while (filled < bytes.length) {
-      const more = this.#addon.read(this.#fd, bytes, filled, bytes.length - filled);
-      // An end or an error will show again in the next turn.
+    while (filled < length) {
+      const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
+      // Whatever it is, the next turn will find it again.
       if (more <= 0) break;
       filled += more;
     }

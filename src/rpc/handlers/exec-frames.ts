@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
-import type { ExecInput, ExecResult, OutputStream } from "../../exec/index.ts";
-import { ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { ExecInput, ExecResult, KeptStarted, OutputStream } from "../../exec/index.ts";
+import { type ExecExit, ExecExitSchema, ExecFrameSchema, ExecStream } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { frameOrder } from "../../domain/index.ts";
 
@@ -26,9 +26,17 @@ export function decodeInput(message: Uint8Array): ExecInput {
       return { kind: "signal", number: frame.value.number };
     case "start":
       throw frameOrder("second start frame; a call runs one command");
+    case "attach":
+      throw frameOrder("attach frame after the first; a call attaches once");
+    case "ack":
+      return { kind: "ack", stdoutOffset: frame.value.stdoutOffset, stderrOffset: frame.value.stderrOffset };
+    case "forget":
+      return { kind: "forget" };
     case "started":
     case "stdout":
     case "stderr":
+    case "gap":
+    case "stdinAck":
     case "exit":
       throw frameOrder(`${frame.case} frame from the client; only the server sends it`);
     case undefined:
@@ -41,13 +49,44 @@ export function startedFrame(pid: number): Frame {
   return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "started", value: { pid } } }));
 }
 
+/** The first frame of a kept exec's response. */
+export function keptStartedFrame({ pid, execId, offsets, stdinOffset, ...rest }: KeptStarted): Frame {
+  const value = {
+    pid,
+    kept: true,
+    execId,
+    stdoutOffset: BigInt(offsets.stdout),
+    stderrOffset: BigInt(offsets.stderr),
+    stdinOffset: BigInt(stdinOffset),
+    ...rest,
+  };
+  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "started", value } }));
+}
+
 /** A piece of output; the bytes are not copied unless there are few. */
 export function outputFrame(stream: OutputStream, bytes: Uint8Array): Frame {
   return bytesFieldFrame(OUTPUT_FIELDS[stream], bytes);
 }
 
+/** Output that is not held any more. */
+export function gapFrame(stream: OutputStream, bytes: number): Frame {
+  const value = { stream: stream === "stdout" ? ExecStream.STDOUT : ExecStream.STDERR, bytes: BigInt(bytes) };
+  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "gap", value } }));
+}
+
+/** Input that is taken. */
+export function stdinAckFrame(offset: number): Frame {
+  const value = { offset: BigInt(offset) };
+  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinAck", value } }));
+}
+
+/** How a command ended. */
+export function exitOf(result: ExecResult): ExecExit {
+  return create(ExecExitSchema, { ...result, durationMs: BigInt(result.durationMs) });
+}
+
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  const value = { ...result, durationMs: BigInt(result.durationMs) };
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "exit", value } }));
+  const frame = { case: "exit", value: exitOf(result) } as const;
+  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame }));
 }

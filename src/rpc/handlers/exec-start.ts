@@ -6,8 +6,14 @@ import {
   nextTurn,
   STRINGS_A_TURN,
 } from "../../domain/index.ts";
-import type { ExecRequest } from "../../exec/index.ts";
-import { ExecFrameSchema, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { AttachRequest, ExecRequest, KeepRequest, WhenFull } from "../../exec/index.ts";
+import {
+  type ExecAttach,
+  ExecFrameSchema,
+  type ExecKeep,
+  ExecStartSchema,
+  ExecWhenFull,
+} from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { decodeMessage } from "../codec.ts";
 import { malformedMessage } from "../framing.ts";
 import { FIELD_LIMIT, FieldCursor, LENGTH_DELIMITED, tooManyFields } from "../wire.ts";
@@ -23,9 +29,16 @@ const STRING_OVERHEAD_BYTES = 9;
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** The first frame of a call. Throws INVALID_ARGUMENT when it is missing or not `start`, RESOURCE_EXHAUSTED over a limit. */
-export async function decodeStart(message: Uint8Array | undefined): Promise<ExecRequest> {
-  if (message === undefined) throw frameOrder("the request ended before its first frame, which must be start");
+/** The first frame of a call: what to run, or what to attach to. */
+export type FirstFrame = ExecRequest | AttachRequest;
+
+/**
+ * Reads the first frame of a call. Throws INVALID_ARGUMENT when it is missing, or neither `start` nor `attach`, and
+ * RESOURCE_EXHAUSTED over a limit.
+ */
+export async function decodeFirst(message: Uint8Array | undefined): Promise<FirstFrame> {
+  if (message === undefined)
+    throw frameOrder("the request ended before its first frame, which must be start or attach");
   return new StartReader(message).read();
 }
 
@@ -49,7 +62,7 @@ class StartReader {
     this.#latin1 = Buffer.from(message.buffer, message.byteOffset, message.length).toString("latin1");
   }
 
-  async read(): Promise<ExecRequest> {
+  async read(): Promise<FirstFrame> {
     const frame = new FieldCursor(this.#message);
     let hasStart = false;
     const others = new Rest(this.#message);
@@ -61,9 +74,12 @@ class StartReader {
         others.add(frame);
       }
     }
-    const other = decodeMessage(ExecFrameSchema, others.bytes()).frame.case;
-    if (other !== undefined || !hasStart) throw frameOrder(`the first frame is ${other ?? "empty"}; it must be start`);
-    const { cwd, user, terminal, stdin, timeoutMs } = decodeMessage(ExecStartSchema, this.#rest.bytes());
+    const other = decodeMessage(ExecFrameSchema, others.bytes()).frame;
+    if (other.case === "attach" && !hasStart) return attachRequest(other.value);
+    if (other.case !== undefined || !hasStart) {
+      throw frameOrder(`the first frame is ${other.case ?? "empty"}; it must be start or attach`);
+    }
+    const { cwd, user, terminal, stdin, timeoutMs, keep } = decodeMessage(ExecStartSchema, this.#rest.bytes());
     return {
       args: this.#args,
       env: this.#env,
@@ -76,6 +92,7 @@ class StartReader {
       },
       stdin,
       timeoutMs: Number(timeoutMs),
+      keep: keep && keepRequest(keep),
     };
   }
 
@@ -159,6 +176,22 @@ class Rest {
   bytes(): Uint8Array {
     return Buffer.concat(this.#parts);
   }
+}
+
+function attachRequest({ name, execId, stdoutOffset, stderrOffset, fromNow, size }: ExecAttach): AttachRequest {
+  return { name, execId, stdoutOffset, stderrOffset, fromNow, size: size && { cols: size.cols, rows: size.rows } };
+}
+
+const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
+  [ExecWhenFull.UNSPECIFIED]: "drop_oldest",
+  [ExecWhenFull.DROP_OLDEST]: "drop_oldest",
+  [ExecWhenFull.BLOCK]: "block",
+};
+
+function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded }: ExecKeep): KeepRequest {
+  // A number that this agent has no name for is none of them.
+  const known: WhenFull | undefined = WHEN_FULL[whenFull];
+  return { name, bufferBytes, whenFull: known, lingerMs: Number(lingerMs), replaceEnded };
 }
 
 function tooLong(problem: string, limit: number): AgentError {

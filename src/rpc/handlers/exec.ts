@@ -1,8 +1,16 @@
 import type { Mutex } from "../../domain/index.ts";
-import { type Exec, type ExecInput, ExecInputOrder, type ExecRequest } from "../../exec/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
 import type { RawCall } from "../context.ts";
-import { decodeInput, exitFrame, outputFrame, startedFrame } from "./exec-frames.ts";
-import { decodeStart } from "./exec-start.ts";
+import {
+  decodeInput,
+  exitFrame,
+  gapFrame,
+  keptStartedFrame,
+  outputFrame,
+  startedFrame,
+  stdinAckFrame,
+} from "./exec-frames.ts";
+import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
 /** A start with more than usual arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
@@ -26,12 +34,21 @@ export function serveExec(exec: Exec, call: RawCall, largeStarts: Mutex): Promis
       call.send(outputFrame(stream, bytes), release),
     exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
   };
-  const run = (request: ExecRequest): Promise<void> =>
-    exec.run(request, inputs(messages, new ExecInputOrder(request), call), output, call.signal);
+  const run = (first: FirstFrame): Promise<void> => {
+    if ("execId" in first) return exec.attach(first, keptCall(messages, call, onStarted));
+    if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(messages, call, onStarted));
+    const order = new ExecInputOrder(first);
+    return exec.run(
+      first,
+      inputs(messages, call, (frame) => order.check(frame)),
+      output,
+      call.signal,
+    );
+  };
   // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
   return messages.next().then((first) => {
     const message = first.done === true ? undefined : first.value;
-    if (message === undefined || message.length <= LARGE_START_BYTES) return decodeStart(message).then(run);
+    if (message === undefined || message.length <= LARGE_START_BYTES) return decodeFirst(message).then(run);
     return largeStarts.run(() => startLarge(message, run, started), call.signal).then(({ ended }) => ended);
   });
 }
@@ -42,10 +59,10 @@ export function serveExec(exec: Exec, call: RawCall, largeStarts: Mutex): Promis
  */
 async function startLarge(
   message: Uint8Array,
-  run: (request: ExecRequest) => Promise<void>,
+  run: (first: FirstFrame) => Promise<void>,
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
-  const ended = run(await decodeStart(message));
+  const ended = run(await decodeFirst(message));
   const { promise: timeUp, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, LARGE_START_LIMIT_MS);
   await Promise.race([started, timeUp, ended.catch(() => undefined)]);
@@ -53,15 +70,34 @@ async function startLarge(
   return { ended };
 }
 
-async function* inputs(
+/** A call that attaches to a kept exec, which holds the order of its frames. */
+function keptCall(messages: AsyncIterator<Uint8Array>, call: RawCall, onStarted: () => void): KeptCall {
+  return {
+    input: inputs(messages, call, (frame) => frame),
+    output: {
+      started: (started) => {
+        onStarted();
+        call.send(keptStartedFrame(started));
+      },
+      output: (stream, bytes, done) => call.send(outputFrame(stream, bytes), done),
+      gap: (stream, bytes) => call.send(gapFrame(stream, bytes)),
+      stdinAck: (offset, done) => call.send(stdinAckFrame(offset), done),
+      exit: (result) => call.send(exitFrame(result)),
+    },
+    signal: call.signal,
+    giveUp: (error) => call.giveUp(error),
+  };
+}
+
+/** The frames after the first, as `accept` lets them pass. */
+async function* inputs<Input extends ExecInput>(
   messages: AsyncIterator<Uint8Array>,
-  order: ExecInputOrder,
   call: RawCall,
-): AsyncGenerator<ExecInput> {
+  accept: (frame: ExecInput) => Input,
+): AsyncGenerator<Input> {
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
     const message = next.value;
-    const input = decodeInput(message);
-    order.check(input);
+    const input = accept(decodeInput(message));
     yield input.kind === "stdin" ? { ...input, release: () => call.recycle(message) } : input;
   }
 }

@@ -1,6 +1,7 @@
 import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
 import type { Files } from "../../files/index.ts";
+import { ExecSessions } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
@@ -8,13 +9,14 @@ import type { Restore } from "../../restore/index.ts";
 import type { Session } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
+import { endExec, listExecs } from "./exec-sessions.ts";
 import { statResponse } from "./file-messages.ts";
 import { serveReadFile, serveWriteFile } from "./files.ts";
 import { healthFrame } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
 import { serveRestoreDuties } from "./restore.ts";
 
-/** The capabilities behind the GuestAgent service. */
+/** The capabilities behind the services. */
 export interface Capabilities {
   readonly health: Health;
   readonly exec: Exec;
@@ -23,7 +25,7 @@ export interface Capabilities {
   readonly restore: Restore<Session>;
 }
 
-/** Puts the GuestAgent service on a router. */
+/** Puts the services GuestAgent and ExecSessions on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, exec, files, hooks, restore } = capabilities;
   const largeStarts = new Mutex();
@@ -42,4 +44,6 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     (request, call) => serveRestoreDuties(restore, request, call),
     arrived,
   );
+  router.unary(ExecSessions.method.listExecs, () => listExecs(exec));
+  router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
 }

@@ -2,15 +2,15 @@
 // @generated from file svc/guest/v1alpha1/exec.proto (package svc.guest.v1alpha1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Message } from "@bufbuild/protobuf";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file svc/guest/v1alpha1/exec.proto.
  */
 export const file_svc_guest_v1alpha1_exec: GenFile = /*@__PURE__*/
-  fileDesc("Ch1zdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlYy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIvwCCglFeGVjRnJhbWUSLgoFc3RhcnQYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABI5CgtzdGRpbl9jbG9zZRgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5DbG9zZUgAEjIKBnJlc2l6ZRgEIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UZXJtaW5hbFNpemVIABIwCgZzaWduYWwYBSABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1NpZ25hbEgAEjIKB3N0YXJ0ZWQYBiABKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0ZWRIABIQCgZzdGRvdXQYByABKAxIABIQCgZzdGRlcnIYCCABKAxIABIsCgRleGl0GAkgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNFeGl0SABCBwoFZnJhbWUi6AEKCUV4ZWNTdGFydBIMCgRhcmdzGAEgAygJEjMKA2VudhgCIAMoCzImLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RhcnQuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSLgoIdGVybWluYWwYBSABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWwSDQoFc3RkaW4YBiABKAgSEgoKdGltZW91dF9tcxgHIAEoBBoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjQKCFRlcm1pbmFsEgwKBGNvbHMYASABKA0SDAoEcm93cxgCIAEoDRIMCgR0ZXJtGAMgASgJIioKDFRlcm1pbmFsU2l6ZRIMCgRjb2xzGAEgASgNEgwKBHJvd3MYAiABKA0iEAoORXhlY1N0ZGluQ2xvc2UiHAoKRXhlY1NpZ25hbBIOCgZudW1iZXIYASABKA0iGgoLRXhlY1N0YXJ0ZWQSCwoDcGlkGAEgASgNIpIBCghFeGVjRXhpdBIMCgRjb2RlGAEgASgFEg4KBnNpZ25hbBgCIAEoDRITCgtjb3JlX2R1bXBlZBgDIAEoCBIRCgl0aW1lZF9vdXQYBCABKAgSEgoKb29tX2tpbGxlZBgFIAEoCBIXCg9vdXRwdXRfY29tcGxldGUYBiABKAgSEwoLZHVyYXRpb25fbXMYByABKARCO0IJRXhlY1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
+  fileDesc("Ch1zdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlYy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIu8ECglFeGVjRnJhbWUSLgoFc3RhcnQYASABKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0SAASDwoFc3RkaW4YAiABKAxIABI5CgtzdGRpbl9jbG9zZRgDIAEoCzIiLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5DbG9zZUgAEjIKBnJlc2l6ZRgEIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UZXJtaW5hbFNpemVIABIwCgZzaWduYWwYBSABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1NpZ25hbEgAEjIKB3N0YXJ0ZWQYBiABKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0YXJ0ZWRIABIQCgZzdGRvdXQYByABKAxIABIQCgZzdGRlcnIYCCABKAxIABIsCgRleGl0GAkgASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNFeGl0SAASMAoGYXR0YWNoGAogASgLMh4uc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNBdHRhY2hIABIqCgNnYXAYCyABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0dhcEgAEjUKCXN0ZGluX2FjaxgMIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RkaW5BY2tIABIqCgNhY2sYDSABKAsyGy5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0Fja0gAEjAKBmZvcmdldBgOIAEoCzIeLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjRm9yZ2V0SABCBwoFZnJhbWUilAIKCUV4ZWNTdGFydBIMCgRhcmdzGAEgAygJEjMKA2VudhgCIAMoCzImLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjU3RhcnQuRW52RW50cnkSCwoDY3dkGAMgASgJEgwKBHVzZXIYBCABKAkSLgoIdGVybWluYWwYBSABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVGVybWluYWwSDQoFc3RkaW4YBiABKAgSEgoKdGltZW91dF9tcxgHIAEoBBIqCgRrZWVwGAggASgLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLkV4ZWNLZWVwGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijQEKCEV4ZWNLZWVwEgwKBG5hbWUYASABKAkSFAoMYnVmZmVyX2J5dGVzGAIgASgNEjMKCXdoZW5fZnVsbBgDIAEoDjIgLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjV2hlbkZ1bGwSEQoJbGluZ2VyX21zGAQgASgEEhUKDXJlcGxhY2VfZW5kZWQYBSABKAgiyQEKCkV4ZWNBdHRhY2gSDAoEbmFtZRgBIAEoCRIPCgdleGVjX2lkGAIgASgJEhoKDXN0ZG91dF9vZmZzZXQYAyABKARIAIgBARIaCg1zdGRlcnJfb2Zmc2V0GAQgASgESAGIAQESEAoIZnJvbV9ub3cYBSABKAgSLgoEc2l6ZRgGIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UZXJtaW5hbFNpemVCEAoOX3N0ZG91dF9vZmZzZXRCEAoOX3N0ZGVycl9vZmZzZXQiSAoHRXhlY0dhcBIuCgZzdHJlYW0YASABKA4yHi5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY1N0cmVhbRINCgVieXRlcxgCIAEoBCIeCgxFeGVjU3RkaW5BY2sSDgoGb2Zmc2V0GAEgASgEIjcKB0V4ZWNBY2sSFQoNc3Rkb3V0X29mZnNldBgBIAEoBBIVCg1zdGRlcnJfb2Zmc2V0GAIgASgEIgwKCkV4ZWNGb3JnZXQiNAoIVGVybWluYWwSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNEgwKBHRlcm0YAyABKAkiKgoMVGVybWluYWxTaXplEgwKBGNvbHMYASABKA0SDAoEcm93cxgCIAEoDSIQCg5FeGVjU3RkaW5DbG9zZSIcCgpFeGVjU2lnbmFsEg4KBm51bWJlchgBIAEoDSK0AQoLRXhlY1N0YXJ0ZWQSCwoDcGlkGAEgASgNEgwKBGtlcHQYAiABKAgSDwoHZXhlY19pZBgDIAEoCRIVCg1zdGRvdXRfb2Zmc2V0GAQgASgEEhUKDXN0ZGVycl9vZmZzZXQYBSABKAQSFAoMc3RkaW5fb2Zmc2V0GAYgASgEEhQKDHN0ZGluX2Nsb3NlZBgHIAEoCBIQCgh0ZXJtaW5hbBgIIAEoCBINCgVzdGRpbhgJIAEoCCKSAQoIRXhlY0V4aXQSDAoEY29kZRgBIAEoBRIOCgZzaWduYWwYAiABKA0SEwoLY29yZV9kdW1wZWQYAyABKAgSEQoJdGltZWRfb3V0GAQgASgIEhIKCm9vbV9raWxsZWQYBSABKAgSFwoPb3V0cHV0X2NvbXBsZXRlGAYgASgIEhMKC2R1cmF0aW9uX21zGAcgASgEKmgKDEV4ZWNXaGVuRnVsbBIeChpFWEVDX1dIRU5fRlVMTF9VTlNQRUNJRklFRBAAEh4KGkVYRUNfV0hFTl9GVUxMX0RST1BfT0xERVNUEAESGAoURVhFQ19XSEVOX0ZVTExfQkxPQ0sQAipZCgpFeGVjU3RyZWFtEhsKF0VYRUNfU1RSRUFNX1VOU1BFQ0lGSUVEEAASFgoSRVhFQ19TVFJFQU1fU1RET1VUEAESFgoSRVhFQ19TVFJFQU1fU1RERVJSEAJCO0IJRXhlY1Byb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM");
 
 /**
  * One frame of an Exec call, in either direction.
@@ -25,7 +25,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
    */
   frame: {
     /**
-     * Client: what to run; the first frame, once.
+     * Client: what to run; the first frame, once, unless that is `attach`.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStart start = 1;
      */
@@ -41,7 +41,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stdin";
   } | {
     /**
-     * Client: end of standard input. No stdin frame may follow.
+     * Client: end of standard input. No stdin frame may follow. That of a kept exec may be closed again.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStdinClose stdin_close = 3;
      */
@@ -95,6 +95,46 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
      */
     value: ExecExit;
     case: "exit";
+  } | {
+    /**
+     * Client: take up an exec that was started with `keep`; the first frame, once, in place of `start`.
+     *
+     * @generated from field: svc.guest.v1alpha1.ExecAttach attach = 10;
+     */
+    value: ExecAttach;
+    case: "attach";
+  } | {
+    /**
+     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins behind them.
+     *
+     * @generated from field: svc.guest.v1alpha1.ExecGap gap = 11;
+     */
+    value: ExecGap;
+    case: "gap";
+  } | {
+    /**
+     * Server, kept execs: how much input the agent has taken.
+     *
+     * @generated from field: svc.guest.v1alpha1.ExecStdinAck stdin_ack = 12;
+     */
+    value: ExecStdinAck;
+    case: "stdinAck";
+  } | {
+    /**
+     * Client, kept execs: how much output it has received.
+     *
+     * @generated from field: svc.guest.v1alpha1.ExecAck ack = 13;
+     */
+    value: ExecAck;
+    case: "ack";
+  } | {
+    /**
+     * Client, kept execs: nothing of this exec needs to stay after its end.
+     *
+     * @generated from field: svc.guest.v1alpha1.ExecForget forget = 14;
+     */
+    value: ExecForget;
+    case: "forget";
   } | { case: undefined; value?: undefined };
 };
 
@@ -160,10 +200,19 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   /**
    * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to what is
    * left. `exit` follows when nothing of the tree is alive. 0: no limit.
+   * A kept exec counts the time while nobody is attached too, and none while the guest stands still in a snapshot.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
   timeoutMs: bigint;
+
+  /**
+   * Present: the command outlives this call. Losing or cancelling the call detaches from it, half-closing means nothing, and
+   * `attach` takes it up again.
+   *
+   * @generated from field: svc.guest.v1alpha1.ExecKeep keep = 8;
+   */
+  keep?: ExecKeep | undefined;
 };
 
 /**
@@ -172,6 +221,218 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
  */
 export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 1);
+
+/**
+ * How an exec is kept for later calls. There may be 64 kept execs at once, those that have ended and linger included, with
+ * 32 MiB of buffers together; more is refused with RESOURCE_EXHAUSTED. What ends a kept exec: itself, `timeout_ms`, signals,
+ * EndExec, and the agent's own end.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecKeep
+ */
+export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
+  /**
+   * Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS,
+   * EXEC_NAME_IN_USE and the metadata `execId`, `state` ("starting", "running" or "ended") and, once it is started, `pid`.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0: 1 MiB.
+   * Where the streams take turns in small pieces fewer are held: the buffer has room for one turn for each 64 of its bytes.
+   *
+   * @generated from field: uint32 buffer_bytes = 2;
+   */
+  bufferBytes: number;
+
+  /**
+   * What happens when the buffer is full.
+   *
+   * @generated from field: svc.guest.v1alpha1.ExecWhenFull when_full = 3;
+   */
+  whenFull: ExecWhenFull;
+
+  /**
+   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stands still
+   * while the guest does. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0: 10 minutes.
+   *
+   * @generated from field: uint64 linger_ms = 4;
+   */
+  lingerMs: bigint;
+
+  /**
+   * An exec of this name that has ended is forgotten, and its name used again.
+   *
+   * @generated from field: bool replace_ended = 5;
+   */
+  replaceEnded: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecKeep.
+ * Use `create(ExecKeepSchema)` to create a new message.
+ */
+export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 2);
+
+/**
+ * Takes up a kept exec. Whoever was attached loses his call at once, with ABORTED and EXEC_TAKEN_OVER. The server answers
+ * `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all output is sent.
+ *
+ * It says from where output is wanted: `from_now`, or at least one offset; a stream without one beside another that has one
+ * goes on from now. Both or neither is INVALID_ARGUMENT; an offset past the stream's end is OUT_OF_RANGE,
+ * EXEC_OFFSET_PAST_END. An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecAttach
+ */
+export type ExecAttach = Message<"svc.guest.v1alpha1.ExecAttach"> & {
+  /**
+   * Its ExecKeep.name.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * ExecStarted.exec_id of the very exec that is meant. Empty: whichever has the name now.
+   *
+   * @generated from field: string exec_id = 2;
+   */
+  execId: string;
+
+  /**
+   * Offset in standard output of the first byte that is wanted: how many the client has.
+   *
+   * @generated from field: optional uint64 stdout_offset = 3;
+   */
+  stdoutOffset?: bigint | undefined;
+
+  /**
+   * The same for standard error.
+   *
+   * @generated from field: optional uint64 stderr_offset = 4;
+   */
+  stderrOffset?: bigint | undefined;
+
+  /**
+   * Only output from now on.
+   *
+   * @generated from field: bool from_now = 5;
+   */
+  fromNow: boolean;
+
+  /**
+   * Present: the size of the terminal from now on. Ignored where the exec has no terminal.
+   *
+   * @generated from field: svc.guest.v1alpha1.TerminalSize size = 6;
+   */
+  size?: TerminalSize | undefined;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecAttach.
+ * Use `create(ExecAttachSchema)` to create a new message.
+ */
+export const ExecAttachSchema: GenMessage<ExecAttach> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 3);
+
+/**
+ * Bytes that are not held any more.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecGap
+ */
+export type ExecGap = Message<"svc.guest.v1alpha1.ExecGap"> & {
+  /**
+   * The stream that they belong to.
+   *
+   * @generated from field: svc.guest.v1alpha1.ExecStream stream = 1;
+   */
+  stream: ExecStream;
+
+  /**
+   * How many there are; never 0. They count in the stream's offsets.
+   *
+   * @generated from field: uint64 bytes = 2;
+   */
+  bytes: bigint;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecGap.
+ * Use `create(ExecGapSchema)` to create a new message.
+ */
+export const ExecGapSchema: GenMessage<ExecGap> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 4);
+
+/**
+ * How much input of a kept exec is taken. Frames that come quickly are answered together. A client has no more than 256 KiB
+ * of input on the way that is not acknowledged, each frame counted with 256 bytes more than it carries: the agent reads no
+ * frame behind more than that, `ack` included, until the command takes input.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecStdinAck
+ */
+export type ExecStdinAck = Message<"svc.guest.v1alpha1.ExecStdinAck"> & {
+  /**
+   * Bytes of input that the agent has taken since the exec's start. They reach the command, if it reads them, whatever
+   * becomes of the call; all behind them has to be sent again by the next one.
+   *
+   * @generated from field: uint64 offset = 1;
+   */
+  offset: bigint;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecStdinAck.
+ * Use `create(ExecStdinAckSchema)` to create a new message.
+ */
+export const ExecStdinAckSchema: GenMessage<ExecStdinAck> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 5);
+
+/**
+ * How much output a client has. An offset below an earlier one changes nothing; one past
+ * the end of the stream is OUT_OF_RANGE, EXEC_OFFSET_PAST_END.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecAck
+ */
+export type ExecAck = Message<"svc.guest.v1alpha1.ExecAck"> & {
+  /**
+   * Bytes of standard output since the exec's start that the client needs no more.
+   *
+   * @generated from field: uint64 stdout_offset = 1;
+   */
+  stdoutOffset: bigint;
+
+  /**
+   * The same for standard error.
+   *
+   * @generated from field: uint64 stderr_offset = 2;
+   */
+  stderrOffset: bigint;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecAck.
+ * Use `create(ExecAckSchema)` to create a new message.
+ */
+export const ExecAckSchema: GenMessage<ExecAck> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 6);
+
+/**
+ * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. Whoever must
+ * not lose output or exit on the way takes them first, and then forgets the exec by EndExec.
+ *
+ * @generated from message svc.guest.v1alpha1.ExecForget
+ */
+export type ExecForget = Message<"svc.guest.v1alpha1.ExecForget"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ExecForget.
+ * Use `create(ExecForgetSchema)` to create a new message.
+ */
+export const ExecForgetSchema: GenMessage<ExecForget> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec, 7);
 
 /**
  * A terminal to run a command in.
@@ -206,7 +467,7 @@ export type Terminal = Message<"svc.guest.v1alpha1.Terminal"> & {
  * Use `create(TerminalSchema)` to create a new message.
  */
 export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 2);
+  messageDesc(file_svc_guest_v1alpha1_exec, 8);
 
 /**
  * A size of the terminal.
@@ -234,7 +495,7 @@ export type TerminalSize = Message<"svc.guest.v1alpha1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 3);
+  messageDesc(file_svc_guest_v1alpha1_exec, 9);
 
 /**
  * End of standard input. It has no fields.
@@ -249,7 +510,7 @@ export type ExecStdinClose = Message<"svc.guest.v1alpha1.ExecStdinClose"> & {
  * Use `create(ExecStdinCloseSchema)` to create a new message.
  */
 export const ExecStdinCloseSchema: GenMessage<ExecStdinClose> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 4);
+  messageDesc(file_svc_guest_v1alpha1_exec, 10);
 
 /**
  * A signal for the command.
@@ -270,7 +531,7 @@ export type ExecSignal = Message<"svc.guest.v1alpha1.ExecSignal"> & {
  * Use `create(ExecSignalSchema)` to create a new message.
  */
 export const ExecSignalSchema: GenMessage<ExecSignal> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 5);
+  messageDesc(file_svc_guest_v1alpha1_exec, 11);
 
 /**
  * The command runs.
@@ -284,6 +545,62 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
    * @generated from field: uint32 pid = 1;
    */
   pid: number;
+
+  /**
+   * The exec is kept. An agent that does not know ExecStart.keep leaves it false, and runs the command as any other.
+   *
+   * @generated from field: bool kept = 2;
+   */
+  kept: boolean;
+
+  /**
+   * Identity of a kept exec: 32 hexadecimal digits at random. A name can be used again, this is not.
+   *
+   * @generated from field: string exec_id = 3;
+   */
+  execId: string;
+
+  /**
+   * Kept execs: offset in standard output at which this call's output begins; a `gap` that follows counts from there.
+   *
+   * @generated from field: uint64 stdout_offset = 4;
+   */
+  stdoutOffset: bigint;
+
+  /**
+   * The same for standard error.
+   *
+   * @generated from field: uint64 stderr_offset = 5;
+   */
+  stderrOffset: bigint;
+
+  /**
+   * Kept execs: bytes of input taken so far; the client goes on behind them.
+   *
+   * @generated from field: uint64 stdin_offset = 6;
+   */
+  stdinOffset: bigint;
+
+  /**
+   * Kept execs: standard input is closed, or the command has none.
+   *
+   * @generated from field: bool stdin_closed = 7;
+   */
+  stdinClosed: boolean;
+
+  /**
+   * Kept execs: it runs in a terminal.
+   *
+   * @generated from field: bool terminal = 8;
+   */
+  terminal: boolean;
+
+  /**
+   * Kept execs: it was started with standard input.
+   *
+   * @generated from field: bool stdin = 9;
+   */
+  stdin: boolean;
 };
 
 /**
@@ -291,7 +608,7 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
  * Use `create(ExecStartedSchema)` to create a new message.
  */
 export const ExecStartedSchema: GenMessage<ExecStarted> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 6);
+  messageDesc(file_svc_guest_v1alpha1_exec, 12);
 
 /**
  * How the command ended.
@@ -355,5 +672,88 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
  * Use `create(ExecExitSchema)` to create a new message.
  */
 export const ExecExitSchema: GenMessage<ExecExit> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_exec, 7);
+  messageDesc(file_svc_guest_v1alpha1_exec, 13);
+
+/**
+ * What happens when the buffer of a kept exec is full.
+ *
+ * @generated from enum svc.guest.v1alpha1.ExecWhenFull
+ */
+export const ExecWhenFull = {
+  /**
+   * As EXEC_WHEN_FULL_DROP_OLDEST.
+   *
+   * @generated from enum value: EXEC_WHEN_FULL_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * The oldest bytes go, whether anybody had them or not. The command never waits, however slowly its client reads. A call
+   * that misses bytes is told by `gap`.
+   *
+   * @generated from enum value: EXEC_WHEN_FULL_DROP_OLDEST = 1;
+   */
+  DROP_OLDEST: 1,
+
+  /**
+   * Only what `ack` has acknowledged goes. The command waits for room, as one at a full pipe does.
+   *
+   * @generated from enum value: EXEC_WHEN_FULL_BLOCK = 2;
+   */
+  BLOCK: 2,
+} as const;
+
+/**
+ * What happens when the buffer of a kept exec is full.
+ *
+ * @generated from enum svc.guest.v1alpha1.ExecWhenFull
+ */
+export type ExecWhenFull = (typeof ExecWhenFull)[keyof typeof ExecWhenFull] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.ExecWhenFull.
+ */
+export const ExecWhenFullSchema: GenEnum<ExecWhenFull> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_exec, 0);
+
+/**
+ * An output stream.
+ *
+ * @generated from enum svc.guest.v1alpha1.ExecStream
+ */
+export const ExecStream = {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: EXEC_STREAM_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * Standard output, or the terminal.
+   *
+   * @generated from enum value: EXEC_STREAM_STDOUT = 1;
+   */
+  STDOUT: 1,
+
+  /**
+   * Standard error.
+   *
+   * @generated from enum value: EXEC_STREAM_STDERR = 2;
+   */
+  STDERR: 2,
+} as const;
+
+/**
+ * An output stream.
+ *
+ * @generated from enum svc.guest.v1alpha1.ExecStream
+ */
+export type ExecStream = (typeof ExecStream)[keyof typeof ExecStream] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.ExecStream.
+ */
+export const ExecStreamSchema: GenEnum<ExecStream> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_exec, 1);
 

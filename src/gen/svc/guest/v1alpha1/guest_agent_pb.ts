@@ -51,6 +51,9 @@ export const GuestAgent: GenService<{
    * still in it. A daemon that made a session of its own lives on. After a normal end background processes live on, and what
    * they go on writing to the command's output is read and dropped.
    *
+   * A command that was started with `keep` lives on instead when its call goes: the next call whose first frame is `attach`
+   * takes it up again (exec_sessions.proto, and ExecKeep).
+   *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.Exec
    */
   exec: {

@@ -1,0 +1,66 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { runSession } from "../session/attach.ts";
+import { keptCommand, openKept, redraw } from "../session/kept.ts";
+import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
+import { localSize } from "../session/terminal.ts";
+
+export const attach: Command = defineCommand({
+  usage: ["attach [options] NAME"],
+  about: `Takes up a command that was started with "exec --name", running or ended, from whoever is attached to it. Output begins
+with the oldest that the agent holds; of a terminal it begins now, and whatever runs in it is asked to draw it anew.`,
+  options: {
+    interactive: {
+      type: "boolean",
+      short: "i",
+      help: "connect standard input (the default from a terminal to a terminal)",
+    },
+    "no-input": { type: "boolean", help: "only read, from a terminal to a terminal too" },
+    from: {
+      type: "string",
+      argument: "WHERE",
+      help: "where output begins: held (all that the agent holds) or now",
+      completes: ["held", "now"],
+    },
+    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
+    ...ESCAPE_OPTION,
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `Leaving, by the escape character of "exec -it" or by the third SIGINT, never ends the command; nor does a lost
+connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed on.
+With --json, the events of "exec --name".`,
+  statuses: `as of "exec"; 125 also when somebody else has taken the command up.`,
+  examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
+  completes: ["nothing"],
+  async run({ values, positionals }, host) {
+    const [name, ...more] = positionals;
+    if (name === undefined || more.length > 0) throw new UsageError("attach wants the name of one kept command");
+    const { from, interactive, "no-input": noInput, "exec-id": wanted } = values;
+    if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
+    if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
+    const escape = escapeOf(values);
+    const connection = await connector(values, host);
+    const client = connection.connect();
+    const isForPrograms = values.json === true;
+    try {
+      const { terminal: isTerminal, execId, exit } = await keptCommand(client, name, ANSWER_TIMEOUT_MS);
+      const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
+      const fromNow = from === "now" || (from === undefined && isTerminal && exit === undefined);
+      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+        client.attach(name, { ...options, fromNow, execId: wanted ?? execId, terminal: localSize(host) }),
+      );
+      if (isTerminal && exit === undefined) redraw(process, host);
+      const session = {
+        process,
+        isInteractive: interactive ?? (isAtTerminal && noInput !== true),
+        isTerminal,
+        escape,
+        kept: { name, process },
+      };
+      return await runSession(session, isForPrograms, host);
+    } finally {
+      client.close();
+    }
+  },
+});

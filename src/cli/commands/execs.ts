@@ -1,0 +1,65 @@
+import { toJson } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { type KeptExec, KeptExecSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+
+export const execs: Command = defineCommand({
+  usage: ["execs [options]"],
+  about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
+forgotten yet included. Asking is no user activity.`,
+  options: CONNECTION_OPTIONS,
+  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
+has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),
+"stdin_closed".`,
+  statuses: "0 listed, 125 failed.",
+  examples: ["execs", "execs --json | jq -r .name"],
+  completes: ["nothing"],
+  async run({ values, positionals }, host) {
+    if (positionals.length > 0) throw new UsageError("execs takes no arguments");
+    const client = await openClient(values, host);
+    try {
+      const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+      host.stdout.write(values.json === true ? kept.map(asJson).join("") : asTable(kept));
+      return 0;
+    } finally {
+      client.close();
+    }
+  },
+});
+
+function asJson(exec: KeptExec): string {
+  const json = toJson(KeptExecSchema, exec, { alwaysEmitImplicit: true, useProtoFieldName: true });
+  return `${JSON.stringify(json)}\n`;
+}
+
+const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD", "EXEC ID"];
+
+function asTable(kept: readonly KeptExec[]): string {
+  const rows = [HEADINGS, ...kept.map(cellsOf)];
+  const widths = HEADINGS.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
+  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+}
+
+function cellsOf(exec: KeptExec): readonly string[] {
+  const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;
+  const startedAt = started === undefined ? "-" : timestampDate(started).toISOString();
+  return [
+    name,
+    String(pid),
+    stateOf(exec),
+    startedAt,
+    String(stdoutOffset),
+    String(stderrOffset),
+    String(heldBytes),
+    execId,
+  ];
+}
+
+function stateOf({ exit, attached }: KeptExec): string {
+  if (exit === undefined) return attached ? "running, attached" : "running";
+  return exit.signal === 0 ? `ended, code ${exit.code}` : `ended, signal ${exit.signal}`;
+}

@@ -1,0 +1,92 @@
+import type { GuestClient, KeptEvent, KeptOptions, KeptProcess } from "../../client/index.ts";
+import type { Connector } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { localSize } from "./terminal.ts";
+
+/** For a program to see the first of two sizes before the second comes; one that sees only the last draws nothing. */
+const NUDGE_MS = 50;
+
+/** How guestctl is joined to a kept command. */
+export interface KeptSession {
+  readonly name: string;
+  /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
+  readonly isTerminal: boolean;
+  /** Events are lines of JSON, and not said otherwise. */
+  readonly isForPrograms: boolean;
+}
+
+/**
+ * Takes up a kept command so that it survives a lost connection, and says so when that happens. A person at a terminal leaves
+ * by the escape key; whatever else waits ten minutes.
+ *
+ * @param open makes the call with the options that it is given
+ */
+export function openKept(
+  { name, isTerminal, isForPrograms }: KeptSession,
+  { redial }: Connector,
+  host: NodeJS.Process,
+  open: (options: KeptOptions) => KeptProcess,
+): KeptProcess {
+  const isWatched = isTerminal && host.stdin.isTTY;
+  const lineEnd = isWatched ? "\r\n" : "\n";
+  const say = (text: string): void => {
+    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${text}${lineEnd}`);
+  };
+  const resume = { ...(isWatched && { patienceMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
+  let lostAtMs = 0;
+  const process = open({
+    resume,
+    forget: false,
+    onEvent: (event) => {
+      if (event.kind === "lost") lostAtMs = performance.now();
+      if (isForPrograms) host.stdout.write(`${JSON.stringify(eventObject(event))}\n`);
+      else say(eventText(name, event, performance.now() - lostAtMs));
+      if (event.kind !== "lost" && isTerminal) redraw(process, host);
+    },
+  });
+  return process;
+}
+
+/** Has whatever runs in the terminal draw it anew: by a size that is another for a moment, as with dtach(1). */
+export function redraw(process: KeptProcess, host: NodeJS.Process): void {
+  const size = localSize(host);
+  if (size === undefined) return;
+  process.resize(size.cols, size.rows > 1 ? size.rows - 1 : size.rows + 1);
+  setTimeout(() => process.resize(size.cols, size.rows), NUDGE_MS).unref();
+}
+
+/** Frees name and buffer of a command whose end has been told. Otherwise it lingers: nothing is lost by that. */
+export async function forget(process: KeptProcess): Promise<void> {
+  await process.forget().catch(() => undefined);
+}
+
+/** The kept command of that name. Throws UsageError, which names the others, where there is none. */
+export async function keptCommand(
+  client: GuestClient,
+  name: string,
+  deadlineMs: number,
+): Promise<Awaited<ReturnType<GuestClient["listExecs"]>>[number]> {
+  const execs = await client.listExecs({ deadlineMs });
+  const exec = execs.find((each) => each.name === name);
+  if (exec !== undefined) return exec;
+  const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;
+  throw new UsageError(`there is no kept command ${JSON.stringify(name)}; ${others}`);
+}
+
+function eventText(name: string, event: KeptEvent, lostMs: number): string {
+  switch (event.kind) {
+    case "lost":
+      return `lost the connection to ${name}: ${event.error.message}; trying to come back`;
+    case "back":
+      return `back after ${(lostMs / 1000).toFixed(1)} s`;
+    case "gap":
+      return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on are not held any more`;
+  }
+}
+
+/** Names as in the schema; offsets are text, as all 64-bit numbers. */
+function eventObject(event: KeptEvent): object {
+  if (event.kind === "lost") return { event: "lost", message: event.error.message };
+  if (event.kind === "back") return { event: "back" };
+  return { event: "gap", stream: event.stream, offset: String(event.offset), bytes: String(event.bytes) };
+}

@@ -1,0 +1,399 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecFrame,
+  type ExecGap,
+  type ExecStart,
+  type ExecStarted,
+  ExecStream,
+  type TerminalSizeSchema,
+} from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ExecSessions } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { wholeMilliseconds } from "../arguments.ts";
+import type { Channel } from "../channel.ts";
+import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
+import { type Settlement, settlement } from "../settlement.ts";
+import { comeBack } from "./come-back.ts";
+import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
+import { KeptInput } from "./kept-input.ts";
+import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
+import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
+
+/** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
+const ANSWER_MS = 10_000;
+/** Signals that wait for the connection. */
+const WAITING_SIGNALS = 64;
+
+type First =
+  | { readonly case: "start"; readonly value: ExecStart }
+  | { readonly case: "attach"; readonly value: ExecAttach };
+
+/** What a kept command's calls need. */
+export interface KeptParts {
+  readonly channel: Channel;
+  /** Makes a channel of the agent, to be closed by whoever asked; undefined: that of before dials anew by itself. */
+  readonly dial: (() => Promise<Channel>) | undefined;
+  readonly name: string;
+  readonly first: First;
+  readonly options: KeptOptions;
+}
+
+/**
+ * The calls of a kept command, one after the other, as one: what has come is not asked for again, input that the agent has
+ * not taken is sent again. Ends with the command, with an error that does not pass, or after the patience.
+ */
+export class KeptWire implements ExecWire {
+  readonly #parts: KeptParts;
+  readonly #patienceMs: number;
+  readonly #deadlineAtMs: number;
+  readonly #over = new AbortController();
+  readonly #input = new KeptInput();
+  readonly #opened = settlement<ExecStarted>();
+  /** The agent's first answer. Rejects with GuestError. */
+  readonly opened: Promise<ExecStarted> = this.#opened.promise;
+  #listener: ExecListener | undefined;
+  #channel: Channel;
+  #call: ExecCall | undefined;
+  /** The first answer of the first call. */
+  #started: ExecStarted | undefined;
+  #outputs: KeptOutputs | undefined;
+  /** The agent has answered the call that there is, and frames may be sent. */
+  #isAttached = false;
+  /** Whether that call takes input. */
+  #takesInput = false;
+  /** That call has been sent the end of the input. */
+  #hasClosed = false;
+  #isPaused = false;
+  #hasExited = false;
+  #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
+  readonly #signals: Frame[] = [];
+  /** An attempt to come back that the agent has not answered yet. */
+  #attempt: Settlement<undefined> | undefined;
+  #onInputTaken: (() => void) | undefined;
+
+  /** Throws GuestError (INVALID_ARGUMENT) for options that are none. */
+  constructor(parts: KeptParts) {
+    const { deadlineMs } = parts.options;
+    this.#parts = parts;
+    this.#channel = parts.channel;
+    this.#patienceMs = patienceOf(parts.options);
+    const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
+    this.#deadlineAtMs = performance.now() + limitMs;
+    this.opened.catch(() => undefined);
+  }
+
+  open(listener: ExecListener): void {
+    this.#listener = listener;
+    this.#begin(this.#parts.first);
+    this.#parts.options.signal?.addEventListener("abort", this.#onAbort);
+  }
+
+  send(frame: Frame, sent?: () => void): void {
+    if (frame.case === "stdin") {
+      if (this.#isOver) sent?.();
+      else this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
+      this.#sendInput();
+    } else if (frame.case === "stdinClose") {
+      this.#input.close();
+      this.#sendInput();
+    } else {
+      if (frame.case === "resize") this.#size = frame.value;
+      // A size goes with the next call by itself.
+      if (this.#isAttached) this.#call?.send(frame);
+      else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
+    }
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    // Before its answer has come there is nothing to hold back.
+    if (this.#isAttached) this.#call?.pause();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    this.#call?.resume();
+  }
+
+  finish(): void {
+    this.#call?.finish();
+  }
+
+  cancel(): void {
+    this.#fail(failure("CANCELLED", "detached from the command, which goes on in the sandbox"));
+  }
+
+  readonly onRead = (): void => {
+    if (this.#isAttached && this.#parts.options.acknowledge !== "told") this.#outputs?.noteRead();
+  };
+
+  /** Tells the agent which output need not be held any more. Throws GuestError for an offset past what has come. */
+  acknowledge(offsets: OutputOffsets): void {
+    this.#outputs?.acknowledge(offsets);
+  }
+
+  /** Where the call is. */
+  position(): KeptPosition {
+    return {
+      execId: this.#started?.execId ?? "",
+      ...(this.#outputs?.read ?? { stdoutOffset: 0n, stderrOffset: 0n }),
+      stdinOffset: this.#input.takenOffset,
+    };
+  }
+
+  /** Resolves when the agent has taken all input, when the call is over, or after that time. */
+  async inputTaken(limitMs: number): Promise<void> {
+    if (this.#isOver || this.#input.isTaken) return;
+    const { promise, resolve } = settlement<undefined>();
+    const timer = setTimeout(resolve, limitMs, undefined);
+    this.#onInputTaken = () => resolve(undefined);
+    await promise;
+    clearTimeout(timer);
+  }
+
+  get #isOver(): boolean {
+    return this.#over.signal.aborted;
+  }
+
+  #begin(first: First): void {
+    const { signal, waitForReady } = this.#parts.options;
+    const leftMs = this.#deadlineAtMs - performance.now();
+    const options = {
+      signal,
+      waitForReady: this.#started === undefined && waitForReady === true,
+      deadlineMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
+    };
+    const call = new ExecCall(this.#channel, options, first);
+    this.#call = call;
+    const own = (tell: () => void): void => {
+      if (call === this.#call && !this.#isOver) tell();
+    };
+    call.open({
+      frame: (frame) => own(() => this.#receive(frame)),
+      ended: () => own(() => this.#end()),
+      failed: (error) => own(() => this.#lose(error)),
+      unread: () => 0,
+    });
+  }
+
+  #receive(frame: ExecFrame["frame"]): void {
+    if (frame.case === "started") {
+      if (this.#started === undefined) this.#takeUp(frame.value);
+      else this.#goOn(this.#started, frame.value);
+    } else if (frame.case === "gap") this.#miss(frame.value);
+    else if (frame.case === "stdinAck") {
+      if (this.#noteInput(frame.value.offset, false)) this.#sendInput();
+    } else {
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
+      if (frame.case === "exit") this.#hasExited = true;
+      this.#listener?.frame(frame);
+    }
+  }
+
+  /** The first answer of the agent. */
+  #takeUp(started: ExecStarted): void {
+    // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
+    if (!started.kept) {
+      this.#fail(keepUnsupported(this.#channel.agentVersion));
+      return;
+    }
+    this.#started = started;
+    this.#outputs = new KeptOutputs(
+      started,
+      (output) => this.#listener?.unread(output) ?? 0,
+      () => this.#sendAcknowledgement(),
+    );
+    this.#opened.resolve(started);
+    this.#listener?.frame({ case: "started", value: started });
+    this.#attach(started);
+  }
+
+  /** The first answer to a later call. */
+  #goOn(first: ExecStarted, started: ExecStarted): void {
+    const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
+    const isSame = started.kept && started.execId === first.execId;
+    if (!isSame || started.stdoutOffset !== stdoutOffset || started.stderrOffset !== stderrOffset) {
+      this.#fail(failure("INTERNAL", "the agent goes on at another place than it was asked to"));
+      return;
+    }
+    this.#attempt?.resolve(undefined);
+    this.#attempt = undefined;
+    this.#attach(started);
+    this.#tell({ kind: "back" });
+  }
+
+  #attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted): void {
+    this.#isAttached = true;
+    this.#hasClosed = false;
+    this.#takesInput = (stdin || terminal) && !stdinClosed;
+    if (!this.#noteInput(stdinOffset, true)) return;
+    // Before the input: a command may wait for its output to be taken before it reads on.
+    this.#sendAcknowledgement();
+    this.#sendInput();
+    if (this.#size !== undefined && terminal) this.#call?.send({ case: "resize", value: this.#size });
+    for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
+    if (this.#isPaused) this.#call?.pause();
+  }
+
+  #sendInput(): void {
+    if (!this.#isAttached) return;
+    if (!this.#takesInput) {
+      this.#input.drop();
+      return;
+    }
+    for (const value of this.#input.toSend()) this.#call?.send({ case: "stdin", value });
+    if (!this.#input.isSentToItsEnd || this.#hasClosed) return;
+    this.#hasClosed = true;
+    this.#call?.send({ case: "stdinClose", value: {} });
+  }
+
+  #sendAcknowledgement(): void {
+    const { stdoutOffset, stderrOffset } = this.#outputs?.acknowledged ?? { stdoutOffset: 0n, stderrOffset: 0n };
+    if (!this.#isAttached || stdoutOffset + stderrOffset === 0n) return;
+    this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
+  }
+
+  #noteInput(offset: bigint, isNewCall: boolean): boolean {
+    const isOurs = this.#input.taken(offset, isNewCall);
+    if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
+    else if (this.#input.isTaken) this.#onInputTaken?.();
+    return isOurs;
+  }
+
+  #miss({ stream: number, bytes }: ExecGap): void {
+    const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
+    const offset = this.#outputs?.skip(stream, bytes) ?? 0n;
+    this.#tell({ kind: "gap", stream, offset, bytes });
+    if (this.#parts.options.failOnGap !== true) return;
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
+    this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
+  }
+
+  /** The call has failed. */
+  #lose(error: GuestError): void {
+    if (this.#hasExited) this.#end();
+    else if (this.#attempt !== undefined) this.#attempt.reject(error);
+    else if (this.#started === undefined) this.#fail(this.#asOlder(error));
+    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
+    else {
+      this.#isAttached = false;
+      this.#tell({ kind: "lost", error });
+      this.#comeBack(this.#started.execId, error);
+    }
+  }
+
+  /** An agent that does not know the frame finds a first frame without content. */
+  #asOlder(error: GuestError): GuestError {
+    const isOlder = this.#parts.first.case === "attach" && error.reason === "FRAME_ORDER";
+    return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
+  }
+
+  /** Connections fail without a reason of the agent's. Credentials that change with a restore may be late. */
+  #mayPass({ status, reason }: GuestError): boolean {
+    if (status === "UNAUTHENTICATED") return this.#parts.dial !== undefined;
+    return reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
+  }
+
+  #comeBack(execId: string, lost: GuestError): void {
+    comeBack(lost, {
+      untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
+      signal: this.#over.signal,
+      attempt: () => this.#redial(execId),
+      mayPass: (error) => this.#mayPass(error),
+    }).catch((error: unknown) => this.#fail(error as GuestError));
+  }
+
+  /** One attempt. Resolves when the agent has answered. */
+  async #redial(execId: string): Promise<void> {
+    const { dial, name } = this.#parts;
+    if (dial !== undefined) {
+      const channel = await dial();
+      this.#closeOwnChannel();
+      this.#channel = channel;
+      if (this.#isOver) {
+        this.#closeOwnChannel();
+        return;
+      }
+    }
+    const attempt = settlement<undefined>();
+    this.#attempt = attempt;
+    this.#begin({
+      case: "attach",
+      value: create(ExecAttachSchema, {
+        name,
+        execId,
+        ...this.#outputs?.offsets,
+        ...(this.#size && { size: this.#size }),
+      }),
+    });
+    const timer = setTimeout(() => {
+      this.#call?.cancel();
+      // What it says yet is not heard any more.
+      this.#call = undefined;
+      attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
+    }, ANSWER_MS);
+    try {
+      await attempt.promise;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  readonly #onAbort = (): void => {
+    const { signal } = this.#parts.options;
+    if (signal !== undefined) this.#fail(abortedError(signal));
+  };
+
+  #tell(event: KeptEvent): void {
+    this.#parts.options.onEvent?.(event);
+  }
+
+  #end(): void {
+    const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
+    // Nobody waits for it: what is not forgotten lingers, and is forgotten then.
+    if (forget && this.#hasExited) this.forget().catch(() => undefined);
+    this.#close();
+    this.#listener?.ended();
+  }
+
+  /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
+  async forget(): Promise<void> {
+    const { name, channel, dial } = this.#parts;
+    const own = this.#isOver && dial !== undefined ? await dial() : undefined;
+    try {
+      const request = { name, execId: this.#started?.execId ?? "" };
+      await (own ?? (this.#isOver ? channel : this.#channel)).unary(ExecSessions.method.endExec, request);
+    } finally {
+      own?.close();
+    }
+  }
+
+  #fail(error: GuestError): void {
+    if (this.#isOver) return;
+    this.#call?.cancel();
+    this.#close();
+    this.#opened.reject(error);
+    this.#listener?.failed(error);
+  }
+
+  #close(): void {
+    this.#over.abort();
+    this.#isAttached = false;
+    this.#attempt?.resolve(undefined);
+    this.#outputs?.stop();
+    this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#input.drop();
+    this.#onInputTaken?.();
+    this.#closeOwnChannel();
+  }
+
+  /** A channel that was dialled here ends once its last call has. */
+  #closeOwnChannel(): void {
+    if (this.#channel !== this.#parts.channel) this.#channel.close();
+  }
+}
+
+function failure(status: GuestStatus, message: string, reason?: string): GuestError {
+  return new GuestError({ status, message, reason });
+}

@@ -1,0 +1,104 @@
+import { type ChildProcess, type Clock, exitCode, type ProcessEnd, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { type Ending, endProcesses, type EndOfProcesses, TERMINATE } from "../session/index.ts";
+
+/** How a command ended (message ExecExit). */
+export interface ExecResult {
+  /** 128 + signal when a signal ended it. */
+  readonly code: number;
+  /** 0 when it exited by itself. */
+  readonly signal: number;
+  readonly coreDumped: boolean;
+  readonly timedOut: boolean;
+  readonly oomKilled: boolean;
+  readonly outputComplete: boolean;
+  readonly durationMs: number;
+}
+
+/** What a running command is made of. */
+export interface CommandParts {
+  readonly child: ChildProcess;
+  /** 0: no limit. */
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  /** Told once when the agent begins to end the command. */
+  readonly onEnding: () => void;
+  /** Told when the process has ended, before its output has been delivered: `outputComplete` is false. */
+  readonly onProcessEnd?: (result: ExecResult) => void;
+}
+
+/** A command from its start until nothing of it is left to wait for, whoever listens to it. */
+export class RunningCommand {
+  readonly #parts: CommandParts;
+  #timedOut = false;
+  /** The ways of ending the command that were chosen; they run to their end. */
+  #ending: Promise<unknown> | undefined;
+  #ended = false;
+
+  constructor(parts: CommandParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Resolves once the command has ended, all that it left behind has been delivered to whoever reads its streams, and it is
+   * reaped; with nothing of it left alive if the agent ended it. To be called once its streams have been started.
+   */
+  async follow(): Promise<ExecResult> {
+    const { child, clock, timeoutMs, onProcessEnd } = this.#parts;
+    const startedMs = clock.monotonicMs();
+    const timer = this.#startTimeout(timeoutMs);
+    const end = await child.ended;
+    this.#ended = true;
+    clearTimeout(timer);
+    const durationMs = Math.round(clock.monotonicMs() - startedMs);
+    await this.#ending;
+    onProcessEnd?.(this.#result(end, false, durationMs));
+    const outputComplete = await this.#drain();
+    // Read before the release, which gives the command's cgroup back.
+    const result = this.#result(end, outputComplete, durationMs);
+    child.release();
+    return result;
+  }
+
+  /** Ends the command's tree or session, unless it has ended or is being ended. */
+  endBy(whom: "tree" | "session", ending: Ending): void {
+    // What a command that ended by itself left in the background lives on.
+    if (this.#ended || this.#ending !== undefined) return;
+    this.#parts.onEnding();
+    this.#ending = endProcesses(this.#parts.child[whom], ending);
+  }
+
+  /** Ends the tree, beside whatever ends it already: a stronger signal need not wait for a long grace. */
+  async endTree(ending: Ending): Promise<EndOfProcesses> {
+    if (this.#ending === undefined) this.#parts.onEnding();
+    const outcome = endProcesses(this.#parts.child.tree, ending);
+    this.#ending = Promise.all([this.#ending, outcome]);
+    return outcome;
+  }
+
+  #startTimeout(timeoutMs: number): NodeJS.Timeout | undefined {
+    // As good as none.
+    if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
+    return setTimeout(() => {
+      this.#timedOut = true;
+      this.endBy("tree", TERMINATE);
+    }, timeoutMs);
+  }
+
+  async #drain(): Promise<boolean> {
+    const sources = [this.#parts.child.stdout, this.#parts.child.stderr].filter((source) => source !== undefined);
+    const ends = await Promise.all(sources.map((source) => source.drain()));
+    return ends.every(Boolean);
+  }
+
+  #result(end: ProcessEnd, outputComplete: boolean, durationMs: number): ExecResult {
+    return {
+      code: exitCode(end),
+      signal: end.kind === "signaled" ? end.signal : 0,
+      coreDumped: end.kind === "signaled" && end.coreDumped,
+      timedOut: this.#timedOut,
+      oomKilled: this.#parts.child.oomKilled(),
+      outputComplete,
+      durationMs,
+    };
+  }
+}

@@ -1,0 +1,65 @@
+import type { ActivityClock, ChildProcess } from "../domain/index.ts";
+import type { CommandInput } from "./frames.ts";
+
+/** Bytes of input that may wait for the command before its frames are no longer read. */
+const QUEUE_BYTES = 256 * 1024;
+/** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
+const FRAME_OVERHEAD_BYTES = 256;
+
+/** Hands clients' frames to a command. Up to a bound, later frames (signals, sizes) pass input that it does not read. */
+export class InputPump {
+  readonly #child: ChildProcess;
+  readonly #activity: ActivityClock;
+  #queuedBytes = 0;
+  /** The last input that waits for the command. */
+  #written: Promise<void> | undefined;
+
+  constructor(child: ChildProcess, activity: ActivityClock) {
+    this.#child = child;
+    this.#activity = activity;
+  }
+
+  /** Carries one client's frames, holding it back while too much waits, and then ends the input. */
+  async carry(frames: AsyncIterable<CommandInput>): Promise<void> {
+    for await (const frame of frames) {
+      this.take(frame);
+      if (this.isFull) await this.room();
+    }
+    this.#child.stdin?.end();
+  }
+
+  /** So much waits for the command that no more frames are to be taken before there is room. */
+  get isFull(): boolean {
+    return this.#queuedBytes > QUEUE_BYTES;
+  }
+
+  /** Resolves when the command has been given what waits now. */
+  async room(): Promise<void> {
+    await this.#written;
+  }
+
+  /** Takes a frame. */
+  take(frame: CommandInput): void {
+    this.#activity.touch();
+    switch (frame.kind) {
+      case "stdin": {
+        const heldBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
+        this.#queuedBytes += heldBytes;
+        this.#written = this.#child.stdin?.write(frame.bytes).then(() => {
+          this.#queuedBytes -= heldBytes;
+          frame.release?.();
+        });
+        break;
+      }
+      case "stdin_close":
+        this.#child.stdin?.end();
+        break;
+      case "resize":
+        // A dimension of zero says nothing (RFC 4254, 6.7): a client without a window of its own sends it.
+        if (frame.cols > 0 && frame.rows > 0) this.#child.resize(frame.cols, frame.rows);
+        break;
+      case "signal":
+        this.#child.signalGroup(frame.number);
+    }
+  }
+}

@@ -1,0 +1,303 @@
+import { type ActivityClock, AgentError, type ChildProcess, type Clock, TERM_GRACE_MS } from "../domain/index.ts";
+import { type Ending, TERMINATE } from "../session/index.ts";
+import { AttachedCall, type KeptCall } from "./attached-call.ts";
+import { type ExecResult, RunningCommand } from "./command.ts";
+import { type AttachRequest, checkAttachRequest, type CommandInput, type ExecInputOrder } from "./frames.ts";
+import { InputPump } from "./input-pump.ts";
+import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
+
+const SIGTERM = 15;
+
+/** What a kept exec is made of. */
+export interface KeptParts {
+  readonly name: string;
+  readonly execId: string;
+  readonly child: ChildProcess;
+  readonly bufferBytes: number;
+  readonly whenFull: WhenFull;
+  readonly lingerMs: number;
+  readonly timeoutMs: number;
+  readonly order: ExecInputOrder;
+  readonly hasTerminal: boolean;
+  readonly hasStdin: boolean;
+  readonly activity: ActivityClock;
+  readonly clock: Clock;
+  /** Its process has ended. */
+  readonly onProcessEnd: () => void;
+  /** Nothing of it is held any more. */
+  readonly onFreed: () => void;
+}
+
+/** What there is to know about a kept exec (message KeptExec). */
+export interface KeptExecState {
+  readonly name: string;
+  readonly execId: string;
+  readonly pid: number;
+  /** Nanoseconds since 1970. */
+  readonly startedNs: bigint;
+  /** How it ended; undefined while it runs. */
+  readonly result: ExecResult | undefined;
+  readonly attached: boolean;
+  readonly terminal: boolean;
+  /** Bytes of output so far. */
+  readonly ends: Offsets;
+  readonly stdinOffset: number;
+  readonly stdinClosed: boolean;
+  readonly heldBytes: number;
+}
+
+/**
+ * A command that outlives its calls. One call at a time is attached to it; output goes to a buffer first and from there to
+ * whoever is attached, so that nobody who does not read can hold up anything but a BLOCK exec of his own.
+ */
+export class KeptExec {
+  readonly #parts: KeptParts;
+  readonly #command: RunningCommand;
+  readonly #input: InputPump;
+  readonly #log: OutputLog;
+  readonly #startedNs: bigint;
+  readonly #processEnded = Promise.withResolvers<ExecResult>();
+  readonly #followed: Promise<void>;
+  #attached: AttachedCall | undefined;
+  #stdinOffset = 0;
+  /** How it ended, from the process's end on. */
+  #result: ExecResult | undefined;
+  /** All output that it left behind is in the log. */
+  #isDrained = false;
+  #endedByAgent = false;
+  #forgotten = false;
+  #lingered = false;
+  #linger: NodeJS.Timeout | undefined;
+  #isFree = false;
+
+  constructor(parts: KeptParts) {
+    const { child, clock, activity, timeoutMs, bufferBytes, whenFull } = parts;
+    this.#parts = parts;
+    this.#startedNs = clock.wallNs();
+    this.#input = new InputPump(child, activity);
+    this.#log = new OutputLog(bufferBytes, whenFull, child.stderr === undefined ? 1 : 2, () => this.#attached?.flush());
+    this.#command = new RunningCommand({
+      child,
+      timeoutMs,
+      clock,
+      onEnding: () => {
+        this.#endedByAgent = true;
+        this.#attached?.activity?.cut();
+      },
+      onProcessEnd: (result) => this.#onProcessEnd(result),
+    });
+    child.stdout?.startInto(this.#log.store("stdout"));
+    child.stderr?.startInto(this.#log.store("stderr"));
+    this.#followed = this.#command.follow().then((result) => this.#onDrained(result));
+  }
+
+  get state(): KeptExecState {
+    const { name, execId, child, hasTerminal, order } = this.#parts;
+    return {
+      name,
+      execId,
+      pid: child.pid,
+      startedNs: this.#startedNs,
+      result: this.#result,
+      attached: this.#attached !== undefined,
+      terminal: hasTerminal,
+      ends: { ...this.#log.ends },
+      stdinOffset: this.#stdinOffset,
+      stdinClosed: order.stdinClosed,
+      heldBytes: this.#log.heldBytes,
+    };
+  }
+
+  /**
+   * Attaches a call in the place of whoever was attached. Resolves when its exit has been handed on.
+   *
+   * @param request from where; undefined: from the start
+   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached; for a frame
+   *   that is refused; the signal's reason; ABORTED when another call takes over; NOT_FOUND when the exec is forgotten
+   */
+  async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
+    const { child, activity, hasTerminal, hasStdin, execId, order } = this.#parts;
+    const offsets = request === undefined ? { stdout: 0, stderr: 0 } : this.#offsets(request);
+    call.signal.throwIfAborted();
+    activity.touch();
+    const lasting = hasTerminal ? undefined : activity.attach();
+    const attached = new AttachedCall(call, this.#log, this.#log.cursor(offsets), lasting);
+    const before = this.#attached;
+    this.#attached = attached;
+    if (before !== undefined) this.#dismiss(before, takenOver(this.#parts.name));
+    call.output.started({
+      pid: child.pid,
+      execId,
+      offsets,
+      stdinOffset: this.#stdinOffset,
+      stdinClosed: order.stdinClosed,
+      terminal: hasTerminal,
+      stdin: hasStdin,
+    });
+    if (request?.size !== undefined) this.#input.take({ kind: "resize", ...request.size });
+    const onAbort = (): void => attached.end(call.signal.reason as AgentError);
+    call.signal.addEventListener("abort", onAbort);
+    if (this.#isDrained && this.#result !== undefined) attached.exited(this.#result);
+    else attached.flush();
+    this.#carry(attached).catch((error: unknown) => attached.end(error as AgentError));
+    try {
+      await attached.over;
+    } finally {
+      call.signal.removeEventListener("abort", onAbort);
+      this.#left(attached);
+    }
+  }
+
+  /** Ends the tree. Resolves with how it ended, without waiting for a client that a BLOCK exec's output waits for. */
+  async end(signal: number, graceMs: number): Promise<ExecResult> {
+    const ending: Ending = {
+      signal: signal === 0 ? SIGTERM : signal,
+      graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs,
+    };
+    const outcome = await this.#command.endTree(ending);
+    if (outcome === "left" && this.#result === undefined) {
+      const message = "SIGKILL has not ended the command: it hangs in the kernel";
+      throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { pid: String(this.#parts.child.pid) });
+    }
+    return this.#processEnded.promise;
+  }
+
+  /** Ends it because the agent leaves. Resolves when it has ended and whoever is attached has been sent the exit. */
+  async terminate(): Promise<void> {
+    this.#log.stopBlocking();
+    this.#resume();
+    this.#command.endBy("tree", TERMINATE);
+    await this.#followed;
+    await this.#attached?.over.catch(() => {});
+  }
+
+  /** Holds nothing of it any more. For one whose process has ended. */
+  free(): void {
+    if (this.#isFree) return;
+    this.#isFree = true;
+    clearTimeout(this.#linger);
+    this.#log.discard();
+    this.#resume();
+    if (this.#attached !== undefined) this.#dismiss(this.#attached, unknownExec(this.#parts.name));
+    this.#parts.onFreed();
+  }
+
+  #offsets(request: AttachRequest): Offsets {
+    checkAttachRequest(request);
+    const { stdoutOffset, stderrOffset } = request;
+    const { stdout, stderr } = this.#log.ends;
+    checkOffset("attach.stdout_offset", stdoutOffset, stdout);
+    checkOffset("attach.stderr_offset", stderrOffset, stderr);
+    return { stdout: Number(stdoutOffset ?? stdout), stderr: Number(stderrOffset ?? stderr) };
+  }
+
+  #dismiss(attached: AttachedCall, error: AgentError): void {
+    attached.end(error);
+    attached.activity?.cut();
+    attached.call.giveUp(error);
+  }
+
+  #left(attached: AttachedCall): void {
+    // Cancelling is an end that the agent does not cause, and was activity until now; so is having had the exit.
+    attached.activity?.cut();
+    if (this.#attached !== attached) return;
+    this.#attached = undefined;
+    this.#freeIfDone();
+  }
+
+  #onProcessEnd(result: ExecResult): void {
+    this.#result = result;
+    this.#processEnded.resolve(result);
+    // Of a command that nobody is attached to it is nobody's activity.
+    if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
+    this.#linger = setTimeout(() => {
+      this.#lingered = true;
+      this.#freeIfDone();
+    }, this.#parts.lingerMs);
+    this.#linger.unref();
+    this.#parts.onProcessEnd();
+    this.#freeIfDone();
+  }
+
+  #onDrained(result: ExecResult): void {
+    this.#result = result;
+    this.#isDrained = true;
+    this.#attached?.exited(result);
+  }
+
+  #freeIfDone(): void {
+    if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
+  }
+
+  /** The sources look again for room in the log. */
+  #resume(): void {
+    this.#parts.child.stdout?.resume();
+    this.#parts.child.stderr?.resume();
+  }
+
+  /** Reads a call's frames until it is over. Half-closing means nothing. */
+  async #carry(attached: AttachedCall): Promise<void> {
+    const left = attached.over.catch(() => {});
+    for await (const frame of attached.call.input) {
+      // What is not taken by now is the next call's to send again.
+      if (attached.isOver) return;
+      if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
+      else if (frame.kind === "forget") this.#forgotten = true;
+      else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
+      else this.#take(attached, frame);
+      while (attached.holdsEnough) await Promise.race([this.#input.room(), left]);
+    }
+  }
+
+  #takeInTurn(attached: AttachedCall, frame: CommandInput): void {
+    if (attached.waiting.length === 0 && !this.#input.isFull) {
+      this.#take(attached, frame);
+      return;
+    }
+    attached.wait(frame);
+    if (attached.waiting.length > 1) return;
+    this.#takeWaiting(attached).catch((error: unknown) => attached.end(error as AgentError));
+  }
+
+  async #takeWaiting(attached: AttachedCall): Promise<void> {
+    for (;;) {
+      while (this.#input.isFull) await this.#input.room();
+      const frame = attached.nextWaiting();
+      if (frame === undefined) return;
+      this.#take(attached, frame);
+    }
+  }
+
+  #take(attached: AttachedCall, frame: CommandInput): void {
+    this.#parts.order.check(frame);
+    this.#input.take(frame);
+    if (frame.kind !== "stdin") return;
+    this.#stdinOffset += frame.bytes.length;
+    attached.stdinTaken(this.#stdinOffset);
+  }
+
+  #acknowledge(stdoutOffset: bigint, stderrOffset: bigint): void {
+    const { stdout, stderr } = this.#log.ends;
+    checkOffset("ack.stdout_offset", stdoutOffset, stdout);
+    checkOffset("ack.stderr_offset", stderrOffset, stderr);
+    this.#log.acknowledge({ stdout: Number(stdoutOffset), stderr: Number(stderrOffset) });
+    this.#resume();
+  }
+}
+
+function checkOffset(field: string, offset: bigint | undefined, end: number): void {
+  if (offset === undefined || offset <= end) return;
+  const message = `${field} is ${offset}: the stream has ${end} bytes so far`;
+  throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
+}
+
+function takenOver(name: string): AgentError {
+  const message = `another call has attached to exec ${name}; attach again only if that is meant`;
+  return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
+}
+
+/** The answer for a name that no kept exec has, or not the one that is meant. */
+export function unknownExec(name: string): AgentError {
+  const message = `there is no kept exec ${JSON.stringify(name)}: it never was, or has been forgotten after its end`;
+  return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { name });
+}

@@ -1,0 +1,251 @@
+import type { ByteStore } from "../domain/index.ts";
+
+/** Name of an output stream. A terminal has stdout only. */
+export type OutputStream = "stdout" | "stderr";
+
+/** A place in each of the two streams: bytes since the start. */
+export interface Offsets {
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+/** What happens when the buffer is full: the oldest bytes go, or the command waits until they are acknowledged. */
+export type WhenFull = "drop_oldest" | "block";
+
+/** What one read takes, what a pipe holds; and what a reader gets at once. */
+export const READ_BYTES: number = 64 * 1024;
+/**
+ * Room beyond the capacity that a read goes to, so that bytes are dropped once others are there to take their place, and not
+ * for a read that may find nothing. Small buffers make do with less.
+ */
+const LEAST_SLACK_BYTES = 4 * 1024;
+/** Each turn that the streams take needs a place in a list; with one for so many bytes that is a tenth of the buffer. */
+const BYTES_A_TURN = 64;
+const LEAST_TURNS = 64;
+
+/** Where a reader of the log stands. */
+export interface Cursor {
+  /** In both streams together. */
+  position: number;
+  /** Number of the turn that the position lies in. */
+  turn: number;
+  /** Bytes of each stream that lie before the position. */
+  readonly at: Record<OutputStream, number>;
+  /** The next byte of each stream that the reader wants. */
+  readonly wanted: Record<OutputStream, number>;
+}
+
+/** What a reader gets next. */
+export type LogEntry =
+  | { readonly kind: "output"; readonly stream: OutputStream; readonly bytes: Uint8Array }
+  /** So many bytes are not held any more. */
+  | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
+
+/**
+ * The last output of a command, of both streams in the order in which it was read, in a ring that is reserved at once. The
+ * streams are read into the ring itself: a flood that nobody listens to costs one read(2) for each 64 KiB and no copy.
+ */
+export class OutputLog {
+  readonly #capacity: number;
+  readonly #bytes: Uint8Array;
+  readonly #onMore: () => void;
+  #whenFull: WhenFull | "discard";
+  /** Position of the oldest byte, and of the next one. */
+  #oldest = 0;
+  #end = 0;
+  readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
+  readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
+  readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
+  /** Whose turn it was and where it ended; a ring too, of turns with ever growing numbers. The last one is open. */
+  readonly #turnEnds: Float64Array;
+  readonly #turnStreams: Uint8Array;
+  #firstTurn = 0;
+  #turns = 0;
+
+  /**
+   * @param streams 1 where there is no stderr: then the streams take no turns
+   * @param onMore told when there is more to read
+   */
+  constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
+    this.#capacity = capacityBytes;
+    this.#onMore = onMore;
+    this.#whenFull = whenFull;
+    this.#bytes = new Uint8Array(capacityBytes + Math.max(LEAST_SLACK_BYTES, Math.min(capacityBytes, READ_BYTES)));
+    const turns = streams === 1 ? 1 : Math.max(LEAST_TURNS, Math.ceil(capacityBytes / BYTES_A_TURN));
+    this.#turnEnds = new Float64Array(turns);
+    this.#turnStreams = new Uint8Array(turns);
+  }
+
+  /** Bytes held, of both streams. */
+  get heldBytes(): number {
+    return this.#end - this.#oldest;
+  }
+
+  /** Bytes of each stream so far. */
+  get ends(): Offsets {
+    return this.#ends;
+  }
+
+  /** Where a stream's source reads to. */
+  store(stream: OutputStream): ByteStore {
+    const room = (): number => this.#room(stream);
+    const position = (): number => this.#end % this.#bytes.length;
+    return {
+      bytes: this.#bytes,
+      room,
+      get position() {
+        return position();
+      },
+      filled: (count) => this.#filled(stream, count),
+    };
+  }
+
+  /** A client has so much, and BLOCK may drop it. What is less than before changes nothing. */
+  acknowledge({ stdout, stderr }: Offsets): void {
+    this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
+    this.#acknowledged.stderr = Math.max(this.#acknowledged.stderr, stderr);
+  }
+
+  /** Drops the oldest from now on, acknowledged or not: nothing may wait for a client any more. */
+  stopBlocking(): void {
+    if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
+  }
+
+  /** Holds nothing any more, and drops whatever is still read. */
+  discard(): void {
+    this.#whenFull = "discard";
+    this.#drop(this.heldBytes);
+  }
+
+  /** A reader that wants each stream from an offset on, which must not lie behind its end. */
+  cursor({ stdout, stderr }: Offsets): Cursor {
+    const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
+    return { position: this.#oldest, turn: this.#firstTurn, at, wanted: { stdout, stderr } };
+  }
+
+  /**
+   * What the reader gets next, and moves it on; undefined: nothing yet. Output is copied to what `bufferFor` gives: the ring is
+   * written again while the copy is on its way.
+   */
+  next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
+    if (cursor.position < this.#oldest) {
+      cursor.position = this.#oldest;
+      cursor.at.stdout = this.#base("stdout");
+      cursor.at.stderr = this.#base("stderr");
+    }
+    // The place of a turn that is dropped is used again.
+    cursor.turn = Math.max(cursor.turn, this.#firstTurn);
+    const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
+    if (gap !== undefined) return gap;
+    while (cursor.position < this.#end) {
+      const turnEnd = this.#turnEnd(cursor.turn);
+      if (cursor.position === turnEnd) {
+        cursor.turn++;
+        continue;
+      }
+      const stream = this.#streamOf(cursor.turn);
+      const unwanted = cursor.wanted[stream] - cursor.at[stream];
+      const count = Math.min(turnEnd - cursor.position, unwanted > 0 ? unwanted : READ_BYTES);
+      const bytes = unwanted > 0 ? undefined : this.#copy(cursor.position, bufferFor(count));
+      cursor.position += count;
+      cursor.at[stream] += count;
+      if (bytes === undefined) continue;
+      cursor.wanted[stream] += count;
+      return { kind: "output", stream, bytes };
+    }
+    return undefined;
+  }
+
+  #gap({ wanted }: Cursor, stream: OutputStream): LogEntry | undefined {
+    const bytes = this.#base(stream) - wanted[stream];
+    if (bytes <= 0) return undefined;
+    wanted[stream] += bytes;
+    return { kind: "gap", stream, bytes };
+  }
+
+  /** Offset of a stream's oldest byte. */
+  #base(stream: OutputStream): number {
+    return this.#ends[stream] - this.#held[stream];
+  }
+
+  #turnEnd(turn: number): number {
+    return this.#turnEnds[turn % this.#turnEnds.length] ?? 0;
+  }
+
+  #streamOf(turn: number): OutputStream {
+    return this.#turnStreams[turn % this.#turnStreams.length] === 0 ? "stdout" : "stderr";
+  }
+
+  /** Whether the next bytes of the stream lengthen the last turn. */
+  #isOnTurn(stream: OutputStream): boolean {
+    return this.#turns > 0 && this.#streamOf(this.#firstTurn + this.#turns - 1) === stream;
+  }
+
+  #room(stream: OutputStream): number {
+    const size = this.#bytes.length;
+    const untilWrap = size - (this.#end % size);
+    if (this.#whenFull !== "block") return Math.min(READ_BYTES, untilWrap, size - this.heldBytes);
+    while (!this.#isOnTurn(stream) && this.#turns === this.#turnEnds.length) {
+      if (!this.#dropAcknowledged(1)) return 0;
+    }
+    const missing = Math.min(READ_BYTES, untilWrap) - (this.#capacity - this.heldBytes);
+    this.#dropAcknowledged(missing);
+    return Math.min(READ_BYTES, untilWrap, this.#capacity - this.heldBytes);
+  }
+
+  #filled(stream: OutputStream, count: number): void {
+    if (this.#whenFull === "discard") {
+      this.#ends[stream] += count;
+      return;
+    }
+    if (!this.#isOnTurn(stream)) {
+      if (this.#turns === this.#turnEnds.length) this.#drop(this.#turnEnd(this.#firstTurn) - this.#oldest);
+      this.#turnStreams[(this.#firstTurn + this.#turns) % this.#turnStreams.length] = stream === "stdout" ? 0 : 1;
+      this.#turns++;
+    }
+    this.#end += count;
+    this.#turnEnds[(this.#firstTurn + this.#turns - 1) % this.#turnEnds.length] = this.#end;
+    this.#ends[stream] += count;
+    this.#held[stream] += count;
+    this.#drop(this.heldBytes - this.#capacity);
+    this.#onMore();
+  }
+
+  /** Drops up to so many of the oldest bytes as far as they are acknowledged; false: none is. */
+  #dropAcknowledged(wantedBytes: number): boolean {
+    let left = wantedBytes;
+    while (left > 0 && this.heldBytes > 0) {
+      const stream = this.#streamOf(this.#firstTurn);
+      const acknowledged = this.#acknowledged[stream] - this.#base(stream);
+      const count = Math.min(left, acknowledged, this.#turnEnd(this.#firstTurn) - this.#oldest);
+      if (count <= 0) break;
+      this.#drop(count);
+      left -= count;
+    }
+    return left < wantedBytes;
+  }
+
+  #drop(bytes: number): void {
+    let left = bytes;
+    while (left > 0) {
+      const turnEnd = this.#turnEnd(this.#firstTurn);
+      const count = Math.min(left, turnEnd - this.#oldest);
+      this.#held[this.#streamOf(this.#firstTurn)] -= count;
+      this.#oldest += count;
+      left -= count;
+      if (this.#oldest === turnEnd) {
+        this.#firstTurn++;
+        this.#turns--;
+      }
+    }
+  }
+
+  /** Fills the buffer. */
+  #copy(position: number, copy: Uint8Array): Uint8Array {
+    const from = position % this.#bytes.length;
+    const untilWrap = Math.min(copy.length, this.#bytes.length - from);
+    copy.set(this.#bytes.subarray(from, from + untilWrap));
+    if (untilWrap < copy.length) copy.set(this.#bytes.subarray(0, copy.length - untilWrap), untilWrap);
+    return copy;
+  }
+}
