@@ -125,6 +125,7 @@ export class KeptExec {
     const before = this.#attached;
     this.#attached = attached;
     if (before !== undefined) this.#dismiss(before, takenOver(this.#parts.name));
+    if (request !== undefined) this.#acknowledge(request.stdoutOffset ?? 0n, request.stderrOffset ?? 0n);
     call.output.started({
       pid: child.pid,
       execId,

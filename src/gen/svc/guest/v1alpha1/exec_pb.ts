@@ -282,7 +282,9 @@ export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
  *
  * It says from where output is wanted: `from_now`, or at least one offset; a stream without one beside another that has one
  * goes on from now. Both or neither is INVALID_ARGUMENT; an offset past the stream's end is OUT_OF_RANGE,
- * EXEC_OFFSET_PAST_END. An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
+ * EXEC_OFFSET_PAST_END. An offset acknowledges what lies before it, as `ack` does; going on from now acknowledges nothing, so
+ * that a client that means to skip what it missed of a BLOCK exec says so by an `ack` of the offsets in `started`. An unknown
+ * name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
  *
  * @generated from message svc.guest.v1alpha1.ExecAttach
  */
