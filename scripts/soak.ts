@@ -13,23 +13,25 @@ await runScript("soak", USAGE, async () => {
   const execs = countFrom(execsWord, "EXECS");
   const atOnce = countFrom(atOnceWord, "AT-ONCE");
   const result = await soak(execs, atOnce);
-  const { before, after, failures, perKind, cleanUps } = result;
+  const { before, after, failures, perKind, cleanUps, connections } = result;
   const mix = [...perKind].map(([name, count]) => `${count} ${name}`).join(", ");
   const lines = [
     `${result.execs} execs, ${atOnce} at once, in ${result.seconds.toFixed(1)} s (${(execs / result.seconds).toFixed(0)} a second)`,
     `mix: ${mix}`,
     `output checked by SHA-256: ${(result.bytes / MIB).toFixed(1)} MiB; wrong: ${failures.length}; called incomplete though complete: ${result.incomplete}`,
     `clean-ups of trees that take 300 ms: ${cleanUps.done} of ${cleanUps.due}`,
+    `connections counted and sockets open: compared ${connections.compared} times, at most ${connections.most}; apart: ${connections.differences.length}`,
     `held before: ${JSON.stringify(before)}`,
     `held after:  ${JSON.stringify(after)}`,
     `memory: grown by ${(result.grownBytes / MIB).toFixed(1)} MiB (limit ${GROWTH_LIMIT_BYTES / MIB}), peak ${(result.peakBytes / MIB).toFixed(1)} MiB resident`,
-    ...failures.slice(0, 20),
+    ...[...connections.differences, ...failures].slice(0, 20),
   ];
   process.stdout.write(`${lines.join("\n")}\n`);
   const isClean =
     failures.length === 0 &&
     result.incomplete === 0 &&
     cleanUps.done === cleanUps.due &&
+    connections.differences.length === 0 &&
     JSON.stringify(before) === JSON.stringify(after) &&
     result.grownBytes < GROWTH_LIMIT_BYTES;
   process.stdout.write(isClean ? "clean\n" : "NOT CLEAN\n");

@@ -1,5 +1,6 @@
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
+import { type ConnectionsSeen, ConnectionsWatch } from "./connections.ts";
 import { type Footprint, memoryOf, settledFootprint } from "./footprint.ts";
 import { KINDS } from "./kinds.ts";
 
@@ -7,6 +8,8 @@ import { KINDS } from "./kinds.ts";
 const WARM_UP = 200;
 /** Time for the last cancelled commands to end and for idle pool threads to be as before. */
 const SETTLE_LIMIT_MS = 20_000;
+/** Execs of one connection, so that connections come and go all the time. */
+const EXECS_A_CONNECTION = 10;
 
 /** Memory of its own that an agent may have gained by work that is over: what its heap and buffer pool keep. */
 export const GROWTH_LIMIT_BYTES: number = 64 * 2 ** 20;
@@ -26,20 +29,23 @@ export interface SoakResult {
   readonly after: Footprint;
   readonly grownBytes: number;
   readonly peakBytes: number;
+  readonly connections: ConnectionsSeen;
 }
 
 /** Runs `execs` mixed execs, `atOnce` at a time, and compares what the agent held before with what it holds afterwards. */
 export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
-  await using agent = await startAgent();
+  await using agent = await startAgent({ env: { SVC_LOG_LEVEL: "debug" } });
   await runMix(agent, WARM_UP, atOnce);
   const before = await settled(agent, undefined);
   const ownBefore = memoryOf(agent.pid).ownBytes;
+  const watch = new ConnectionsWatch(agent);
   const began = performance.now();
   const work = await runMix(agent, execs, atOnce);
   const seconds = (performance.now() - began) / 1000;
+  const connections = await watch.end();
   const after = await settled(agent, before);
   const { ownBytes, peakBytes } = memoryOf(agent.pid);
-  return { execs, seconds, before, after, grownBytes: ownBytes - ownBefore, peakBytes, ...work };
+  return { execs, seconds, before, after, grownBytes: ownBytes - ownBefore, peakBytes, connections, ...work };
 }
 
 async function runMix(
@@ -54,8 +60,12 @@ async function runMix(
   let incomplete = 0;
   const cleanUps = { due: 0, done: 0 };
   const worker = async (): Promise<void> => {
-    const client = connect(agent);
-    while (next < execs) {
+    let client = connect(agent);
+    for (let own = 1; next < execs; own++) {
+      if (own % EXECS_A_CONNECTION === 0) {
+        client.close();
+        client = connect(agent);
+      }
       const number = next++;
       const kind = KINDS[number % KINDS.length];
       if (kind === undefined) return;

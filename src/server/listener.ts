@@ -213,7 +213,7 @@ export class Listener {
       return;
     }
     this.#served.set(session, { session, http2, socket: raw });
-    log.debug("session_opened", fields);
+    log.debug("session_opened", { ...fields, connections: this.sockets });
     http2.serve();
   }
 
@@ -226,7 +226,7 @@ export class Listener {
 
   #onGone(session: Session, fields: { readonly session: number; readonly peer: string }): void {
     this.#served.delete(session);
-    this.#options.log.debug("session_closed", fields);
+    this.#options.log.debug("session_closed", { ...fields, connections: this.sockets });
     if (--this.#ending === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
   }
 }
