@@ -4,12 +4,13 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { GuestClient } from "../../src/client/index.ts";
 import { endCase } from "./cases/sandbox-cases.ts";
 import { Stage } from "./cases/stage.ts";
+import { Guest } from "./harness/guest.ts";
 import { childOf, guestProcesses } from "./harness/processes.ts";
 import { TOKEN, TOKEN_FILE, WORKING_DIRECTORY } from "./harness/sandbox.ts";
 
 const NEW_TOKEN = "renewed-token-0123456789abcdef";
 /** On the disk as long as the sockets are. */
-const MARKER = "/run/marker";
+const MARKERS = ["/run/marker", "/tmp/marker"];
 
 async function print(client: GuestClient, script: string): Promise<string> {
   return (await client.run({ args: ["/bin/busybox", "sh", "-c", script] })).stdout.toString();
@@ -92,14 +93,22 @@ describe("a guest as the substrate makes it", () => {
   test("cut off and booted again, it replaces the sockets that are on the disk still, and keeps the renewed token", async () => {
     {
       using before = stage.client();
-      assert.match(await print(before, `busybox ls -F /run; echo > ${MARKER}; busybox sync`), /^workload\.sock=$/m);
+      assert.match(await print(before, `busybox ls -F /run; for m in ${MARKERS.join(" ")}; do echo > $m; done; busybox sync`), /^workload\.sock=$/m);
     }
     await stage.hardStop();
     using client = stage.client();
-    assert.equal((await client.statPath(MARKER)).size, 1n, "the disk is the same");
+    for (const path of MARKERS) assert.equal((await client.statPath(path)).size, 1n, `${path}: the disk is the same`);
     await print(client, "busybox killall -USR1 workload");
     while ((await client.health()).idleDeclared === undefined) await pause(50);
   });
 
   endCase(stage);
+});
+
+test("where the substrate's own agent does not get ready, init starts no entrypoint and switches the machine off", async () => {
+  using guest = await Guest.prepare({ substrateHangs: true });
+  await using machine = await guest.start();
+  await machine.ended();
+  assert.match(machine.console, /GUEST-SUBSTRATE-NOT-READY/);
+  assert.doesNotMatch(machine.console, /agent_started|GUEST-ENTRYPOINT/);
 });

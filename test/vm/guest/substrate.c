@@ -5,7 +5,7 @@
  * command gets the port itself for its standard input and output, else a socket that is joined to the port. Says on the
  * console when it waits for the host, who could not know: what comes before that is lost. With --console alone it does what
  * the host writes to the console: "stop" is SIGTERM for init. Writes a byte to descriptor 3 once it lives, which init waits
- * for.
+ * for; with --never-ready it lives and does not say so.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -111,6 +111,9 @@ static void obey_console(void) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && !strcmp(argv[1], "--never-ready"))
+    for (;;)
+      pause();
   int directly = argc > 1 && !strcmp(argv[1], "--on-the-port");
   int obeys = argc > 1 && !strcmp(argv[1], "--console");
   char **command = argv + 1 + directly + obeys;

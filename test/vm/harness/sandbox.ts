@@ -38,6 +38,8 @@ export interface SandboxOptions {
    * the channel for its standard input and output. Default: over TCP.
    */
   readonly bridge?: "joined" | "on-the-port";
+  /** The substrate's own agent lives and never says that it is ready. */
+  readonly substrateHangs?: boolean;
 }
 
 /** A volume of the sandbox. */
@@ -84,7 +86,7 @@ export function guestFiles(
     { path: "instance.env", content: lines(environment(options)) },
     { path: "entrypoint", content: lines([entrypoint(agent.command)]) },
     { path: "agent.drop", content: lines((options.dropCapabilities ?? []).map(String)) },
-    { path: "substrate.args", content: lines(["/opt/substrate/agent", ...bridgeCommand(agent, options)]) },
+    { path: "substrate.args", content: lines(["/opt/substrate/agent", ...substrateArguments(agent, options)]) },
   ];
 }
 
@@ -101,7 +103,8 @@ function entrypoint(command: readonly string[]): string {
   return `cd '${WORKING_DIRECTORY}' && exec ${command.map((word) => `'${word}'`).join(" ")}`;
 }
 
-function bridgeCommand(agent: AgentBuild, { bridge }: SandboxOptions): string[] {
+function substrateArguments(agent: AgentBuild, { bridge, substrateHangs }: SandboxOptions): string[] {
+  if (substrateHangs === true) return ["--never-ready"];
   if (bridge === undefined) return [];
   return [...(bridge === "on-the-port" ? ["--on-the-port"] : []), ...agent.command, "bridge", GUEST_SOCKET];
 }
