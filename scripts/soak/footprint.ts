@@ -103,6 +103,7 @@ export function openConnections(pid: number, port: number): number {
   return ["tcp", "tcp6"]
     .flatMap((table) => readFileSync(`/proc/${pid}/net/${table}`, "utf8").split("\n").slice(1))
     .map((line) => line.trim().split(/\s+/))
-    .filter(([, address = "", , state, , , , , , inode]) => local.test(address) && state !== LISTEN && inodes.has(inode))
-    .length;
+    .filter(
+      ([, address = "", , state, , , , , , inode]) => local.test(address) && state !== LISTEN && inodes.has(inode),
+    ).length;
 }

@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
@@ -14,14 +15,20 @@ const LONGEST_END_MS = 5_000;
 
 const SETTLED = Promise.resolve();
 
+/** How a connection finds out that its peer is gone without a word. */
+export interface PingLimits {
+  /** Pause between two PINGs. */
+  readonly intervalMs: number;
+  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
+  readonly timeoutMs: number;
+}
+
 /** Bounds of a connection's life. */
 export interface ConnectionLimits {
   /** Time for the first request. */
   readonly firstRequestMs: number;
-  /** Pause between two PINGs to a peer. */
-  readonly pingIntervalMs: number;
-  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
-  readonly pingTimeoutMs: number;
+  /** Pings to the peer. Undefined: none are sent, and a peer is as alive as its socket. */
+  readonly pings?: PingLimits;
   readonly http2?: Partial<Http2Limits>;
 }
 
@@ -45,7 +52,7 @@ export interface ConnectionEvents {
  * destroyed whatever the peer does.
  */
 export class Http2Connection {
-  readonly #socket: Socket;
+  readonly #socket: Duplex;
   readonly #raw: Socket;
   readonly #events: ConnectionEvents;
   readonly #limits: ConnectionLimits;
@@ -74,7 +81,7 @@ export class Http2Connection {
    * @param raw the accepted socket below it; the same where there is no TLS
    * @param nowMs of a clock that is never stepped
    */
-  constructor(socket: Socket, raw: Socket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
+  constructor(socket: Duplex, raw: Socket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
     this.#socket = socket;
     this.#raw = raw;
     this.#limits = limits;
@@ -107,7 +114,7 @@ export class Http2Connection {
 
   /** Starts reading. */
   serve(): void {
-    const { firstRequestMs, pingIntervalMs } = this.#limits;
+    const { firstRequestMs, pings } = this.#limits;
     this.#socket.on("data", (chunk: Buffer) => {
       // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
       if (this.#state === "closing") this.#takenMs = this.#nowMs();
@@ -124,8 +131,7 @@ export class Http2Connection {
       this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
     }, firstRequestMs);
     this.#firstRequest.unref();
-    this.#pings = setInterval(() => this.#ping(), pingIntervalMs);
-    this.#pings.unref();
+    if (pings !== undefined) this.#pings = setInterval(() => this.#ping(pings), pings.intervalMs).unref();
     this.#flushSoon();
   }
 
@@ -233,7 +239,7 @@ export class Http2Connection {
     const { chunks } = batch;
     const last = chunks.length - 1;
     if (last > 0) this.#socket.cork();
-    for (let at = 0; at <= last; at++) this.#socket.write(chunks[at] as Uint8Array, at === last ? written : undefined);
+    for (let at = 0; at <= last; at++) this.#socket.write(chunks[at], at === last ? written : undefined);
     if (last > 0) this.#socket.uncork();
   };
 
@@ -272,12 +278,12 @@ export class Http2Connection {
     else this.#raw.destroy();
   }
 
-  #ping(): void {
+  #ping({ timeoutMs }: PingLimits): void {
     if (this.#pingOverdue !== undefined) return;
     this.#pingOverdue = setTimeout(() => {
       this.#events.peerDead();
       this.#destroy(true);
-    }, this.#limits.pingTimeoutMs);
+    }, timeoutMs);
     this.#pingOverdue.unref();
     this.#session.ping(() => {
       clearTimeout(this.#pingOverdue);

@@ -8,7 +8,7 @@ import {
   type Log,
   type WatchArrivals,
 } from "../domain/index.ts";
-import { Http2Connection, type Http2Limits } from "../http2/index.ts";
+import { Http2Connection, type Http2Limits, type PingLimits } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
 import { type Connection, connectionOf, Connections, logLostConnections, RefusalLog } from "./connections.ts";
 import { peerCertificate, type VerifyPeer } from "./tls.ts";
@@ -237,10 +237,7 @@ export interface ServerLimits {
   readonly connections: number;
   /** Time for the TLS handshake, and again for the first request's headers. */
   readonly handshakeTimeoutMs: number;
-  /** Pause between two PINGs to a peer. */
-  readonly pingIntervalMs: number;
-  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
-  readonly pingTimeoutMs: number;
+  readonly pings: PingLimits;
   /** Bounds of HTTP/2 that differ from the usual ones. */
   readonly http2?: Partial<Http2Limits>;
 }
@@ -249,6 +246,5 @@ export interface ServerLimits {
 export const DEFAULT_SERVER_LIMITS: ServerLimits = {
   connections: CONNECTION_LIMIT,
   handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
-  pingIntervalMs: 30_000,
-  pingTimeoutMs: 10_000,
+  pings: { intervalMs: 30_000, timeoutMs: 10_000 },
 };

@@ -176,7 +176,7 @@ describe("the management port", () => {
   });
 
   test("finds out that a peer is dead by its silence", async () => {
-    await using server = await start({ limits: { pingIntervalMs: 100, pingTimeoutMs: 200 } });
+    await using server = await start({ limits: { pings: { intervalMs: 100, timeoutMs: 200 } } });
     const socket = await connectTls(server, server.certificates.client);
     socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     socket.write(frame(0x4, 0, 0, Buffer.alloc(0)));
@@ -186,7 +186,7 @@ describe("the management port", () => {
   });
 
   test("keeps a peer that answers PINGs, and answers those of its clients", async () => {
-    await using server = await start({ limits: { pingIntervalMs: 20, pingTimeoutMs: 5_000 } });
+    await using server = await start({ limits: { pings: { intervalMs: 20, timeoutMs: 5_000 } } });
     const session = connectHttp2(server);
     await request(session, HEALTH, { "svc-instance-token": TEST_TOKEN });
     for (let i = 0; i < 10; i++) {

@@ -93,7 +93,10 @@ describe("a guest as the substrate makes it", () => {
   test("cut off and booted again, it replaces the sockets that are on the disk still, and keeps the renewed token", async () => {
     {
       using before = stage.client();
-      assert.match(await print(before, `busybox ls -F /run; for m in ${MARKERS.join(" ")}; do echo > $m; done; busybox sync`), /^workload\.sock=$/m);
+      assert.match(
+        await print(before, `busybox ls -F /run; for m in ${MARKERS.join(" ")}; do echo > $m; done; busybox sync`),
+        /^workload\.sock=$/m,
+      );
     }
     await stage.hardStop();
     using client = stage.client();

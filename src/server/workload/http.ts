@@ -1,114 +1,167 @@
-import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
-import { constants, createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Clock } from "../../domain/index.ts";
+import {
+  ErrorCode,
+  Http2Connection,
+  type Http2Limits,
+  type Http2Stream,
+  type RequestFields,
+} from "../../http2/index.ts";
 import type { Connection } from "../connections.ts";
-import { dropAfter, type WorkloadLimits } from "./limits.ts";
+import { MESSAGE_LIMIT_BYTES, type WorkloadLimits } from "./limits.ts";
 import { Pace, PacedSocket } from "./paced-socket.ts";
-import type { DeclareIdle, HttpExchange } from "./service.ts";
+import type { AnswerWorkload, DeclareIdle, WorkloadAnswer, WorkloadRequest } from "./service.ts";
 
 const HEADER_LIMIT_BYTES = 8 * 1024;
-/** Calls at once on an HTTP/2 connection. There is one operation, and it takes no time. */
-const STREAM_LIMIT = 4;
-/** Unanswered calls after which an HTTP/2 connection is closed: a cancelled call counts too, but frees its stream. */
-const UNANSWERED_LIMIT = 32;
+/** Of a body that is longer, its message and gRPC's prefix of 5 bytes, no more needs to be read: it is refused. */
+const BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES + 5;
+/** There is one operation, it takes no time, and its requests are small. */
+const HTTP2_LIMITS: Partial<Http2Limits> = {
+  streams: 4,
+  headerListBytes: HEADER_LIMIT_BYTES,
+  resets: 32,
+  resetsPerSecond: 1,
+  idleFrames: 100,
+  idleFramesPerSecond: 10,
+  streamWindowBytes: 64 * 1024,
+  largestStreamWindowBytes: 64 * 1024,
+  connectionWindowBytes: 256 * 1024,
+};
 
 /** Options of WorkloadHttp. */
 export interface WorkloadHttpOptions {
   readonly declareIdle: DeclareIdle;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
+  readonly clock: Clock;
   readonly limits: WorkloadLimits;
 }
 
 /** Serves both versions of HTTP on connections that its caller accepts. */
 export class WorkloadHttp {
   readonly #options: WorkloadHttpOptions;
-  readonly #http1: Http1Server;
-  readonly #http2: Http2Server;
+  readonly #versionField: Readonly<Record<string, string>>;
+  readonly #http1: Server;
   readonly #pace = new Pace();
-  #service: Promise<HttpExchange> | undefined;
+  #service: Promise<AnswerWorkload> | undefined;
 
   constructor(options: WorkloadHttpOptions) {
     this.#options = options;
-    this.#http1 = createHttp1Server(
+    this.#versionField = { "svc-agent-version": options.agentVersion };
+    this.#http1 = createServer(
       { maxHeaderSize: HEADER_LIMIT_BYTES, requireHostHeader: false },
-      (request, response) => {
-        response.shouldKeepAlive = false;
-        void this.#answer(request, response);
-      },
+      (request, response) => void this.#answerHttp1(request, response),
     );
     this.#http1.on("clientError", (_error, socket) => socket.destroy());
-    this.#http2 = createHttp2Server(
-      {
-        settings: { maxConcurrentStreams: STREAM_LIMIT, maxHeaderListSize: HEADER_LIMIT_BYTES },
-        maxSessionMemory: 1,
-        maxSessionInvalidFrames: 10,
-      },
-      (request, response) => {
-        void this.#answer(request, response);
-      },
-    );
-    this.#http2.on("sessionError", () => {});
   }
 
   /** Serves a connection. Reads what its socket has buffered, too. */
   serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): void {
     const paced = new PacedSocket(socket, this.#pace);
-    if (protocol === "http1") {
-      this.#http1.emit("connection", paced);
-      return;
-    }
-    // Node emits "session" before `emit` returns.
-    const watch = (session: ServerHttp2Session): void => this.#watch(session, socket, connection);
-    this.#http2.once("session", watch).emit("connection", paced);
-    this.#http2.off("session", watch);
+    if (protocol === "http1") this.#http1.emit("connection", paced);
+    else this.#serveHttp2(paced, socket, connection);
   }
 
-  #watch(session: ServerHttp2Session, socket: Socket, connection: Connection): void {
-    const { headersTimeoutMs, idleTimeoutMs, connectionAgeMs } = this.#options.limits;
-    const first = dropAfter(connection, headersTimeoutMs, "no request");
-    const old = setTimeout(() => session.close(), connectionAgeMs);
+  #serveHttp2(paced: PacedSocket, socket: Socket, connection: Connection): void {
+    const { clock, limits } = this.#options;
+    const http2 = new Http2Connection(
+      paced,
+      socket,
+      { firstRequestMs: limits.headersTimeoutMs, http2: HTTP2_LIMITS },
+      {
+        request: (stream, fields) => this.#answerHttp2(stream, fields),
+        failed: (reason) => connection.failed(reason),
+        peerDead: () => {},
+        closing: () => connection.closing(),
+        gone: () => clearTimeout(old),
+      },
+      () => clock.monotonicMs(),
+    );
+    const old = setTimeout(() => http2.drain(), limits.connectionAgeMs);
     old.unref();
-    // The session's own timeout would outlive it, and keep it and all that its socket had read in memory.
-    socket.setTimeout(idleTimeoutMs, () => session.destroy());
-    // nghttp2 bounds resets too, but only after it has passed on all of its input.
-    let unanswered = 0;
-    session.on("stream", (stream) => {
-      clearTimeout(first);
-      stream.once("close", () => {
-        if (stream.rstCode === constants.NGHTTP2_NO_ERROR) unanswered--;
-      });
-      if (++unanswered <= UNANSWERED_LIMIT) return;
-      connection.drop(`${UNANSWERED_LIMIT} calls were given up`);
-      session.destroy();
-    });
-    session.once("close", () => {
-      clearTimeout(first);
-      clearTimeout(old);
-    });
+    socket.setTimeout(limits.idleTimeoutMs, () => http2.close());
+    http2.serve();
   }
 
-  async #answer(...[request, response]: Parameters<HttpExchange>): Promise<void> {
-    const overdue = setTimeout(() => abandon(request), this.#options.limits.requestTimeoutMs);
+  #answerHttp2(stream: Http2Stream, fields: RequestFields): void {
+    const overdue = setTimeout(() => stream.reset(ErrorCode.CANCEL), this.#options.limits.requestTimeoutMs);
+    overdue.unref();
+    const answer = async (body: Buffer): Promise<void> => {
+      const { ":method": method = "", ":path": path = "", ...others } = fields;
+      const regular = Object.entries(others).filter((field): field is [string, string] => !field[0].startsWith(":"));
+      try {
+        const answered = await this.#answer({ httpVersion: "2.0", method, path, fields: regular, body });
+        stream.respond({ ":status": String(answered.status), ...answered.fields });
+        stream.write(answered.body);
+        stream.end(answered.trailers);
+      } catch {
+        stream.reset(ErrorCode.PROTOCOL_ERROR);
+      }
+    };
+    const body = new RequestBody((whole) => void answer(whole));
+    stream.consumer = {
+      data: (slice) => body.add(slice),
+      end: () => body.end(),
+      closed: () => clearTimeout(overdue),
+    };
+  }
+
+  async #answerHttp1(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const overdue = setTimeout(() => request.destroy(), this.#options.limits.requestTimeoutMs);
     overdue.unref();
     response.once("close", () => clearTimeout(overdue));
+    response.shouldKeepAlive = false;
+    const whole = await new Promise<Buffer>((resolve) => {
+      const body = new RequestBody(resolve);
+      // The client is gone before its request was complete.
+      request.on("error", () => {});
+      request.on("data", (slice: Buffer) => body.add(slice));
+      request.on("end", () => body.end());
+    });
+    const { httpVersion, method = "", url: path = "", rawHeaders } = request;
+    const fields = Array.from({ length: rawHeaders.length / 2 }, (_, at) => pair(rawHeaders, at));
     try {
-      response.setHeader("svc-agent-version", this.#options.agentVersion);
-      // Loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never call.
-      this.#service ??= import("./service.ts").then(({ workloadService }) =>
-        workloadService(this.#options.declareIdle),
-      );
-      await (
-        await this.#service
-      )(request, response);
+      const { status, fields: answered, body } = await this.#answer({ httpVersion, method, path, fields, body: whole });
+      response.writeHead(status, answered).end(Buffer.concat(body));
     } catch {
-      // The client is gone, or its request is unusable.
-      abandon(request);
+      request.destroy();
     }
+  }
+
+  /** The service is loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never call. */
+  async #answer(request: WorkloadRequest): Promise<WorkloadAnswer> {
+    this.#service ??= import("./service.ts").then(({ workloadService }) => workloadService(this.#options.declareIdle));
+    const answer = await (await this.#service)(request);
+    return { ...answer, fields: { ...this.#versionField, ...answer.fields } };
   }
 }
 
-function abandon(request: Parameters<HttpExchange>[0]): void {
-  if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
-  else request.destroy();
+function pair(list: readonly string[], at: number): [string, string] {
+  return [list[2 * at] ?? "", list[2 * at + 1] ?? ""];
+}
+
+/** Puts a request's body together, as far as it may be long: whoever sends more is answered without waiting for the end. */
+class RequestBody {
+  readonly #slices: Buffer[] = [];
+  readonly #whole: (body: Buffer) => void;
+  #sizeBytes = 0;
+  #isWhole = false;
+
+  constructor(whole: (body: Buffer) => void) {
+    this.#whole = whole;
+  }
+
+  add(slice: Buffer): void {
+    if (this.#isWhole) return;
+    this.#slices.push(slice);
+    this.#sizeBytes += slice.length;
+    if (this.#sizeBytes > BODY_LIMIT_BYTES) this.end();
+  }
+
+  end(): void {
+    if (this.#isWhole) return;
+    this.#isWhole = true;
+    this.#whole(Buffer.concat(this.#slices));
+  }
 }

@@ -1,6 +1,9 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
 import type { Connection } from "../connections.ts";
 
+/** Largest message, far above any of the service. */
+export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
+
 /** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;

@@ -48,6 +48,11 @@ export class WorkloadServer {
     this.#stopWatching = logLostConnections(this.#acceptor, { watch, listener: "workload", log, clock });
   }
 
+  /** Open connections, in whatever state. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
   /** Closes the socket and every connection. */
   close(): void {
     this.#acceptor.close();
@@ -80,9 +85,9 @@ export class WorkloadServer {
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): Promise<void> {
-    const { declareIdle, agentVersion } = this.#options;
+    const { declareIdle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
-      ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, limits: this.#limits }),
+      ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, clock, limits: this.#limits }),
     );
     const http = await this.#http;
     if (!socket.destroyed) http.serve(socket, connection, protocol);

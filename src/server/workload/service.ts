@@ -1,33 +1,42 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { createConnectRouter } from "@connectrpc/connect";
-import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { DeclareIdleResponseSchema, WorkloadService } from "../../gen/svc/guest/v1alpha1/workload_pb.ts";
+import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
 
 const NS_PER_SECOND = 1_000_000_000n;
-/** Far above any request of the service. */
-const REQUEST_LIMIT_BYTES = 64 * 1024;
-
-/**
- * Replaces `:authority` and `Host`, which mean nothing on a unix socket: gRPC's C core sends the percent-encoded path of
- * the socket, which is not valid in a URL, and others send nothing.
- */
-const AUTHORITY = "localhost";
+/** `:authority` and `Host` name nothing on a unix socket, and are not looked at. */
+const ORIGIN = "http://localhost";
 
 /** Records that the workload is idle and says when, in nanoseconds since 1970. */
 export type DeclareIdle = () => { readonly declaredAtNs: bigint };
 
-/** A request and its response, of either HTTP version. */
-export type HttpExchange = (
-  request: IncomingMessage | Http2ServerRequest,
-  response: ServerResponse | Http2ServerResponse,
-) => Promise<void>;
+/** A whole request, of either HTTP version. */
+export interface WorkloadRequest {
+  readonly httpVersion: string;
+  readonly method: string;
+  /** With its query. */
+  readonly path: string;
+  /** Names and values; a name may be repeated. */
+  readonly fields: Iterable<readonly [name: string, value: string]>;
+  readonly body: Uint8Array;
+}
 
-/** WorkloadService over gRPC, the Connect protocol and plain JSON. Rejects for requests that end early. */
-export function workloadService(declareIdle: DeclareIdle): HttpExchange {
-  const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: REQUEST_LIMIT_BYTES });
+/** A whole answer. */
+export interface WorkloadAnswer {
+  readonly status: number;
+  readonly fields: Readonly<Record<string, string>>;
+  readonly body: readonly Uint8Array[];
+  /** Of gRPC; undefined: none. */
+  readonly trailers: Readonly<Record<string, string>> | undefined;
+}
+
+/** Answers a request. Rejects for one that cannot be answered: with a field that is none, for example. */
+export type AnswerWorkload = (request: WorkloadRequest) => Promise<WorkloadAnswer>;
+
+/** WorkloadService over gRPC, the Connect protocol and plain JSON. */
+export function workloadService(declareIdle: DeclareIdle): AnswerWorkload {
+  const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: MESSAGE_LIMIT_BYTES });
   router.service(WorkloadService, {
     declareIdle: () => {
       const { declaredAtNs } = declareIdle();
@@ -39,16 +48,27 @@ export function workloadService(declareIdle: DeclareIdle): HttpExchange {
     },
   });
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-  return async (request, response) => {
-    const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
-    if (handler === undefined) {
-      response.statusCode = 404;
-      response.end();
-      return;
-    }
-    if ("authority" in request) Object.defineProperty(request, "authority", { value: AUTHORITY });
-    else request.headers.host = AUTHORITY;
-    const answer = await handler(universalRequestFromNodeRequest(request, response, undefined, undefined));
-    await universalResponseToNodeResponse(answer, response);
+  return async ({ httpVersion, method, path, fields, body: received }) => {
+    const handler = handlers.get(path.split("?", 1)[0] ?? "");
+    if (handler === undefined) return { status: 404, fields: {}, body: [], trailers: undefined };
+    const header = new Headers();
+    for (const [name, value] of fields) header.append(name, value);
+    const url = ORIGIN + path;
+    const answer = await handler({ httpVersion, method, url, header, body: once(received), signal: NEVER });
+    // What the handler has to say of the call stands in the fields once its body was read.
+    const body = answer.body === undefined ? [] : await Array.fromAsync(answer.body);
+    return {
+      status: answer.status,
+      fields: Object.fromEntries(answer.header ?? []),
+      body,
+      trailers: answer.trailer && Object.fromEntries(answer.trailer),
+    };
   };
+}
+
+/** The operation takes no time: there is nothing to give up once its request is whole. */
+const NEVER = new AbortController().signal;
+
+async function* once(bytes: Uint8Array): AsyncIterable<Uint8Array> {
+  yield bytes;
 }

@@ -17,7 +17,10 @@ import { GuestAgent } from "../../../src/gen/svc/guest/v1alpha1/guest_agent_pb.t
 import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
 import type { WorkloadLimits } from "../../../src/server/workload/limits.ts";
 import { WorkloadServer } from "../../../src/server/workload/server.ts";
+import { until } from "../../fixtures/raw-calls.ts";
+import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
+import type { Field } from "../../http2/hpack-vectors.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
@@ -206,20 +209,96 @@ describe("the workload's socket", () => {
     }
   });
 
-  test("cares for no authority over HTTP/2, nor for its absence where there is a Host", async () => {
+  test("cares for no authority and no Host over HTTP/2, whatever they hold, empty or absent", async () => {
     await using rig = await start();
-    const session = http2.connect("http://localhost", { createConnection: () => net.connect(rig.path) });
-    const heads = [...AUTHORITIES.map((authority) => ({ ":authority": authority })), { host: "tmp%2Fw.sock" }];
+    using peer = await RawHttp2.dial({ socketPath: rig.path });
+    const values = [
+      "",
+      ...AUTHORITIES,
+      "a b",
+      "a\tb",
+      '"',
+      "<>",
+      "\\",
+      "\u00e9",
+      "user:secret@host:1",
+      "x".repeat(4_000),
+    ];
+    const heads: Field[][] = [
+      [],
+      ...values.map((value): Field[] => [[":authority", value]]),
+      ...values.map((value): Field[] => [["host", value]]),
+      [
+        [":authority", "one"],
+        ["host", "another"],
+      ],
+    ];
     for (const head of heads) {
-      const stream = session.request({ ":method": "POST", ":path": DECLARE_IDLE, ...head, ...JSON_TYPE });
-      const status = await new Promise((resolve) => {
-        stream.once("response", (headers) => resolve(headers[":status"]));
-        stream.once("close", () => resolve("none"));
-        stream.resume().end("{}");
-      });
-      assert.equal(status, 200, JSON.stringify(head));
+      const pseudo = head.filter(([name]) => name.startsWith(":"));
+      const regular = head.filter(([name]) => !name.startsWith(":"));
+      const fields = [[":method", "POST"], [":scheme", "http"], ...pseudo, [":path", DECLARE_IDLE]] as const;
+      for (const [type, message, status] of [
+        ["application/json", Buffer.from("{}"), [":status", "200"]],
+        ["application/grpc", envelope(), ["grpc-status", "0"]],
+      ] as const) {
+        const stream = peer.open([...fields, ...regular, ["content-type", type], ["te", "trailers"]]);
+        peer.send(frame(FRAME.data, FLAG.endStream, stream, message));
+        assert.equal(await fieldOf(peer, stream, status[0]), status[1], `${type} ${JSON.stringify(head)}`);
+      }
     }
-    session.close();
+    assert.equal(rig.calls(), 2 * heads.length);
+  });
+
+  test("answers HTTP/2 without a body, in pieces, and with one that is too long, on one connection", async () => {
+    await using rig = await start();
+    using peer = await RawHttp2.dial({ socketPath: rig.path });
+    const open = (path: string, type: string): number =>
+      peer.open([
+        [":method", "POST"],
+        [":scheme", "http"],
+        [":path", path],
+        ["content-type", type],
+      ]);
+    const absent = open("/nothing", "application/json");
+    peer.send(frame(FRAME.data, FLAG.endStream, absent));
+    assert.equal(await fieldOf(peer, absent, ":status"), "404");
+    const pieces = open(DECLARE_IDLE, "application/grpc");
+    for (const byte of envelope()) peer.send(frame(FRAME.data, 0, pieces, Buffer.of(byte)));
+    peer.send(frame(FRAME.data, FLAG.endStream, pieces));
+    assert.equal(await fieldOf(peer, pieces, "grpc-status"), "0");
+    for (const [type, field, refused] of [
+      ["application/json", ":status", "429"],
+      ["application/grpc", "grpc-status", String(grpc.status.RESOURCE_EXHAUSTED)],
+    ] as const) {
+      const long = open(DECLARE_IDLE, type);
+      const bytes = type === "application/grpc" ? envelope(Buffer.alloc(70_000)) : Buffer.alloc(70_000, " ");
+      // Its window is spent by what is read, and the rest is never sent: the answer does not wait for it.
+      for (let at = 0; at < 4; at++)
+        peer.send(frame(FRAME.data, 0, long, bytes.subarray(at * 16_000, (at + 1) * 16_000)));
+      await peer.next(({ type: kind, stream }) => kind === FRAME.windowUpdate && stream === long, "a wider window");
+      peer.send(frame(FRAME.data, 0, long, bytes.subarray(64_000)));
+      assert.equal(await fieldOf(peer, long, field), refused);
+      assert.equal(await peer.resetCode(long), CODE.none);
+    }
+    assert.equal(rig.calls(), 1);
+  });
+
+  test("ends an HTTP/2 connection at its age, also where the peer reads nothing and keeps it open", async () => {
+    await using rig = await start({ connectionAgeMs: 200 });
+    for (const reads of [true, false]) {
+      using peer = await RawHttp2.dial({ socketPath: rig.path });
+      const stream = peer.open([
+        [":method", "POST"],
+        [":scheme", "http"],
+        [":path", DECLARE_IDLE],
+        ["content-type", "application/grpc"],
+      ]);
+      peer.send(frame(FRAME.data, FLAG.endStream, stream, envelope()));
+      assert.equal(await fieldOf(peer, stream, "grpc-status"), "0");
+      if (!reads) peer.stopReading();
+      else assert.equal(await peer.goawayCode(), CODE.none);
+      await until(() => rig.server.connections === 0, "the agent has closed the connection");
+    }
   });
 
   test("survives requests that are hardly HTTP", async () => {
@@ -274,7 +353,7 @@ describe("the workload's socket", () => {
     }
     await closed;
     const line = await rig.log.logged("connection_failed");
-    assert.match(String(line.fields["reason"]), /^32 calls were given up$/);
+    assert.match(String(line.fields["reason"]), /^too many requests that were broken off \(ENHANCE_YOUR_CALM\)$/);
     assert.equal((await post(rig.path, DECLARE_IDLE, "{}")).status, 200);
   });
 
@@ -325,6 +404,12 @@ describe("the workload's socket", () => {
     assert.equal(rig.calls(), 50);
   });
 });
+
+/** A field of an answer's header or trailers, as soon as it is there. */
+async function fieldOf(peer: RawHttp2, stream: number, name: string): Promise<string | undefined> {
+  const { fields } = await peer.next((each) => each.stream === stream && each.fields?.has(name) === true, name);
+  return fields?.get(name);
+}
 
 function post(socketPath: string, path: string, body: string): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
