@@ -106,8 +106,6 @@ async function grown(agent: RunningAgent, ownBefore: number): Promise<number> {
 /** The footprint once it is the wanted one; without one, once nothing runs and nothing has changed for a second. */
 function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Footprint> {
   const isSettled = (now: Footprint, repeats: number): boolean =>
-    wanted === undefined
-      ? repeats >= 10 && now.processes === 0
-      : JSON.stringify(now) === JSON.stringify(wanted);
+    wanted === undefined ? repeats >= 10 && now.processes === 0 : JSON.stringify(now) === JSON.stringify(wanted);
   return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
 }
