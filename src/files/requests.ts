@@ -34,6 +34,10 @@ export interface WriteRequest extends FileLocation {
   readonly sha256: Uint8Array | undefined;
   readonly createParents: boolean;
   readonly exclusive: boolean;
+  /** Of the last modification, in nanoseconds since 1970; undefined: now. */
+  readonly modifiedNs: bigint | undefined;
+  /** Blocks of zeros become holes. */
+  readonly sparse: boolean;
 }
 
 /** Refuses a path that is empty, holds a NUL, or is relative where it may not be. The kernel judges its length. */

@@ -42,10 +42,11 @@ export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
 
 async function writeTo(parts: WriteParts, { path, existing }: Target, owner: FileOwner): Promise<WriteResult> {
   const { fileSystem, request, signal } = parts;
-  const file = await fileSystem.create(folderOf(path));
+  const file = await fileSystem.create(folderOf(path), request.sparse);
   try {
     const result = await receive(file, parts);
     await file.setAttributes(owner, request.mode ?? existing?.mode ?? DEFAULT_MODE);
+    if (request.modifiedNs !== undefined) await file.setModified(request.modifiedNs);
     await file.sync();
     signal.throwIfAborted();
     await place(file, path, request);

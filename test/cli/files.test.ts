@@ -238,20 +238,41 @@ describe("guestctl cp", () => {
     assert.match(stderr, /skipped .*: its name is not UTF-8, and the image has no tar/);
   });
 
-  it("makes holes of zeros, so that a sparse file stays one", async () => {
-    await mkdir(folder.at("tree"));
-    const path = folder.at("tree/sparse");
+  it("keeps holes, in and out, alone and in a folder", async () => {
+    await mkdir(folder.at("tree/below"), { recursive: true });
+    const path = folder.at("tree/below/sparse");
     await writeFile(path, "begin");
     await truncate(path, 50_000_000);
     await appendFile(path, "end");
     await truncate(path, 60_000_000);
-    await copies(`:${path}`, folder.at("single"));
+    await writeFile(folder.at("tree/solid"), "solid");
+    await utimes(folder.at("tree/below"), 1_000, 2_000);
+    await utimes(path, 1_000, 3_000);
+    await copies(`:${path}`, folder.at("out"));
     await copies(`:${folder.at("tree")}`, folder.at("back"));
-    for (const copied of [folder.at("single"), folder.at("back/sparse")]) {
-      const { size, blocks } = await stat(copied);
+    await copies(path, `:${folder.at("in")}`);
+    await copies(folder.at("tree"), `:${folder.at("there")}`);
+    for (const name of ["out", "back/below/sparse", "in", "there/below/sparse"]) {
+      const { size, blocks, mtimeMs } = await stat(folder.at(name));
       assert.equal(size, 60_000_000);
-      assert.ok(blocks * 512 < 1_000_000, `${blocks * 512} bytes on disk`);
-      assert.ok((await readFile(copied)).equals(await readFile(path)));
+      assert.ok(blocks * 512 < 1_000_000, `${name}: ${blocks * 512} bytes on disk`);
+      assert.equal(mtimeMs, 3_000_000, name);
+      assert.ok((await readFile(folder.at(name))).equals(await readFile(path)));
+    }
+    assert.deepEqual(await described(folder.at("there")), await described(folder.at("tree")));
+    assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
+  });
+
+  it("keeps the time of a single file where the image has no touch(1), to the microsecond and before 1970", async () => {
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    for (const time of [1_600_000_000.123456, -86_400.5, 0]) {
+      await writeFile(folder.at("file"), "x");
+      await utimes(folder.at("file"), time, time);
+      const args = ["cp", folder.at("file"), `:${folder.at("copied")}`];
+      const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(bare));
+      assert.equal(exitCode, 0, stderr);
+      const [there, here] = [await stat(folder.at("copied")), await stat(folder.at("file"))];
+      assert.ok(Math.abs(there.mtimeMs - here.mtimeMs) <= 0.002, `${there.mtimeMs} for ${here.mtimeMs}`);
     }
   });
 

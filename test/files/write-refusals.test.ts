@@ -91,6 +91,8 @@ describe("WriteFile changes nothing", () => {
     ["a mode beyond 07777", { path: "/tmp/x", mode: 0o10000 }, "mode"],
     ["the user id that means no change", { path: "/tmp/x", uid: 2 ** 32 - 1 }, "uid"],
     ["the group id that means no change", { path: "/tmp/x", gid: 2 ** 32 - 1 }, "gid"],
+    ["a time with a second of nanoseconds", { path: "/tmp/x", mtime: { seconds: 1n, nanos: 1_000_000_000 } }, "mtime"],
+    ["a time after the year 9999", { path: "/tmp/x", mtime: { seconds: 253_402_300_800n } }, "mtime"],
     ["a checksum of 31 bytes", { path: "/tmp/x", sha256: new Uint8Array(31) }, "sha256"],
   ] as const) {
     it(`with ${problem}`, async () => {

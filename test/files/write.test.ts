@@ -39,6 +39,54 @@ describe("WriteFile", () => {
     assert.deepEqual([await modeOf(folder.at("new")), ...(await ownerOf(folder.at("new")))], [0o644, 0, 0]);
   });
 
+  it("sets the time that it is given, to the microsecond, also before 1970, and that of a file that it replaces", async () => {
+    const path = folder.at("timed");
+    for (const [seconds, nanos, ns] of [
+      [1_600_000_000n, 123_456_789, 1_600_000_000_123_456_000n],
+      [-1n, 500_000_000, -500_000_000n],
+      [0n, 0, 0n],
+    ] as const) {
+      await files.write({ path, mtime: { seconds, nanos } }, "x");
+      const { mtimeNs } = await stat(path, { bigint: true });
+      // A microsecond of a time that is a floating-point number on its way to the kernel.
+      assert.ok(mtimeNs >= ns - 1_000n && mtimeNs <= ns + 1_000n, `${mtimeNs} for ${ns}`);
+    }
+    const before = Date.now();
+    await files.write({ path }, "x");
+    assert.ok((await stat(path)).mtimeMs >= before - 1_000, "without one it is now");
+  });
+
+  it("makes holes of blocks of zeros where it is asked to, and the same bytes and checksum of it", async () => {
+    const MIB = 2 ** 20;
+    const some = randomBytes(5_000);
+    const contents: readonly (readonly Buffer[])[] = [
+      [],
+      [Buffer.alloc(1)],
+      [Buffer.alloc(4_096)],
+      [Buffer.alloc(4 * MIB - 1), some, Buffer.alloc(4 * MIB)],
+      [some, Buffer.alloc(2 * MIB), Buffer.alloc(2 * MIB), some, some],
+      Array.from({ length: 300 }, (_, index) => (index % 100 === 99 ? some : Buffer.alloc(32 * 1_024 + index))),
+    ];
+    for (const [index, parts] of contents.entries()) {
+      const path = folder.at(`sparse${index}`);
+      const whole = Buffer.concat(parts);
+      const pieces = parts.flatMap((part) =>
+        Array.from({ length: Math.ceil(part.length / MIB) }, (_, at) => part.subarray(at * MIB, (at + 1) * MIB)),
+      );
+      const written = await files.write(
+        { path, sparse: true, size: BigInt(whole.length), sha256: sha256(whole) },
+        ...pieces,
+      );
+      assert.equal(written.bytesWritten, BigInt(whole.length));
+      assert.ok(sha256(whole).equals(written.sha256));
+      assert.ok((await readFile(path)).equals(whole), `content ${index}`);
+      const { blocks } = await stat(path);
+      assert.ok(blocks * 512 < 128 * 1_024, `content ${index} takes ${blocks * 512} bytes`);
+    }
+    await files.write({ path: folder.at("solid") }, Buffer.alloc(MIB));
+    assert.ok((await stat(folder.at("solid"))).blocks * 512 >= MIB);
+  });
+
   it("creates an empty file, of no messages or of empty ones", async () => {
     await files.write({ path: folder.at("none") });
     await files.write({ path: folder.at("empty"), size: 0n, sha256: sha256("") }, "", "", "");

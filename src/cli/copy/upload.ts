@@ -21,8 +21,7 @@ export interface CopyParts {
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * Copies a file into the sandbox, with its mode and, where the image has touch(1), its time; what arrives is held against
- * what was read. With the folder that the person named, no link that the workload put into it leads the file elsewhere.
+ * Copies a file into the sandbox, with its mode, its time and its holes; what arrives is held against what was read. With the folder that the person named, no link that the workload put into it leads the file elsewhere.
  */
 export async function uploadFile(
   parts: CopyParts,
@@ -42,7 +41,13 @@ export async function uploadFile(
       yield bytes;
     }
   }
-  const file = { size: BigInt(stats.size), mode: stats.mode & 0o7777, createParents: makesParents };
+  const file = {
+    size: BigInt(stats.size),
+    mode: stats.mode & 0o7777,
+    mtime: timestampOf(stats),
+    sparse: holeBytes(stats) > 0,
+    createParents: makesParents,
+  };
   const write = async (path: string, beneath: string): Promise<Uint8Array> => {
     const { sha256 } = await client.writeFile(path, content(), { ...file, beneath });
     return sha256;
@@ -56,7 +61,6 @@ export async function uploadFile(
           return write(remote, "");
         });
   if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
-  await keepTime(client, stats, remote);
   report.files += 1;
   report.bytes += stats.size;
 }
@@ -67,12 +71,17 @@ function isUnknownBeneath(error: unknown): boolean {
   return error.reason === "UNIMPLEMENTED" || (error.reason === "INVALID_FIELD" && error.metadata["field"] === "path");
 }
 
-/** The protocol has no time for a file that is written. One that cannot be set is no reason to call the copy a failure. */
-async function keepTime(client: GuestClient, { mtimeMs }: Stats, remote: string): Promise<void> {
-  const seconds = Math.floor(mtimeMs / 1000);
-  const touch = await startIfThere(client, ["touch", "-c", "-m", "-d", `@${seconds}`, "--", remote]);
-  touch?.stdout.resume();
-  await touch?.wait().catch(() => undefined);
+/** Holes below this are not worth a call of their own. */
+const WORTHWHILE_HOLE_BYTES = 1024 * 1024;
+
+/** Bytes of a file that take no room on this machine. */
+function holeBytes({ size, blocks }: Stats): number {
+  return size - blocks * 512;
+}
+
+function timestampOf({ mtimeMs }: Stats): { readonly seconds: bigint; readonly nanos: number } {
+  const seconds = Math.floor(mtimeMs / 1_000);
+  return { seconds: BigInt(seconds), nanos: Math.floor((mtimeMs - seconds * 1_000) * 1_000) * 1_000 };
 }
 
 const NOT_COPIED = "neither a file, a directory nor a link";
@@ -106,10 +115,12 @@ async function uploadTar(parts: CopyParts, local: string, remote: string, isTher
     mkdir.stdout.resume();
     await mkdir.wait();
   }
+  const sparse = await uploadSparse(parts, local, remote);
   const tar = await startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
   if (tar === undefined) return false;
   async function* archive(): AsyncGenerator<Buffer> {
     for await (const entry of localTree(local)) {
+      if (sparse.has(entry.name.toString("latin1"))) continue;
       const type = tarTypeOf(entry);
       if (type === undefined) {
         report.skip(entry.path.toString(), NOT_COPIED);
@@ -125,6 +136,20 @@ async function uploadTar(parts: CopyParts, local: string, remote: string, isTher
   }
   await tar.feed(archive());
   return true;
+}
+
+/**
+ * Copies files with large holes one by one: the archive has room for every zero, and not every tar would make holes of them.
+ * Before the others, as the archive gives the folders their modes and times. Returns the names, by their bytes in latin1.
+ */
+async function uploadSparse(parts: CopyParts, local: string, remote: string): Promise<ReadonlySet<string>> {
+  const names = new Set<string>();
+  for await (const { name, path, stats } of localTree(local)) {
+    if (!stats.isFile() || holeBytes(stats) < WORTHWHILE_HOLE_BYTES || !isUtf8(name)) continue;
+    await uploadFile({ ...parts, makesParents: true }, path, stats, posix.join(remote, name.toString()), remote);
+    names.add(name.toString("latin1"));
+  }
+  return names;
 }
 
 async function uploadFiles(parts: CopyParts, local: string, remote: string): Promise<void> {

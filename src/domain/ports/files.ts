@@ -40,6 +40,7 @@ export type FileStep =
   | "write"
   | "chown"
   | "chmod"
+  | "utime"
   | "sync"
   | "place"
   | "sync_folder"
@@ -86,6 +87,8 @@ export interface NewFile {
   sha256(): Uint8Array;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
+  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond; that of the last access is now. */
+  setModified(modifiedNs: bigint): Promise<void>;
   /** Forces content and attributes to the disk. */
   sync(): Promise<void>;
   /**
@@ -108,8 +111,8 @@ export interface FileTree {
    * FIFO may have effects: `notRegular` says what it is.
    */
   openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
-  /** Creates a file of mode 0600 in a folder. */
-  create(folder: FilePath): Promise<NewFile>;
+  /** Creates a file of mode 0600 in a folder. With `sparse` blocks of zeros become holes. */
+  create(folder: FilePath, sparse: boolean): Promise<NewFile>;
   /** Creates a directory; mode exactly, whatever the umask. */
   makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
   /** Removes an empty directory. Never rejects: what cannot be removed stays. */

@@ -1,4 +1,4 @@
-import { type BigIntStats, close, constants, fchmod, fchown, fstat, fsync, read } from "node:fs";
+import { type BigIntStats, close, constants, fchmod, fchown, fstat, fsync, futimes, read } from "node:fs";
 import { promisify } from "node:util";
 import {
   type FileAttributes,
@@ -44,6 +44,7 @@ const statDescriptor: (fd: number, options: { bigint: true }) => Promise<BigIntS
 const syncDescriptor = promisify(fsync);
 const chownDescriptor = promisify(fchown);
 const chmodDescriptor = promisify(fchmod);
+const touchDescriptor = promisify(futimes);
 
 /** Largest offset of off_t. Node throws where a read could go beyond it. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
@@ -90,6 +91,12 @@ export class Descriptor {
 
   async chmod(mode: number): Promise<void> {
     await this.#threads.step("chmod", () => chmodDescriptor(this.fd, mode));
+  }
+
+  /** Seconds since 1970, with fractions. */
+  async setTimes(accessed: number, modified: number): Promise<void> {
+    // Node takes a negative number for now, but not a text of one.
+    await this.#threads.step("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
   }
 
   async sync(step: FileStep): Promise<void> {

@@ -4,6 +4,7 @@ import { type Addon, errnoName, type SummingWriter } from "../../native/index.ts
 import type { Descriptor } from "./descriptor.ts";
 import { type Folder, splitPath } from "./folder.ts";
 import type { Leftovers } from "./leftovers.ts";
+import { SparseWriter } from "./sparse-writer.ts";
 import type { FileThreads } from "./threads.ts";
 
 /** Bits that the kernel clears silently where the caller may not set them. */
@@ -38,13 +39,18 @@ export async function createFile(
   addon: WriterMaker,
   threads: FileThreads,
   leftovers: Leftovers,
+  sparse: boolean,
 ): Promise<NewFile> {
+  const placed = (file: Descriptor, name: Buffer | undefined): NewFile => {
+    const writer = sparse ? new SparseWriter(file.fd) : new addon.SummingWriter(file.fd);
+    return new PlacedFile(folder, file, name, writer, threads);
+  };
   try {
     const unnamed = await createUnnamed(folder);
-    if (unnamed !== undefined) return new PlacedFile(folder, unnamed, undefined, addon, threads);
+    if (unnamed !== undefined) return placed(unnamed, undefined);
     await leftovers.removeFrom(folder);
     const name = temporaryName();
-    return new PlacedFile(folder, await folder.open("create", name, NAMED, PRIVATE_MODE), name, addon, threads);
+    return placed(await folder.open("create", name, NAMED, PRIVATE_MODE), name);
   } catch (error) {
     await folder[Symbol.asyncDispose]();
     throw error;
@@ -83,14 +89,14 @@ class PlacedFile implements NewFile {
     folder: Folder,
     file: Descriptor,
     temporary: Buffer | undefined,
-    { SummingWriter }: WriterMaker,
+    writer: SummingWriter,
     threads: FileThreads,
   ) {
     this.#folder = folder;
     this.#file = file;
     this.#temporary = temporary;
     this.#threads = threads;
-    this.#writer = new SummingWriter(file.fd);
+    this.#writer = writer;
   }
 
   async write(bytes: Uint8Array): Promise<void> {
@@ -114,6 +120,10 @@ class PlacedFile implements NewFile {
     await this.#file.chmod(mode);
     if ((mode & SPECIAL_BITS) === 0) return;
     if ((await this.#file.attributes("chmod")).mode !== mode) throw new FileSystemError("chmod", "EPERM");
+  }
+
+  async setModified(modifiedNs: bigint): Promise<void> {
+    await this.#file.setTimes(Date.now() / 1_000, Number(modifiedNs / 1_000n) / 1_000_000);
   }
 
   async sync(): Promise<void> {

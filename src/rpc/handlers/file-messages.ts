@@ -12,7 +12,15 @@ import {
   type WriteFileResponse,
   WriteFileResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, tryBytesField } from "../codec.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  messageFrame,
+  timestamp,
+  timestampNs,
+  tryBytesField,
+} from "../codec.ts";
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
 const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
@@ -56,8 +64,10 @@ export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
 }
 
 function writeRequest(header: WriteFileHeader): WriteRequest {
-  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive } = header;
-  return { path, beneath, noSymlinks, mode, uid, gid, sizeBytes: size, sha256, createParents, exclusive };
+  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive, sparse } = header;
+  const modifiedNs = header.mtime && timestampNs("mtime", header.mtime);
+  const attributes = { mode, uid, gid, sizeBytes: size, sha256, modifiedNs };
+  return { path, beneath, noSymlinks, ...attributes, createParents, exclusive, sparse };
 }
 
 /** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
