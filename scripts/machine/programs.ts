@@ -1,6 +1,6 @@
+import { execFileSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
-import { execaSync } from "execa";
 
 /** A program that is looked for in PATH, and the Debian package that brings it. */
 export interface Program {
@@ -62,9 +62,10 @@ export function installPackages(names: readonly string[]): void {
 }
 
 function aptGet(args: readonly string[]): void {
-  const options = { env: { DEBIAN_FRONTEND: "noninteractive" }, stdio: ["ignore", "ignore", "pipe"] } as const;
-  // Another apt-get, of this machine's own or of a second checkout, is waited for.
-  execaSync("apt-get", ["-o", "DPkg::Lock::Timeout=300", ...args], options);
+  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
+  // Another apt-get, of this machine's own or of a second checkout, is waited for. Not with execa, which makes a terminal on
+  // the standard streams non-blocking as soon as it is loaded: programs of tests hand theirs on.
+  execFileSync("apt-get", ["-o", "DPkg::Lock::Timeout=300", ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
 }
 
 function packagesOf(programs: readonly Program[]): string[] {
