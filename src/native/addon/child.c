@@ -24,6 +24,27 @@ static int reset_signals(struct spawn_job *job) {
   return -1;
 }
 
+/*
+ * Closes all descriptors that no later step uses, among them copies of other children's pipes: until then these seem to have
+ * a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does it in the end.
+ */
+static int close_copies(struct spawn_job *job) {
+  int used[] = {job->stdio[0], job->stdio[1], job->stdio[2], job->cgroup_fd};
+  enum { COUNT = sizeof used / sizeof *used };
+  unsigned from = 3;
+  /* From gap to gap: the lowest of those that are used is where each gap ends. */
+  for (int left = COUNT; left > 0; left--) {
+    int *lowest = NULL;
+    for (int i = 0; i < COUNT; i++)
+      if (used[i] >= (int)from && (lowest == NULL || used[i] < *lowest)) lowest = &used[i];
+    if (lowest == NULL) break;
+    if ((unsigned)*lowest > from) syscall(SYS_close_range, from, (unsigned)*lowest - 1, 0);
+    from = (unsigned)*lowest + 1;
+  }
+  syscall(SYS_close_range, from, ~0U, 0);
+  return 0;
+}
+
 static int lead_session(struct spawn_job *job) {
   return job->session == SPAWN_GROUP ? 0 : (int)syscall(SYS_setsid);
 }
@@ -99,7 +120,7 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes everything else, also what the agent inherited. execve(2) would close it only after it resumed the agent, and
+ * Closes everything else, also what the steps before have opened. execve(2) would close it only after it resumed the agent, and
  * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 needs the loop.
  */
 static int close_descriptors(struct spawn_job *job) {
@@ -134,10 +155,10 @@ static const struct {
   const char *name;
   int (*run)(struct spawn_job *job);
 } STEPS[] = {
-    {"killed", reset_signals},    {"setsid", lead_session},    {"setpgid", lead_group},   {"ctty", take_terminal},
-    {"cgroup", join_cgroup},  {"rlimit", reset_standing}, {"rlimit", set_limits},      {"setgroups", set_groups}, {"setgid", set_gid},
-    {"setuid", set_uid},          {"chdir", change_directory}, {"stdio", place_stdio},    {"stdio", close_descriptors},
-    {"execve", become_command},
+    {"killed", reset_signals},    {"stdio", close_copies},   {"setsid", lead_session},     {"setpgid", lead_group},
+    {"ctty", take_terminal},      {"cgroup", join_cgroup},   {"rlimit", reset_standing},   {"rlimit", set_limits},
+    {"setgroups", set_groups},    {"setgid", set_gid},       {"setuid", set_uid},          {"chdir", change_directory},
+    {"stdio", place_stdio},       {"stdio", close_descriptors}, {"execve", become_command},
 };
 
 int spawn_child(void *data) {

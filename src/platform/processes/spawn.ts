@@ -107,7 +107,7 @@ export function openFilesLimitForChildren(addon: Addon, parentPid: number): numb
 }
 
 /** Longest wait: a start on a dead file system may hang for ever. */
-const WAIT_LIMIT_MS = 500;
+const WAIT_LIMIT_MS = 5_000;
 
 /**
  * Children between clone and execve. Each holds copies of every descriptor that the agent had open, also of the writing

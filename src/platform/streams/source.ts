@@ -21,6 +21,8 @@ const READS_PER_TURN = 4;
  * its own. 20 ms in all.
  */
 const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
+/** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
+const START_LOOK_MS = 5;
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
 
@@ -29,6 +31,8 @@ interface Drain {
   readonly resolve: (complete: boolean) => void;
   /** All of the process's bytes are delivered; what remains is to see whether another writer is left. */
   isLooking: boolean;
+  /** Children that were starting when the drain began still are. */
+  startsInFlight: boolean;
 }
 
 type State = "idle" | "reading" | "stopped" | "ended" | "closed";
@@ -85,25 +89,25 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  async drain(): Promise<boolean> {
-    // Reading goes on meanwhile, and may come to the end.
-    await this.#startsSettled();
-    return this.#drained();
-  }
-
-  #drained(): Promise<boolean> {
+  drain(): Promise<boolean> {
     if (this.#state !== "reading") return Promise.resolve(this.#state === "ended");
     return new Promise((resolve) => {
       const end = this.#kind === "pipe" ? endOfPipe(this.#addon, this.#fd) : endOfTerminal();
-      this.#drain = { end, resolve, isLooking: false };
-      if (end.delivered(0) === "still_held") this.#lookAgain(this.#drain);
+      const settled = this.#startsSettled();
+      const drain: Drain = { end, resolve, isLooking: false, startsInFlight: settled !== undefined };
+      void settled?.then(() => {
+        drain.startsInFlight = false;
+      });
+      this.#drain = drain;
+      if (end.delivered(0) === "still_held") this.#lookAgain(drain);
       else this.#rearm();
     });
   }
 
-  /** Checks a few more times whether the last writer leaves; if so, reads to the end. */
+  /** Checks a few more times, and for as long as children start, whether the last writer leaves; if so, reads to the end. */
   #lookAgain(drain: Drain, looks: number = 0): void {
-    const pauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
+    const lastPauseMs = this.#kind === "pipe" ? LAST_LOOKS_MS[looks] : undefined;
+    const pauseMs = lastPauseMs ?? (drain.startsInFlight ? START_LOOK_MS : undefined);
     if (pauseMs === undefined) {
       this.#stop("stopped");
       return;

@@ -1,5 +1,10 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { closeSync } from "node:fs";
+import { mkdtemp, rmdir } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import {
@@ -12,7 +17,9 @@ import {
 import type { Addon } from "../../../src/native/index.ts";
 import { BufferPool } from "../../../src/platform/streams/buffer-pool.ts";
 import { FdSource } from "../../../src/platform/streams/source.ts";
-import { addon, discard, launch, processes, run, shell } from "../../fixtures/spawning.ts";
+import { allProcesses } from "../../fixtures/proc.ts";
+import { program } from "../../fixtures/programs/index.ts";
+import { addon, bytes, Collector, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
@@ -152,14 +159,55 @@ test("a close during a drain answers it", async () => {
   child.release();
 });
 
+test("a child that hangs in its start does not make other children's output look incomplete", async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  const mount = spawn(program("hanging_mount"), [folder], { stdio: ["pipe", "pipe", "inherit"] });
+  const unmounted = once(mount, "exit");
+  const abort = new AbortController();
+  t.after(async () => {
+    mount.stdin.end();
+    await unmounted;
+    await rmdir(folder);
+  });
+  if (!(await Promise.race([once(mount.stdout, "data"), unmounted.then(() => undefined)]))) {
+    t.skip("needs root and FUSE");
+    return;
+  }
+  const ownChildren = (): number => allProcesses().filter(({ parent }) => parent === process.pid).length;
+  const before = ownChildren();
+  const first = processes.spawn(shell("echo hi"));
+  const hanging = processes.spawn(request(["/bin/true"], { cwd: bytes(folder) }), abort.signal);
+  hanging.catch(() => {});
+  // The agent's end of the first child's pipe cannot be closed before this turn is over: the second has a copy of it.
+  while (ownChildren() < before + 2);
+  const child = await first;
+  const stdout = new Collector();
+  child.stdout?.start(stdout);
+  child.stderr?.start(new Collector());
+  await child.ended;
+  assert.equal(await child.stdout?.drain(), true);
+  assert.equal(stdout.text, "hi\n");
+  child.release();
+  abort.abort();
+  await assert.rejects(hanging, { step: "killed" });
+});
+
 /** The drain of a pipe without writers, of which the kernel says so only where `answers` does, look by look. */
-async function drainOf(t: TestContext, answers: readonly boolean[]): Promise<{ complete: boolean; asked: number }> {
+async function drainOf(
+  t: TestContext,
+  answers: readonly boolean[],
+  starts?: { readonly settled: Promise<void>; readonly onLook: (look: number) => void },
+): Promise<{ complete: boolean; asked: number }> {
   let asked = 0;
-  const calls = { hungUp: (fd: number) => addon.hungUp(fd) && (answers[asked++] ?? false) };
+  const answer = (): boolean => {
+    starts?.onLook(asked);
+    return answers[asked++] ?? false;
+  };
+  const calls = { hungUp: (fd: number) => addon.hungUp(fd) && answer() };
   const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
   const [ours, theirs] = addon.pipe(true) as readonly [number, number];
   closeSync(theirs);
-  const source = new FdSource(delayed, new BufferPool(), "pipe", ours);
+  const source = new FdSource(delayed, new BufferPool(), "pipe", ours, () => starts?.settled);
   t.after(() => source.close());
   source.start({ chunk: (_bytes, release) => release(), end: () => {} });
   return { complete: await source.drain(), asked };
@@ -171,4 +219,15 @@ test("a pipe that is still held at the exit is looked at again, and complete whe
 
 test("and incomplete after the last look", async (t) => {
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
+});
+
+test("it is looked at for as long as children start, and once more when none does", async (t) => {
+  const { promise: settled, resolve } = Promise.withResolvers<void>();
+  const onLook = (look: number): void => {
+    if (look === 20) resolve();
+  };
+  assert.deepEqual(await drainOf(t, [], { settled, onLook }), { complete: false, asked: 22 });
+  const late = [...Array<boolean>(15).fill(false), true];
+  const never = new Promise<void>(() => {});
+  assert.deepEqual(await drainOf(t, late, { settled: never, onLook: () => {} }), { complete: true, asked: 16 });
 });
