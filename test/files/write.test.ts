@@ -51,9 +51,9 @@ describe("WriteFile", () => {
       // A microsecond of a time that is a floating-point number on its way to the kernel.
       assert.ok(mtimeNs >= ns - 1_000n && mtimeNs <= ns + 1_000n, `${mtimeNs} for ${ns}`);
     }
-    const before = Date.now();
+    const writtenAfterMs = Date.now();
     await files.write({ path }, "x");
-    assert.ok((await stat(path)).mtimeMs >= before - 1_000, "without one it is now");
+    assert.ok((await stat(path)).mtimeMs >= writtenAfterMs - 1_000, "without one it is now");
   });
 
   it("makes holes of blocks of zeros where it is asked to, and the same bytes and checksum of it", async () => {

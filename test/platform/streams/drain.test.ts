@@ -43,8 +43,8 @@ class LateReceiver implements ByteReceiver {
   sizeBytes = 0;
   heldChunks = 0;
 
-  chunk(bytes: Uint8Array, release: () => void): void {
-    this.sizeBytes += bytes.length;
+  chunk(piece: Uint8Array, release: () => void): void {
+    this.sizeBytes += piece.length;
     if (!this.#holding) {
       release();
       return;
