@@ -1,4 +1,4 @@
-/** `npm run abuse`: attacks a real agent over TLS in every known way, and says what it cost and what is left. See `--help`. */
+/** `npm run abuse`: attacks a real agent over TLS in every known way, and reports costs and leftovers. See `--help`. */
 import { parseArgs } from "node:util";
 import { abuse, type AbuseRow, ATTACKS, PEAK_LIMIT_BYTES } from "./abuse/abuse.ts";
 import { countFrom, runScript, UsageError } from "./machine/script.ts";

@@ -1,4 +1,4 @@
-/** `npm run bench`: the agent beside what one would use instead, on this machine, in this run. See `--help`. */
+/** `npm run bench`: compares the agent with its alternatives, on this machine, in this run. See `--help`. */
 import { main } from "./bench/main.ts";
 import { readOptions, USAGE } from "./bench/options.ts";
 import { runScript } from "./machine/script.ts";

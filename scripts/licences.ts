@@ -6,7 +6,7 @@ import { runScript, UsageError, words } from "./machine/script.ts";
 /** The list's path in the project. */
 export const LICENCE_FILE = "THIRD_PARTY_LICENSES.md";
 
-/** Licences that ask for no more than their text being passed on. Anything else has to be decided by a person. */
+/** Licences that require only that their text is passed on. Others need a decision. */
 const ACCEPTED: ReadonlySet<string> = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"]);
 
 interface LockedPackage {
@@ -24,7 +24,7 @@ package in node_modules. Node itself brings further components; they are listed 
 | --- | --- | --- |
 `;
 
-/** The list as Markdown. Throws where a package names no licence, or one that nobody has accepted yet. */
+/** The list as Markdown. Throws if a package names no licence, or one that is not in the list above. */
 export function licenceTable(root: string): string {
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, LockedPackage>>;

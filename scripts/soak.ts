@@ -1,4 +1,4 @@
-/** `npm run soak`: many mixed execs through a real agent, of which nothing is left and nothing lost. See `--help`. */
+/** `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing. See `--help`. */
 import { countFrom, runScript, UsageError, words } from "./machine/script.ts";
 import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 

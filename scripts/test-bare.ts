@@ -1,7 +1,7 @@
 /**
- * Types what the README says on a machine that has nothing but Debian's minimal installation, Node and npm: `npm start` and
- * a part of `npm test`, once as root and once as an ordinary user, who first does as the refusal advises: `npm run test:bare`.
- * Ends with the line `N passed, N failed`.
+ * Types what the README says on a machine that has nothing but Debian's minimal installation, Node and npm: `npm start`
+ * and a part of `npm test`, once as root and once as an ordinary user, who first does as the refusal advises: `npm run
+ * test:bare`. Ends with the line `N passed, N failed`.
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -14,14 +14,14 @@ const USAGE = `usage: npm run test:bare [-- root|user]
   root   only as root
   user   only as an ordinary user`;
 
-/** What starts agents and commands, waits for them, uses terminals, files and /proc; and what sets up a clone. */
+/** Tests that start agents and commands and use terminals, files and /proc; and those that set up a clone. */
 const TESTS =
   "test/house test/exec test/hooks test/workload test/files/read.test.ts test/files/write-refusals.test.ts test/cli/session";
 const FOLDER = join(ROOT, "dist", ".bare");
-/** What apt-get prints is not for people who wait for the tour. */
+/** The output must not have apt-get's messages. */
 const TOUR_LINES = 120;
 
-/** A clone of this checkout on a machine: below a folder that nobody else may enter. */
+/** A clone of this checkout on a machine, in a private folder. */
 interface Clone {
   readonly machine: BareMachine;
   readonly person: Person;
@@ -31,7 +31,7 @@ interface Clone {
 const failures: string[] = [];
 let passed = 0;
 
-/** Notes the verdict, and prints what a command printed if it is a bad one. */
+/** Records the verdict, and prints a failed command's output. */
 function judge(title: string, outcome: Outcome, complaint: string | undefined): void {
   const seconds = `${outcome.seconds.toFixed(0)} s`;
   if (complaint === undefined) {
@@ -76,7 +76,7 @@ async function tests({ machine, person, folder }: Clone): Promise<void> {
   );
 }
 
-/** Only root can install anything. The packages that the refusal names, and no others, must be enough. */
+/** Only root can install packages. Those that the error message names must be enough. */
 async function followAdvice({ machine, person, folder }: Clone): Promise<void> {
   const outcome = await machine.run(person, folder, "npm start");
   const [, packages] = /apt-get install ([a-z0-9 +.-]+)\)/.exec(outcome.output) ?? [];

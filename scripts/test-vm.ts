@@ -1,7 +1,7 @@
 /**
  * Runs the tests in real microVMs: `npm run test:vm`, or `npm run test:vm -- test/vm/clock.vm.ts`; in emulated arm64
- * machines with `--arch arm64`. Provides QEMU, the guest kernels and the built agent, and runs two machines at a time. Ends
- * with a table of cases with their times and the line `N passed, N failed, N skipped`.
+ * machines with `--arch arm64`. Provides QEMU, the guest kernels and the built agent, and runs two machines at a time.
+ * Ends with a table of cases with their times and the line `N passed, N failed, N skipped`.
  */
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,12 +23,12 @@ async function main(): Promise<number> {
   if (absent !== undefined) throw new UsageError(`${absent}: no such file`);
   process.env["TMPDIR"] = folder;
   if (arch !== undefined) process.env["GUEST_VM_ARCH"] = arch;
-  // Everything of the guests looks at the architecture as soon as it is loaded.
+  // The guests' modules read the architecture when they load.
   const { runVmTests } = await import("./vm/run.ts");
   return runVmTests(positionals);
 }
 
-// Snapshots are large: whatever a case that was cut short left behind goes with the run.
+// Snapshots are large: removes those of aborted cases too.
 const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
 try {
   await runScript("test:vm", USAGE, main);

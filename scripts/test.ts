@@ -18,7 +18,7 @@ const USAGE = `usage: npm test [-- PATH...]
   PATH   a test file, or a folder of them; default: test`;
 
 const CONCURRENCY = 2;
-/** No verdicts on speed: what goes on, however slowly, is no failure. A test that hangs fails before its file counts as hung. */
+/** Slow tests do not fail while they make progress. A hung test fails before its file counts as hung. */
 const LIMITS: FileLimits = {
   testMs: 540_000,
   silenceMs: Number(process.env["TEST_SILENCE_MS"] ?? 600_000),
@@ -44,7 +44,7 @@ function printOutcome({ file, output, durationMs, cpuMs, problems }: FileOutcome
   for (const problem of problems) print(`✖ ${problem}\n`);
 }
 
-/** What the run cost, and the files that cost most. */
+/** CPU time of the run, and the most expensive files. */
 function costOf(outcomes: readonly FileOutcome[]): string {
   const seconds = (cpuMs: number): string => `${(cpuMs / 1000).toFixed(0)} s`;
   const costly = outcomes.toSorted((a, b) => b.cpuMs - a.cpuMs).slice(0, 5);
@@ -58,7 +58,7 @@ async function runAll(files: readonly string[], abort: AbortSignal): Promise<Fil
   const outcomes: FileOutcome[] = [];
   const waiting = files.entries();
   const worker = async (): Promise<void> => {
-    // The workers share the iterator, so each file is taken once.
+    // The workers share the iterator, so each file runs once.
     for (const [index, file] of waiting) {
       if (abort.aborted) return;
       const outcome = await runTestFile(file, `${run}-${index}`, LIMITS, abort, cpu);

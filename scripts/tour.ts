@@ -12,7 +12,7 @@ import * as steps from "./tour/steps.ts";
 const USAGE = `usage: npm start                        the tour
        npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends`;
 
-/** What the tour's sandbox is made of. */
+/** The tour's sandbox. */
 const SPEC = {
   process: {
     args: [process.execPath, join(import.meta.dirname, "tour", "workload.ts")],
@@ -30,7 +30,7 @@ async function main(args: readonly string[]): Promise<number> {
   return keep(command);
 }
 
-/** Whether it worked; what did not was said by the build on stderr. */
+/** Whether the build succeeded; it reports failures on stderr. */
 async function build(): Promise<boolean> {
   const options = { stdout: "inherit", stderr: "inherit", reject: false } as const;
   const { failed } = await execaNode(join(import.meta.dirname, "build.ts"), [process.arch], options);
@@ -86,5 +86,5 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
 }
 
 await runScript("start", USAGE, () => main(process.argv.slice(2)));
-// What the tour leaves open, as a connection that was refused, is not waited for.
+// Does not wait for open handles, such as a refused connection.
 process.exit();

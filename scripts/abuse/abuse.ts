@@ -15,42 +15,42 @@ import type { Seen, Watched } from "./probe.ts";
 import type { Attack } from "./target.ts";
 import { workloadAttacks } from "./workload.ts";
 
-/** Everything there is, in its order. */
+/** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...workloadAttacks];
 
-/** Own memory that the agent may ever have, all attacks together. */
+/** Limit of the agent's anonymous memory over all attacks. */
 export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
-/** An attack that takes longer hangs. */
+/** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
 const WARM_UP = 50;
-/** For what an attack left to be gone: the longest of the agent's own limits, and then some. */
+/** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
-/** What the agent gives commands and connections at its end, on a busy machine. */
+/** Time for the agent's exit on a busy machine: it waits for commands and connections. */
 const LEAVE_LIMIT_MS = 20_000;
 
-/** What an attack did. */
+/** Outcome of an attack. */
 export interface AbuseRow {
   readonly name: string;
   readonly inputs: number;
   readonly seconds: number;
   readonly healthP99Ms: number;
   readonly peakOwnBytes: number;
-  /** What the agent held more than before; empty: nothing. */
+  /** What the agent holds in addition; empty: nothing. */
   readonly left: string;
-  /** What went wrong; empty: nothing. */
+  /** The failure; empty: none. */
   readonly problem: string;
 }
 
-/** How to abuse. */
+/** Options of a run. */
 export interface AbuseOptions {
   readonly seed: number;
-  /** About so many inputs in all. */
+  /** Approximate number of inputs. */
   readonly inputs: number;
   readonly attacks: readonly Attack[];
   readonly onRow: (row: AbuseRow) => void;
 }
 
-/** Attacks one agent in every way, one after the other, and ends it while peers that do not read hold on to it. */
+/** Runs all attacks on one agent in turn, and ends it while peers that do not read stay connected. */
 export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Promise<void> {
   await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
   const scratch = await mkdtemp(join(tmpdir(), "guest-agent-abuse-"));
@@ -77,7 +77,7 @@ export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Pro
   }
 }
 
-/** So that what is opened once, and what the agent keeps ready for the next command, is there before stock is taken. */
+/** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */
 async function warmUp(agent: RunningAgent): Promise<void> {
   const message = startMessage(["true"]);
   const peer = await RawPeer.connect(agent);
@@ -108,7 +108,7 @@ function measured({ healthMs, peakOwnBytes }: Seen): Pick<AbuseRow, "healthP99Ms
   return { healthP99Ms: sorted[Math.floor(sorted.length * 0.99)] ?? Number.POSITIVE_INFINITY, peakOwnBytes };
 }
 
-/** SIGTERM while commands write to peers that do not read, and half-open connections stand in the door. */
+/** SIGTERM while commands write to peers that do not read, and half-open connections wait. */
 async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   const start = startMessage(["sh", "-c", "trap '' HUP TERM; yes"]);
   const peers: RawPeer[] = [];
@@ -149,7 +149,9 @@ function settled(agent: RunningAgent, wanted: Footprint | undefined): Promise<Fo
   return settledFootprint(agent.pid, isSettled, SETTLE_LIMIT_MS);
 }
 
-/** The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak. */
+/**
+ * The probe's own connection comes and goes with restores, and threads that the agent keeps for later work are no leak.
+ */
 function difference(before: Footprint, after: Footprint): string {
   const SLACK: Footprint = { descriptors: 2, threads: 4, cgroups: 0, processes: 0, zombies: 0 };
   return (Object.keys(before) as (keyof Footprint)[])
@@ -159,7 +161,7 @@ function difference(before: Footprint, after: Footprint): string {
 }
 
 interface Probe {
-  /** What was seen since the last time. */
+  /** The observations since the last call. */
   seen(): Promise<Seen>;
   stop(): Promise<void>;
 }
@@ -178,7 +180,7 @@ function startProbe(agent: RunningAgent): Probe {
   const failed = once(worker, "error").then((errors: unknown[]): never => {
     throw errors[0];
   });
-  // Whoever asks next is told.
+  // The next call reports it.
   failed.catch(() => undefined);
   return {
     seen: async () => {

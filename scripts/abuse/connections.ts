@@ -12,15 +12,15 @@ import { frame, FRAME, grpcMessage, halfOpen, headerBlock, RawPeer, requestField
 import type { Attack, Target } from "./target.ts";
 
 const MIB = 2 ** 20;
-/** Connections of one attack at a time: as many as a listener takes. */
+/** Connections of one attack at a time: as many as a listener accepts. */
 const AT_ONCE = 64;
-/** The handshake's own limit, and then some. */
+/** Longer than the agent's limit for a handshake. */
 const HANDSHAKE_LIMIT_MS = 30_000;
 const FLOOD_LIMIT_MS = 20_000;
 const ANSWER_LIMIT_MS = 60_000;
-/** What a file is read of by those who do not read it. */
+/** A large file, which clients request and do not read. */
 const LARGE_FILE = "/proc/kallsyms";
-/** A record of TLS that announces a ClientHello of 512 bytes, and its first. */
+/** The beginning of a TLS record with a ClientHello of 512 bytes. */
 const CLIENT_HELLO_BEGIN = Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
 const GOAWAY = frame(FRAME.goaway, 0, 0, Buffer.alloc(8));
 
@@ -32,7 +32,7 @@ async function gone(socket: Socket): Promise<void> {
   });
 }
 
-/** Connections that say nothing, or the beginning of a ClientHello: the agent itself ends them. */
+/** Connections that send nothing, or the beginning of a ClientHello: the agent ends them. */
 async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Promise<number> {
   const count = Math.min(inputs, 2_000);
   for (let opened = 0; opened < count; opened += AT_ONCE) {
@@ -42,14 +42,14 @@ async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Pro
       if (begin.length > 0) socket.write(begin);
       sockets.push(socket);
     }
-    // Until the last round nobody waits: new connections take the places of those that stand still.
+    // Only the last round waits: before, new connections replace idle ones.
     if (opened + AT_ONCE >= count) await Promise.all(sockets.map(gone));
     for (const socket of sockets) socket.once("close", () => undefined).resume();
   }
   return count;
 }
 
-/** A call, then GOAWAY, then the end of the sending side, and nothing is read: what held slots for ever on node:http2. */
+/** A call, then GOAWAY, then the end of the sending side, and no reads: on node:http2 this held slots for ever. */
 async function leaveUnread({ agent, inputs }: Target): Promise<number> {
   const count = Math.min(inputs, 192);
   const message = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
@@ -68,7 +68,7 @@ async function leaveUnread({ agent, inputs }: Target): Promise<number> {
   return count;
 }
 
-/** The agent lets a node agent in, whoever else holds connections. */
+/** The agent accepts a node agent, whoever else holds connections. */
 async function serves(agent: Target["agent"]): Promise<void> {
   const peer = await connectPatiently(agent);
   const stream = peer.call("Health", new Uint8Array());
@@ -76,7 +76,7 @@ async function serves(agent: Target["agent"]): Promise<void> {
   peer.destroy();
 }
 
-/** Places become free a moment after their connections have ended. */
+/** A slot becomes free a moment after its connection has ended. */
 async function connectPatiently(agent: Target["agent"]): Promise<RawPeer> {
   const deadline = performance.now() + HANDSHAKE_LIMIT_MS;
   for (;;) {
@@ -101,7 +101,7 @@ async function restoreOften({ agent, inputs, random }: Target): Promise<number> 
     );
     const stream = peer.call("RunRestoreDuties", message);
     if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error(`restore ${index} got no answer`);
-    // Half of them stay, and do not read what ends them.
+    // Half of them stay, and do not read the GOAWAY.
     if (index % 2 === 0) peer.destroy();
     else peer.socket.pause();
     if (index % 2 === 1) setTimeout(() => peer.destroy(), 2_000);
@@ -124,7 +124,7 @@ async function resetRapidly({ agent, inputs }: Target): Promise<number> {
   return sent;
 }
 
-/** Frames that the agent has to answer, or to gather, without an end. */
+/** An endless stream of frames that the agent must answer or collect. */
 async function flood({ agent, inputs }: Target, burst: (peer: RawPeer) => Buffer): Promise<number> {
   let sent = 0;
   const began = performance.now();
@@ -141,12 +141,12 @@ async function flood({ agent, inputs }: Target, burst: (peer: RawPeer) => Buffer
   return sent;
 }
 
-/** The other side has taken what was written, or has closed. */
+/** Resolves when the other side has taken all bytes, or has closed. */
 async function taken(socket: Socket): Promise<void> {
   await Promise.race([once(socket, "drain"), once(socket, "close")]).catch(() => undefined);
 }
 
-/** Calls whose answers the peer's window does not let through: files, and commands that write without an end. */
+/** Calls whose answers the peer's window blocks: files, and commands that write endlessly. */
 async function readNothing({ agent, inputs }: Target): Promise<number> {
   const file = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
   const yes = toBinary(
@@ -167,7 +167,9 @@ async function readNothing({ agent, inputs }: Target): Promise<number> {
   return sent;
 }
 
-/** Requests that stop in the middle of a message: with the header of a file and without, each as much as a window holds. */
+/**
+ * Requests that stop in the middle of a message: with the header of a file and without, each as much as a window holds.
+ */
 async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   const value = { path: `${scratch}/half` };
   const header = toBinary(
@@ -184,7 +186,7 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
     for (let count = 0; count < 200 && !peer.isClosed; count++, sent += 1) {
       const stream = peer.begin("WriteFile");
       if (count % 2 === 0) peer.data(stream, grpcMessage(header), false);
-      // A little less than the smallest window there is, so that the connection lives.
+      // A little less than the smallest window, so that the connection lives.
       peer.data(stream, Buffer.concat([prefix, Buffer.alloc(2_000)]), false);
     }
     await peer.until(() => peer.answered > 0, 200);
@@ -210,7 +212,7 @@ function callWith(client: Client, method: string, message: Uint8Array, token: st
   });
 }
 
-/** Arguments, variables and fields without number: each a message that would take the decoder seconds. */
+/** Very many arguments, variables and fields: each message would take the decoder seconds. */
 async function sendCountless({ agent, inputs }: Target): Promise<number> {
   const pairs = [
     [0x0a, 0],
@@ -234,7 +236,7 @@ async function sendCountless({ agent, inputs }: Target): Promise<number> {
   return count;
 }
 
-/** As many arguments as may be, many times at once: others have to get their turn. */
+/** The largest allowed number of arguments, many times at once: other calls must not starve. */
 async function sendLargest({ agent, inputs }: Target): Promise<number> {
   const count = Math.max(8, Math.min(inputs, 256));
   const args = ["true", ...Array<string>(EXEC_ENTRIES_LIMIT - 1).fill("")];

@@ -12,7 +12,7 @@ const ANSWER_LIMIT_MS = 20_000;
 /** Deep enough for every message of the schema. */
 const DEPTH = 4;
 
-/** Numbers that follow from a seed alone (mulberry32): a run can be repeated. */
+/** Random numbers from a seed (mulberry32), so that a run can be repeated. */
 export class Random {
   #state: number;
 
@@ -38,7 +38,7 @@ export class Random {
   }
 }
 
-/** A message of that type, built from its descriptor: of right, extreme and wrong values, and then often damaged. */
+/** A message built from its descriptor, with valid, extreme and invalid values, and then often damaged. */
 export function fuzzedMessage(schema: DescMessage, random: Random, scratch: string): Uint8Array {
   const bytes = buildMessage(schema, random, scratch, DEPTH);
   return random.below(3) === 0 ? damaged(bytes, random) : bytes;
@@ -75,7 +75,7 @@ function writeField(writer: BinaryWriter, field: DescField, random: Random, scra
     .uint64(random.oneOf([0n, 1n, 80n, 2n ** 31n - 1n, 2n ** 32n - 1n, 2n ** 63n, 2n ** 64n - 1n]));
 }
 
-/** Paths that a fuzzed write may really create lie in the scratch folder; commands are harmless ones. */
+/** Fuzzed writes can create files only in the scratch folder, and commands are harmless. */
 function text(field: string, random: Random, scratch: string): Uint8Array {
   if (random.below(6) === 0) return random.bytes(random.oneOf([1, 3, 300]));
   if (field === "args") return Buffer.from(random.oneOf(["true", "/bin/true", "", "-x", "x".repeat(5_000), "a\0b"]));
@@ -112,7 +112,7 @@ function damaged(bytes: Uint8Array, random: Random): Uint8Array {
   }
 }
 
-/** Setting the clock is not an attack, and would be one on the machine of whoever runs this. */
+/** Never sets the clock: that is no attack on the agent, but would harm this machine. */
 function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
   if (schema !== RestoreDutiesRequestSchema) return false;
   try {
@@ -151,7 +151,7 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
   return sent;
 }
 
-/** Frames of every type and of none, on connections that are right until then. */
+/** Frames of every type and of unknown ones, on connections that were valid before. */
 async function fuzzFrames({ agent, random, inputs }: Target): Promise<number> {
   let sent = 0;
   while (sent < inputs) {
@@ -161,13 +161,13 @@ async function fuzzFrames({ agent, random, inputs }: Target): Promise<number> {
     for (let index = 0; index < count; index++) {
       const type = random.below(12);
       const size = random.oneOf([0, 1, 4, 5, 6, 8, 9, 100, 17_000]);
-      // A zeroed payload is what most types take for a right one.
+      // Most types accept a payload of zeros.
       const payload = random.below(2) === 0 ? Buffer.alloc(size) : random.bytes(Math.min(size, 200));
       peer.write(frame(type, random.below(256), random.oneOf([0, stream, stream + 2, 2, 2 ** 31 - 1]), payload));
     }
     peer.write(frame(FRAME.ping, 0, 0, Buffer.alloc(8)));
     sent += count;
-    // Whether the connection survived is the agent's affair; the next one has to be served.
+    // The agent may close the connection; it must serve the next one.
     await peer.until(() => peer.answered > 0, 50);
     peer.destroy();
   }

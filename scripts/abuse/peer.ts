@@ -22,7 +22,7 @@ const FRAME_HEAD_BYTES = 9;
 const DATA_BYTES = 16_384;
 const INITIAL_WINDOW = 4;
 
-/** A frame as it goes over the wire, legal or not. */
+/** A frame in wire format, valid or not. */
 export function frame(type: number, flags: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
   const head = Buffer.alloc(FRAME_HEAD_BYTES);
   head.writeUIntBE(payload.length, 0, 3);
@@ -46,7 +46,7 @@ function hpackLength(length: number): Buffer {
   return Buffer.of(...bytes, rest);
 }
 
-/** The head of a gRPC call of GuestAgent. */
+/** The headers of a gRPC call of GuestAgent. */
 export function requestFields(method: string, token: string): readonly (readonly [string, string])[] {
   return [
     [":method", "POST"],
@@ -66,15 +66,15 @@ export function grpcMessage(message: Uint8Array): Buffer {
   return Buffer.concat([prefix, message]);
 }
 
-/** How a peer behaves. */
+/** Options of a peer. */
 export interface PeerOptions {
-  /** SETTINGS_INITIAL_WINDOW_SIZE: what the agent may send on a stream before the peer says more, which it never does. */
+  /** SETTINGS_INITIAL_WINDOW_SIZE: the peer never allows the agent to send more than this on a stream. */
   readonly windowBytes?: number;
-  /** Opened by the TLS handshake alone: no preface, no SETTINGS. */
+  /** Only the TLS handshake: no preface, no SETTINGS. */
   readonly silent?: boolean;
 }
 
-/** A peer that writes its own frames, over TLS with a right certificate, and obeys no rule that the attack does not. */
+/** A peer that writes its own frames, over TLS with a valid certificate, and enforces no rule of HTTP/2. */
 export class RawPeer {
   readonly socket: Socket;
   readonly #token: string;
@@ -85,7 +85,7 @@ export class RawPeer {
   #isClosed = false;
   readonly #wake: (() => void)[] = [];
 
-  /** Resolves once the handshake is done. Rejects where the agent refuses the connection. */
+  /** Resolves after the handshake. Rejects if the agent refuses the connection. */
   static async connect(agent: RunningAgent, options: PeerOptions = {}): Promise<RawPeer> {
     const { ca, client } = agent.certificates;
     const socket = connectTls({
@@ -139,7 +139,7 @@ export class RawPeer {
     return stream;
   }
 
-  /** Sends bytes on a stream, whatever the window says. */
+  /** Sends bytes on a stream and ignores the window. */
   data(stream: number, bytes: Uint8Array, end: boolean): void {
     const parts: Buffer[] = [];
     for (let at = 0; at < bytes.length || at === 0; at += DATA_BYTES) {
@@ -156,7 +156,7 @@ export class RawPeer {
     return stream;
   }
 
-  /** Resolves when that holds, or the connection is closed, or the time is up; says whether it holds. */
+  /** Waits until the condition holds, the connection is closed, or the time is up; resolves with the condition. */
   async until(holds: () => boolean, limitMs = 30_000): Promise<boolean> {
     const deadline = performance.now() + limitMs;
     const timer = setTimeout(() => this.#notify(), limitMs + 1);
@@ -174,7 +174,7 @@ export class RawPeer {
     return this.#ended.has(stream);
   }
 
-  /** Ends the connection without a word. */
+  /** Destroys the connection. */
   destroy(): void {
     this.socket.destroy();
   }
@@ -218,7 +218,7 @@ export class RawPeer {
   }
 }
 
-/** A connection that never says anything. */
+/** A connection that never sends anything. */
 export async function halfOpen(port: number): Promise<Socket> {
   const socket = connectSocket(port, "127.0.0.1");
   socket.on("error", () => {});

@@ -1,10 +1,10 @@
-/** Runs beside the attacks, in a thread of its own: asks for Health as a node agent does, and looks at the agent's memory. */
+/** Runs beside the attacks in its own thread: calls Health as a node agent does, and samples the agent's memory. */
 import { parentPort, workerData } from "node:worker_threads";
 import { connect } from "../../src/client/index.ts";
 import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
 import { memoryOf } from "../soak/footprint.ts";
 
-/** Whom to watch. */
+/** The agent to watch. */
 export interface Watched {
   readonly pid: number;
   readonly port: number;
@@ -14,7 +14,7 @@ export interface Watched {
   readonly key: string;
 }
 
-/** What was seen since the last time it was asked for. */
+/** Observations since the last report. */
 export interface Seen {
   readonly healthMs: readonly number[];
   /** Calls that got no answer: a restore ends all connections, an attack must not. */

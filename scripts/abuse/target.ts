@@ -1,21 +1,21 @@
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
 import type { Random } from "./fuzz.ts";
 
-/** What an attack works with. */
+/** The target of an attack. */
 export interface Target {
   readonly agent: RunningAgent;
   readonly random: Random;
-  /** A folder that may be filled; it goes afterwards. */
+  /** A scratch folder; the caller removes it. */
   readonly scratch: string;
-  /** About so many things to send. */
+  /** Approximate number of inputs to send. */
   readonly inputs: number;
 }
 
-/** One way to abuse an agent. */
+/** An attack. */
 export interface Attack {
   readonly name: string;
   /** Its share of the inputs: `weight` times those of one unit. */
   readonly weight: number;
-  /** Resolves with what it sent, once nothing of its own is open. Throws where the agent did what it must not. */
+  /** Resolves with the number of inputs, once it has closed everything. Throws if the agent misbehaved. */
   run(target: Target): Promise<number>;
 }

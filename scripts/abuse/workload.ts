@@ -12,7 +12,7 @@ const BURST = 32;
 /** Each takes up to two seconds. */
 const COMMANDS = 28;
 
-/** The workload's socket, by those who may reach it: half a request, too much of one, garbage, nothing. */
+/** Attacks the workload's socket: half a request, a too large one, garbage, nothing. */
 async function abuseSocket({ agent, inputs, random }: Target): Promise<number> {
   const openings = [
     () => "POST / HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n",
@@ -31,7 +31,7 @@ async function abuseSocket({ agent, inputs, random }: Target): Promise<number> {
       socket.write(random.oneOf(openings)());
       sockets.push(socket);
     }
-    // One that the kernel did not let in, as many wait there already (EAGAIN), is an attempt too.
+    // A connect refused because the backlog is full (EAGAIN) counts too.
     await Promise.allSettled(sockets.map((socket) => Promise.race([once(socket, "connect"), once(socket, "close")])));
     await delay(5);
     for (const socket of sockets) socket.destroy();
@@ -39,9 +39,9 @@ async function abuseSocket({ agent, inputs, random }: Target): Promise<number> {
   return sent;
 }
 
-/** What a workload that is not root does to the agent: looks, signals, traces, forks, fills, and shadows its own paths. */
+/** A hostile workload that is not root: it reads, signals, traces, forks, fills disks, and shadows its own paths. */
 const HOSTILE: readonly string[] = [
-  // Every one of these reads is refused, or it prints what it found.
+  // Each of these reads must be refused; otherwise it prints what it found.
   'for file in environ mem maps; do cat "/proc/$1/$file" >/dev/null 2>&1 && echo "read $file"; done; true',
   'ls "/proc/$1/fd" >/dev/null 2>&1 && echo "listed fd"; true',
   'for signal in TERM KILL STOP HUP; do kill -"$signal" "$1" 2>/dev/null && echo "sent $signal"; done; true',

@@ -2,10 +2,10 @@ import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { dirname } from "node:path";
 import { execaSync } from "execa";
 
-/** What this machine tells npm, Node and TLS in its environment about the way to the network. */
+/** Variables with which this machine configures network access of npm, Node and TLS. */
 const NETWORK_VARIABLE =
   /^(?:npm_config_(?:registry|proxy|https_proxy|noproxy|strict_ssl|cafile)|(?:https?|no|all)_proxy|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE)$/i;
-/** The same in npm's files; what begins with // belongs to one registry. */
+/** The same in npm's files; keys that begin with // belong to one registry. */
 const NETWORK_SETTING =
   /^\s*(?:(?:@[^:]+:)?registry|proxy|https-proxy|noproxy|strict-ssl|cafile|ca(?:\[\])?|\/\/\S+)\s*=/;
 /** The same in apt's. */
@@ -28,7 +28,7 @@ export function hostNode(): HostNode {
   return { node, npm: dirname(dirname(realpathSync(npm))), libraries };
 }
 
-/** Variables with which commands elsewhere reach the network as this machine does. */
+/** Variables that give commands elsewhere this machine's network access. */
 export function networkVariables(): Readonly<Record<string, string>> {
   const own = Object.entries(process.env).filter(
     (entry): entry is [string, string] => NETWORK_VARIABLE.test(entry[0]) && (entry[1] ?? "") !== "",
@@ -42,7 +42,7 @@ export interface HostFile {
   readonly text: string;
 }
 
-/** Files with which it does: names, certificates, settings of npm and apt. What is said in them is printed nowhere. */
+/** Files for network access: names, certificates, settings of npm and apt. Their content is never printed. */
 export function networkFiles(): HostFile[] {
   const { npm_config_userconfig: user, npm_config_globalconfig: global } = process.env;
   const npm = [global, user].flatMap((path) => linesOf(path)).filter((line) => NETWORK_SETTING.test(line));

@@ -15,7 +15,7 @@ import { execa } from "execa";
 import { debianRoot } from "../../test/system/debian-archive.ts";
 import { hostNode, networkFiles, networkVariables } from "./host.ts";
 
-/** Who works on the machine. */
+/** A user of the machine. */
 export interface Person {
   readonly name: string;
   readonly uid: number;
@@ -23,14 +23,14 @@ export interface Person {
   readonly path: string;
 }
 
-/** May install what is missing. */
+/** May install packages. */
 export const ADMINISTRATOR: Person = {
   name: "root",
   uid: 0,
   home: "/root",
   path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 };
-/** May not, and has no sbin in the search path, as Debian gives it. */
+/** May not, and has no sbin in PATH, as on Debian. */
 export const ORDINARY_USER: Person = {
   name: "someone",
   uid: 1000,
@@ -38,11 +38,11 @@ export const ORDINARY_USER: Person = {
   path: "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
 };
 
-/** How a command on the machine ended. */
+/** Result of a command on the machine. */
 export interface Outcome {
   /** Undefined: it was killed. */
   readonly code: number | undefined;
-  /** Standard output and error, as they came. */
+  /** Standard output and error, interleaved. */
   readonly output: string;
   readonly seconds: number;
 }
@@ -106,7 +106,7 @@ export class BareMachine implements Disposable {
     rmSync(this.#place, { recursive: true, force: true });
   }
 
-  /** Runs a command line of a person in a folder, and waits until it has ended. */
+  /** Runs a user's command line in a folder, and waits until it has ended. */
   async run(person: Person, folder: string, line: string): Promise<Outcome> {
     const began = performance.now();
     const { name, home, path, uid } = person;
@@ -152,7 +152,7 @@ export class BareMachine implements Disposable {
     }
   }
 
-  /** Where a file of the machine is written from outside, while nothing runs on it. */
+  /** Path for writing a file of the machine from outside, while nothing runs on it. */
   #file(path: string): string {
     const file = join(this.#place, "upper", path);
     mkdirSync(dirname(file), { recursive: true });

@@ -4,15 +4,15 @@ import { measure, type Measurement } from "./meter.ts";
 import type { Contender, Samples } from "./row.ts";
 import type { Scale } from "./scale.ts";
 
-/** What every group of rows is measured with. */
+/** The context of every group of rows. */
 export interface Bench {
   readonly contenders: ReadonlyMap<Contender, Running>;
   readonly scale: Scale;
-  /** On a file system in memory where there is one: the disk is not what is compared. */
+  /** On a file system in memory if there is one: the disk should not count. */
   readonly folder: string;
   readonly native: string;
   readonly agentProgram: string;
-  /** Most anonymous memory seen, in bytes, by the name of the load. */
+  /** Peak anonymous memory in bytes, by the name of the load. */
   readonly peaks: Map<string, Map<Contender, number>>;
   /** Anonymous memory after the start, before any load. */
   readonly idleBytes: ReadonlyMap<Contender, number>;
@@ -22,7 +22,7 @@ export interface Bench {
 /** The measurements of one job, by contender and round. */
 export type Runs = ReadonlyMap<Contender, readonly Measurement[]>;
 
-/** How a job is to be repeated. */
+/** How to repeat a job. */
 export interface Repetition {
   /** Name of the load; its memory peaks are kept under it. */
   readonly name: string;
@@ -31,7 +31,7 @@ export interface Repetition {
   readonly rounds?: number;
 }
 
-/** What a contender is to do; undefined: it cannot. */
+/** The job for a contender; undefined: it cannot do it. */
 export type JobFor = (contender: Contender) => Job;
 
 /**
@@ -77,10 +77,10 @@ export function samplesOf(runs: Runs, pick: (measurement: Measurement) => number
   return Object.fromEntries(entries.filter(([, values]) => values.length > 0));
 }
 
-/** Enough calls that no server pays for its first ones while it is measured. */
+/** Enough calls to warm up every server. */
 const WARM_UP_CALLS = 1_000;
 
-/** Calls to everybody, which are not counted. */
+/** Warm-up calls to all contenders. */
 export async function warmUp(bench: Bench): Promise<void> {
   bench.say("warming up");
   for (const { load } of bench.contenders.values()) {
@@ -88,7 +88,7 @@ export async function warmUp(bench: Bench): Promise<void> {
   }
 }
 
-/** A job for some, which is not counted. Whoever cannot do it will be left out of what follows. */
+/** A warm-up job. A contender that fails it is skipped from then on. */
 export async function uncounted(bench: Bench, contenders: readonly Contender[], job: Job): Promise<void> {
   for (const contender of contenders) {
     try {

@@ -1,17 +1,17 @@
 import type { Load } from "./load.ts";
 import type { Contender } from "./row.ts";
 
-/** A server that is being measured, with a client connected to it. */
+/** A measured server, with a connected client. */
 export interface Running extends AsyncDisposable {
   readonly contender: Contender;
-  /** What it is, with its version. */
+  /** Description, with its version. */
   readonly description: string;
   readonly load: Load;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
 }
 
-/** What a contender is started with. */
+/** Options for starting a contender. */
 interface Grounds {
   /** The native program: server and client. */
   readonly program: string;
@@ -22,5 +22,5 @@ interface Grounds {
   readonly token: string;
 }
 
-/** Starts a contender; or says what it would need. */
+/** Starts a contender, or returns what it lacks. */
 export type Starter = (grounds: Grounds) => Promise<Running | string>;

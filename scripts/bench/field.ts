@@ -28,16 +28,16 @@ export interface Field extends AsyncDisposable {
   readonly folder: string;
 }
 
-/** What is to run. */
+/** Which contenders to run. */
 export interface FieldPlan {
   readonly native: string;
   readonly agentProgram: string;
-  /** Undefined: all that can be had. */
+  /** Undefined: all that are available. */
   readonly peers: readonly Peer[] | undefined;
   readonly say: (text: string) => void;
 }
 
-/** Starts the agent and its peers; says which of them cannot be had. */
+/** Starts the agent and its peers; names those that are not available. */
 export async function openField({ native, agentProgram, peers, say }: FieldPlan): Promise<Field> {
   if (peers === undefined) installPeers(say);
   const memory = "/dev/shm";

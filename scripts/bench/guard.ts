@@ -17,13 +17,13 @@ export interface Loss {
  * 1.7: servers that use more threads than one, or fewer system calls, suffer differently.
  */
 const TOLERANCE = 2;
-/** Whom the ratios are to. */
+/** The peer of the ratios. */
 export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");
 
 /**
- * CPU time is steady. What a caller waits for is not: beside other work the median of Health went from 1.4 times the peer's
- * to 3 times, again and again, because the agent's way through one thread waits for a core more often.
+ * CPU time is steady. What a caller waits for is not: beside other work the median of Health went from 1.4 times the
+ * peer's to 3 times, again and again, because the agent's way through one thread waits for a core more often.
  */
 function isGuarded({ name, unit, ratios }: Row): boolean {
   return ratios[GUARD_PEER] !== undefined && (unit === "s/GiB" || name.startsWith("CPU of "));
@@ -34,7 +34,7 @@ function burden(row: Row): number {
   return row.ratios[GUARD_PEER] ?? 0;
 }
 
-/** The ratios that a later run is to be held against. */
+/** The ratios that later runs are compared with. */
 export function ratiosOf(rows: readonly Row[]): Recorded {
   return Object.fromEntries(rows.filter(isGuarded).map((row) => [row.name, Number(burden(row).toPrecision(3))]));
 }
@@ -48,7 +48,7 @@ export function lossesAgainst(recorded: Recorded, rows: readonly Row[]): Loss[] 
   });
 }
 
-/** What was recorded last. */
+/** The recorded ratios. */
 export function readRecorded(): Recorded {
   return JSON.parse(readFileSync(FILE, "utf8")) as Recorded;
 }

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface, type Interface } from "node:readline";
 
-/** What the load client is to do; see peers/go/load/jobs.go. */
+/** A job for the load client; see peers/go/load/jobs.go. */
 export interface Job {
   readonly kind:
     | "ping"
@@ -17,13 +17,13 @@ export interface Job {
     | "redial";
   readonly command?: readonly string[];
   readonly path?: string;
-  /** Operations in all, and how many are under way at any time. Default: 1 each. */
+  /** Total operations, and how many run at once. Default: 1 each. */
   readonly count?: number;
   readonly atOnce?: number;
-  /** Of one operation, where it moves data. */
+  /** Bytes of one operation, if it moves data. */
   readonly totalBytes?: number;
   readonly chunkBytes?: number;
-  /** Ping meanwhile over a connection of its own. */
+  /** Also ping over a second connection. */
   readonly probe?: boolean;
 }
 
@@ -35,7 +35,7 @@ interface Quantiles {
   readonly count: number;
 }
 
-/** What the client saw. */
+/** The client's measurements. */
 export interface JobResult {
   readonly seconds: number;
   readonly operations: number;
@@ -60,7 +60,7 @@ export class Load {
     this.#lines = this.#reader[Symbol.asyncIterator]();
   }
 
-  /** Throws when the contender failed at it. */
+  /** Throws if the contender failed. */
   async run(job: Job): Promise<JobResult> {
     this.#child.stdin?.write(`${JSON.stringify(job)}\n`);
     const line = await this.#lines.next();

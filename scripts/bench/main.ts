@@ -26,7 +26,7 @@ import { FULL, QUICK } from "./scale.ts";
 import { coldStartupRows } from "./startup/cold.ts";
 import { startupRows } from "./startup/rows.ts";
 
-/** What the plot shows: what callers see, and what it costs. */
+/** Rows of the plot: what callers see, and its cost. */
 const PLOTTED: readonly Group[] = ["health", "exec", "streams", "files"];
 /** Times that a group is measured before a loss counts. */
 const TRIES = 3;
@@ -37,7 +37,7 @@ async function nativeProgram(): Promise<string> {
   return buildGo(go, GO_SOURCES);
 }
 
-/** Measures what the arguments ask for and prints it. Resolves with the exit status. */
+/** Measures the rows that the arguments select and prints them. Resolves with the exit status. */
 export async function main(args: readonly string[]): Promise<number> {
   const options: Options = readOptions(args);
   const machine = describeMachine();
@@ -66,7 +66,7 @@ export async function main(args: readonly string[]): Promise<number> {
   return options.guard ? await guard(bench, rows) : 0;
 }
 
-/** Writes what the arguments name a file for. */
+/** Writes the files that the arguments name. */
 function publish(options: Options, report: Report, rows: ReadonlyMap<Group, readonly Row[]>): void {
   const { jsonFile, svgFile, growthSvgFile, markdownFile, summaryFile } = options;
   save(jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
@@ -82,7 +82,7 @@ function save(file: string | undefined, text: string): void {
   writeFileSync(file, text);
 }
 
-/** A loss is one that shows each time: a machine that was busy with something else for a moment is none. */
+/** A loss must appear every time: otherwise the machine was only busy. */
 async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>): Promise<number> {
   const recorded = readRecorded();
   let status = 0;

@@ -4,15 +4,15 @@ import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
 
 const SAMPLE_INTERVAL_MS = 20;
 
-/** One job, from both sides. */
+/** One job, measured on both sides. */
 export interface Measurement extends JobResult {
   /** CPU time of the server. */
   readonly cpuMs: number;
-  /** Most anonymous memory that the server was seen to hold. */
+  /** The server's peak anonymous memory. */
   readonly peakBytes: number;
 }
 
-/** Runs a job and watches the server meanwhile. */
+/** Runs a job and samples the server meanwhile. */
 export async function measure(running: Running, job: Job): Promise<Measurement> {
   const before = running.pids();
   let peakBytes = anonymousBytesOf(before);

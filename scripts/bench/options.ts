@@ -19,10 +19,10 @@ export const GROUPS = [
   "snapshot",
 ] as const;
 
-/** A group of rows that can be asked for. */
+/** Name of a group of rows. */
 export type Group = (typeof GROUPS)[number];
 
-/** What the command line asks for. */
+/** The parsed command line. */
 export interface Options {
   /** A smaller load: a minute or so. */
   readonly quick: boolean;
@@ -40,7 +40,7 @@ export interface Options {
   readonly record: boolean;
 }
 
-/** For people who ask. */
+/** Help text. */
 export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --quick            smaller loads: about a minute instead of a quarter of an hour
   --rows=GROUP,...   only these: ${GROUPS.join(", ")}
@@ -53,7 +53,7 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 
-/** What is measured for the guard: quick to measure and steady as ratios. */
+/** Groups for the guard: quick, with steady ratios. */
 const GUARDED_GROUPS: readonly Group[] = ["health", "exec", "streams", "files"];
 
 function groupsOf(rows: string | undefined, guards: boolean): ReadonlySet<Group> {
@@ -64,7 +64,7 @@ function groupsOf(rows: string | undefined, guards: boolean): ReadonlySet<Group>
   return new Set(GROUPS.filter((group) => names.includes(group)));
 }
 
-/** Reads the command line; throws what is to be told to its user. */
+/** Parses the command line; throws messages for the user. */
 export function readOptions(args: readonly string[]): Options {
   const { values } = parseArgs({
     args: [...args],

@@ -17,7 +17,7 @@ function threadsOf(pid: number): string[] {
   }
 }
 
-/** Processes that a process has started and that run. */
+/** Running children of a process. */
 export function childrenOf(pid: number): number[] {
   return threadsOf(pid).flatMap((thread) =>
     read(`/proc/${pid}/task/${thread}/children`)
@@ -27,7 +27,7 @@ export function childrenOf(pid: number): number[] {
   );
 }
 
-/** The process that has started this one. */
+/** Parent of a process. */
 export function parentOf(pid: number): number {
   return statusField(read(`/proc/${pid}/status`), "PPid");
 }
@@ -50,14 +50,14 @@ function statusField(text: string, name: string): number {
   return Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(text)?.[1] ?? 0);
 }
 
-/** Anonymous memory of these processes, in bytes: what is theirs alone and cannot be dropped. */
+/** Anonymous memory of these processes, in bytes: memory that is theirs alone and cannot be dropped. */
 export function anonymousBytesOf(pids: readonly number[]): number {
   let kibibytes = 0;
   for (const pid of pids) kibibytes += statusField(read(`/proc/${pid}/status`), "RssAnon");
   return kibibytes * 1024;
 }
 
-/** How often the threads of these processes went to sleep of their own accord: as often as they were woken. */
+/** Voluntary context switches of these processes' threads: as many as wake-ups. */
 export function wakeUpsOf(pids: readonly number[]): number {
   let count = 0;
   for (const pid of pids) {

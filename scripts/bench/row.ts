@@ -1,7 +1,9 @@
-/** Who is measured. `node-http2` is a bare server on the agent's own Node: what no design of ours can go below. */
+/**
+ * The contenders. `node-http2` is a bare server on the agent's own Node: a lower bound for any agent on Node's HTTP/2.
+ */
 export type Contender = "ours" | "grpc-go" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
 
-/** Everybody but the agent. */
+/** All contenders but the agent. */
 export type Peer = Exclude<Contender, "ours">;
 
 /** One value for each round that a contender was measured in, in the order of the rounds. */
@@ -15,9 +17,9 @@ export interface Goal {
   readonly limit: number;
 }
 
-/** A goal and how it went. */
+/** A goal and its result. */
 export interface Verdict extends Goal {
-  /** What is held against the limit. */
+  /** The value compared with the limit. */
   readonly actual: number;
   readonly met: boolean;
 }
@@ -26,18 +28,18 @@ export interface Verdict extends Goal {
 export interface Row {
   readonly name: string;
   readonly unit: string;
-  /** Which direction is the good one. */
+  /** Which direction is better. */
   readonly better: "lower" | "higher";
   readonly samples: Samples;
   readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
   /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
   readonly ratios: Readonly<Partial<Record<Peer, number>>>;
   readonly verdicts: readonly Verdict[];
-  /** What a reader must know to read it right. */
+  /** A note for the reader. */
   readonly note: string;
 }
 
-/** What a row is made of. */
+/** Input of a row. */
 export interface RowSpec {
   readonly name: string;
   readonly unit: string;
@@ -48,7 +50,7 @@ export interface RowSpec {
   readonly note?: string;
 }
 
-/** Computes what follows from the samples. */
+/** Computes a row from its samples. */
 export function makeRow(spec: RowSpec): Row {
   const { samples, goals = [], note = "" } = spec;
   const entries = Object.entries(samples) as [Contender, readonly number[]][];
@@ -85,7 +87,7 @@ function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Ver
   return [{ ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit }];
 }
 
-/** The middle of some values and how far they lie apart. */
+/** Median and range of some values. */
 export interface Spread {
   readonly median: number;
   readonly low: number;

@@ -1,7 +1,7 @@
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** How much is done for one value of a row. */
+/** Amount of work for one value of a row. */
 export interface Scale {
   /** Values of each row; between two of a contender all the others have their turn. */
   readonly rounds: number;
@@ -22,7 +22,7 @@ export interface Scale {
   readonly duties: number;
   readonly starts: number;
   readonly coldStarts: number;
-  /** From the last work to rest: the agent gives memory back 10 s after it. */
+  /** From the last work to rest: the agent returns memory after 10 s. */
   readonly settleSeconds: number;
   readonly idleSeconds: number;
 }

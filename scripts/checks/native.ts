@@ -6,7 +6,7 @@ import { type Check, complaintsOf, repositoryFiles, ROOT } from "./tool.ts";
 const FLAGS = [
   ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),
   ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
-  // Node's own headers are not ours to mend.
+  // Does not report Node's own headers.
   "-isystem",
   `node_modules/node-linux-${process.arch}/include/node`,
 ];
@@ -20,7 +20,7 @@ async function compileAll(): Promise<string> {
   return complaints.filter(Boolean).join("\n");
 }
 
-/** Files that a shell runs: by their name, or by their first line. */
+/** Shell scripts, by name or by first line. */
 async function shellScripts(): Promise<string[]> {
   const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
     cwd: ROOT,

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { licenceTable, LICENCE_FILE } from "../licences.ts";
 import { type Check, repositoryFiles, ROOT } from "./tool.ts";
 
-/** What belongs to one machine and not into a repository. */
+/** Names of one machine, which a repository must not have. */
 const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   { pattern: /(?<![\w.$-])\/(?:root|Users|home\/[\w.-]+)\/[\w.-]+\/[\w.-]+/, what: "a path in someone's home" },
   {
@@ -13,7 +13,7 @@ const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string
   { pattern: /"resolved": "https?:/, what: "a package registry's address" },
 ];
 
-/** Says where a text holds traces of a machine, or the path of this checkout. */
+/** Finds traces of a machine, or this checkout's path, in a text. */
 function machineTraces(file: string, text: string, checkout: string): string[] {
   return text.split("\n").flatMap((line, index) => {
     const found = MACHINE_TRACES.filter(({ pattern }) => pattern.test(line)).map(({ what }) => what);

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { type Check, complaintsOf, ROOT } from "./tool.ts";
 
 /**
- * What a client of any release would no longer understand of the schema in a folder with a buf.yaml: every released one is
- * kept.
+ * What a client of any release would no longer understand of the schema in a folder with a buf.yaml: every released one
+ * is kept.
  */
 export async function incompatibilities(folder: string): Promise<string> {
   const snapshots = globSync("schema/*.json", { cwd: ROOT });
@@ -24,7 +24,7 @@ function filesUnder(folder: string): Map<string, string> {
   return new Map(names.map((name) => [name, readFileSync(join(folder, name), "utf8")]));
 }
 
-/** Generates the code once more, elsewhere, and compares. */
+/** Generates the code into another folder and compares. */
 async function generated(): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "generated-"));
   try {

@@ -8,7 +8,7 @@ export async function complaintsOf(program: string, args: readonly string[]): Pr
   return [result.all?.trim(), result.shortMessage].find(Boolean) ?? `${program} failed`;
 }
 
-/** Output of a program that has to succeed, as its lines. */
+/** Output lines of a program that must succeed. */
 async function linesOf(program: string, args: readonly string[]): Promise<string[]> {
   const { stdout } = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT });
   return stdout.split("\n").filter((line) => line !== "");
@@ -21,12 +21,12 @@ export async function repositoryFiles(): Promise<string[]> {
   return files.filter((file) => !deleted.has(file));
 }
 
-/** One thing that must hold for the whole repository. */
+/** A check of the whole repository. */
 export interface Check {
   readonly name: string;
-  /** Whether git has to tell the files that belong to the repository. */
+  /** Whether it needs git to list the repository's files. */
   readonly readsRepository?: true;
-  /** Resolves to what is wrong and how to mend it; empty when nothing is. */
+  /** Resolves to the problem and how to fix it; empty if there is none. */
   readonly run: () => Promise<string>;
 }
 

@@ -2,16 +2,16 @@ import { execFileSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 
-/** A program that is looked for in PATH, and the Debian package that brings it. */
+/** A program in PATH, and its Debian package. */
 export interface Program {
   readonly name: string;
   readonly package: string;
 }
 
-/** Where Debian keeps programs for root; not in everybody's PATH. */
+/** Debian's folders for root's programs, which not every PATH has. */
 const SYSTEM_FOLDERS = ["/usr/sbin", "/sbin"];
 
-/** Those of the programs that are in no folder of the search path. */
+/** The programs that are not in PATH. */
 export function missingPrograms(programs: readonly Program[], path: string = process.env["PATH"] ?? ""): Program[] {
   const folders = [...path.split(delimiter), ...SYSTEM_FOLDERS];
   return programs.filter(({ name }) => !folders.some((folder) => isExecutable(join(folder, name))));

@@ -3,10 +3,10 @@ import { parseArgs } from "node:util";
 /** Exit status for a wrong command line, as sysexits.h has it. */
 const USAGE_STATUS = 64;
 
-/** A command line that is not understood: what is wrong with which argument. */
+/** A wrong command line. The message names the argument and the problem. */
 export class UsageError extends Error {}
 
-/** It, or what node:util's parseArgs throws. */
+/** Whether it is a UsageError, or an error of node:util's parseArgs. */
 function isMistake(error: unknown): boolean {
   if (error instanceof UsageError) return true;
   return error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS_");
@@ -24,8 +24,8 @@ export function words(): string[] {
 }
 
 /**
- * Runs a script whose arguments were given by a person. `--help` as the first of them prints the usage. What the script throws is told
- * without a stack; where the command line was wrong, the usage follows, and the exit status is 64.
+ * Runs a script whose arguments were given by a person. `--help` as the first of them prints the usage. What the script
+ * throws is told without a stack; where the command line was wrong, the usage follows, and the exit status is 64.
  *
  * @param name of the npm script
  * @param run resolves with the exit status; reads process.argv by parseArgs

@@ -11,9 +11,9 @@ const CURSOR_MODE = 25;
 
 const KEYS: Readonly<Record<string, string>> = { Enter: "\r", Tab: "\t" };
 
-/** What a terminal is started with. */
+/** Options of a terminal. */
 export interface TerminalOptions {
-  /** The program that a person would have there, and its arguments. */
+  /** The program in it, and its arguments. */
   readonly command: readonly [file: string, ...args: string[]];
   readonly cols: number;
   readonly rows: number;
@@ -22,8 +22,8 @@ export interface TerminalOptions {
 }
 
 /**
- * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that nothing of the agent has a part in what
- * is seen. What waits here fails when the program has ended, or nothing has come for five minutes.
+ * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that nothing of the agent has a part in
+ * what is seen. What waits here fails when the program has ended, or nothing has come for five minutes.
  */
 export class Terminal implements AsyncDisposable {
   readonly #pty: IPty;
@@ -69,7 +69,7 @@ export class Terminal implements AsyncDisposable {
     return this.#pty.pid;
   }
 
-  /** Whether the alternate screen is shown, as full-screen programs use it. */
+  /** Whether the alternate screen of full-screen programs is shown. */
   get isAlternate(): boolean {
     return this.#screen.buffer.active.type === "alternate";
   }
@@ -78,7 +78,7 @@ export class Terminal implements AsyncDisposable {
     return this.#isCursorShown;
   }
 
-  /** Types text, Enter where it has a line feed. */
+  /** Types text, with Enter for each line feed. */
   type(text: string): void {
     this.#pty.write(text.replaceAll("\n", "\r"));
   }
@@ -96,7 +96,7 @@ export class Terminal implements AsyncDisposable {
     this.#pty.write(text);
   }
 
-  /** Empties the screen but for the line of the cursor: a shell's prompt stays, and the shell's idea of it true. */
+  /** Clears the screen except the cursor's line, so that a shell's prompt stays correct. */
   clear(): void {
     this.#screen.clear();
   }
@@ -106,7 +106,7 @@ export class Terminal implements AsyncDisposable {
     this.#pty.resize(cols, rows);
   }
 
-  /** The lines that are to be seen, wrapped ones joined, without blanks at their ends. */
+  /** The visible lines, wrapped ones joined, without trailing blanks. */
   screen(): string {
     const { active } = this.#screen.buffer;
     const text = Array.from({ length: this.#screen.rows }, (_, row) => {
@@ -116,12 +116,12 @@ export class Terminal implements AsyncDisposable {
     return text.join("").slice(1).replaceAll(/ +$/gm, "").trimEnd();
   }
 
-  /** Waits until the screen matches, and gives the groups. */
+  /** Waits until the screen matches, and returns the groups. */
   async expect(pattern: RegExp): Promise<readonly string[]> {
     return this.#until(pattern, () => pattern.exec(this.screen())?.slice(1));
   }
 
-  /** Waits for output that matches, byte for byte; takes it and all before it away, and gives the groups. */
+  /** Waits for matching output, byte for byte; removes it and all before it, and returns the groups. */
   async read(pattern: RegExp): Promise<readonly string[]> {
     return this.#until(pattern, () => {
       const match = pattern.exec(this.#output);

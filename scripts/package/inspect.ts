@@ -49,7 +49,7 @@ function pathProblems(file: string, buildPaths: readonly string[]): string[] {
   return buildPathsIn(bytes, buildPaths).map((path) => `holds the build machine's path ${path}`);
 }
 
-/** What may stand before or after a path's end without being a part of it. */
+/** Characters that continue a path's name. */
 const PART_OF_NAME = "[A-Za-z0-9._~%-]";
 
 /**

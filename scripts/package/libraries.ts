@@ -30,7 +30,7 @@ export function collectLibraries(arch: Architecture, files: readonly string[], f
   return [...sources.values()].toSorted();
 }
 
-/** Where the compiler finds a library. */
+/** Path of a library, from the compiler. */
 function locate(arch: Architecture, name: string): string {
   const path = runTool(toolFor(arch, "gcc"), [`-print-file-name=${name}`]).trim();
   if (basename(path) === path) throw new Error(`${name} is nowhere that the compiler for ${arch} looks`);
@@ -58,7 +58,7 @@ function ignorePreloads(loader: string): void {
   writeFileSync(loader, bytes);
 }
 
-/** The C library that is linked into the launcher. */
+/** The static C library of the launcher. */
 export function staticLibrary(arch: Architecture): string {
   return locate(arch, "libc.a");
 }

@@ -2,14 +2,14 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFi
 import { join } from "node:path";
 import { runTool } from "./toolchain.ts";
 
-/** Everything that a distribution is made of. */
+/** All components of a distribution. */
 export interface Materials {
   readonly project: NpmPackage;
-  /** The package that Node comes from; its licence file covers the components inside of Node. */
+  /** Node's package; its licence file covers the components inside Node. */
   readonly node: NpmPackage;
   /** Packages whose code is bundled. */
   readonly npm: readonly NpmPackage[];
-  /** Packages that the shipped libraries and the static parts come from. */
+  /** Debian packages of the shipped libraries and static parts. */
   readonly debian: readonly DebianPackage[];
 }
 
@@ -58,12 +58,12 @@ export function billOfMaterials({ project, node, npm, debian }: Materials): stri
   return `${JSON.stringify(bill, undefined, 2)}\n`;
 }
 
-/** A package of Debian that a shipped library comes from. */
+/** The Debian package of a shipped library. */
 export interface DebianPackage {
   readonly name: string;
   readonly version: string;
   readonly architecture: string;
-  /** Its file of copyrights and licences. */
+  /** Path of its copyright file. */
   readonly copyright: string;
 }
 
@@ -73,7 +73,7 @@ export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
   return [...names].toSorted().map(describe);
 }
 
-/** dpkg knows a file by the path that its package gave it, which may lack the /usr that /lib is a link into. */
+/** dpkg knows a file by its package's path, which may lack the /usr that /lib links to. */
 function ownerOf(file: string): string {
   const paths = [file, file.replace(/^\/usr\//, "/")];
   for (const path of paths) {
@@ -108,7 +108,7 @@ export interface NpmPackage {
   readonly folder: string;
 }
 
-/** The packages that bundled files come from, by name; files of the project itself are none. */
+/** The npm packages of bundled files, by name, without the project itself. */
 export function packagesOf(root: string, files: readonly string[]): NpmPackage[] {
   const folders = new Set(files.flatMap((file) => packageFolder(file) ?? []));
   return [...folders].toSorted().map((folder) => readPackage(join(root, folder)));
@@ -141,7 +141,7 @@ export function collectLicences({ project, node, npm, debian }: Materials, folde
   }
 }
 
-/** A package without such a file says in its manifest what it is under. */
+/** A package without such a file names its licence in the manifest. */
 function copyLicences(source: NpmPackage, folder: string): void {
   mkdirSync(folder, { recursive: true });
   const files = licenceFiles(source);

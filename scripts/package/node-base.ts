@@ -23,7 +23,7 @@ export async function nodeExecutable(arch: Architecture): Promise<string> {
   return join(await nodePackage(arch), "bin", "node");
 }
 
-/** npm does not install a package for another architecture, but packs it; package-lock.json says what it must be. */
+/** npm does not install a package for another architecture, but downloads it; package-lock.json has its integrity. */
 function fetchPackage(name: string): string {
   const { version, integrity } = lockedPackage(name);
   const folder = join(ROOT, "dist", ".base", `${name}-${version}`);

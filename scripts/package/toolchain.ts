@@ -11,12 +11,12 @@ export function isArchitecture(text: string): text is Architecture {
   return text === "x64" || text === "arm64";
 }
 
-/** Debian's prefix of the tools that make files for an architecture. */
+/** Debian's prefix of an architecture's tools. */
 const PREFIXES: Readonly<Record<Architecture, string>> = { x64: "x86_64-linux-gnu-", arm64: "aarch64-linux-gnu-" };
 
 const C_FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"];
 
-/** Name of a tool of binutils or gcc: plain for this machine's own architecture, else that of the cross tools. */
+/** Name of a binutils or gcc tool: plain for this machine's architecture, else of the cross tools. */
 export function toolFor(arch: Architecture, tool: string): string {
   return arch === process.arch ? tool : `${PREFIXES[arch]}${tool}`;
 }
@@ -26,7 +26,7 @@ export function haveTool(name: string): boolean {
   return spawnSync(name, ["--version"], { stdio: "ignore" }).error === undefined;
 }
 
-/** Runs a tool and returns its output. Throws with the tool's own message when it fails. */
+/** Runs a tool and returns its output. Throws the tool's message if it fails. */
 export function runTool(
   name: string,
   args: readonly string[],
@@ -35,7 +35,7 @@ export function runTool(
 ): string {
   const result = spawnSync(name, args, {
     cwd: folder,
-    // This program parses the output, and readelf translates its own.
+    // readelf translates its output, which callers parse.
     env: { ...process.env, LC_ALL: "C", ...env },
     encoding: "utf8",
     maxBuffer: 256 * 1024 * 1024,

@@ -5,7 +5,7 @@ import { openDescriptors } from "../../test/fixtures/proc.ts";
 
 const LOOK_MS = 100;
 
-/** What an agent holds that must not grow by work that is over. */
+/** Resources of an agent that finished work must not increase. */
 export interface Footprint {
   readonly descriptors: number;
   readonly threads: number;
@@ -33,7 +33,7 @@ function entries(): Entry[] {
     });
 }
 
-/** Looked for again when one of them, anybody's, is removed meanwhile. */
+/** Searches again if a cgroup is removed meanwhile. */
 function foldersBelow(folder: string): string[] {
   for (;;) {
     try {
@@ -45,7 +45,7 @@ function foldersBelow(folder: string): string[] {
   }
 }
 
-/** Cgroups that the agent made for commands, in whatever cgroup2 mount shows them. */
+/** Cgroups that the agent made for commands, in any cgroup2 mount. */
 function cgroupsOf(pid: number): number {
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
   const paths = mounts.map((line) => line.split(" ")).filter((fields) => fields[2] === "cgroup2");
@@ -54,7 +54,7 @@ function cgroupsOf(pid: number): number {
     .filter((path) => /(^|\/)svc-guest-\d+-\d+$/.test(path) && path.includes(`svc-guest-${pid}-`)).length;
 }
 
-/** Takes stock of an agent from outside. */
+/** Measures an agent from outside. */
 function footprintOf(pid: number): Footprint {
   const children = entries().filter(({ parent }) => parent === pid);
   return {

@@ -3,7 +3,7 @@ import { type Client, status } from "@grpc/grpc-js";
 import { type ExecOutcome, ExecStream } from "../../test/fixtures/exec-stream.ts";
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
 
-/** What one exec moved, once it was found right. */
+/** Result of a correct exec. */
 interface Moved {
   readonly bytes: number;
   /** The exit called the output incomplete although all of it was there. */
@@ -12,7 +12,7 @@ interface Moved {
   readonly cleanedUp?: boolean;
 }
 
-/** Runs one exec and throws when anything about it is wrong. */
+/** Runs one exec and throws if anything is wrong. */
 export type Kind = (agent: RunningAgent, client: Client, number: number) => Promise<Moved>;
 
 function sha256(bytes: Uint8Array): string {
@@ -23,7 +23,7 @@ function expect(what: string, actual: unknown, wanted: unknown): void {
   if (actual !== wanted) throw new Error(`${what}: ${String(actual)} in place of ${String(wanted)}`);
 }
 
-/** Output that nobody could guess in part: every byte depends on the number of the exec and its place. */
+/** Output in which every byte depends on the exec's number and the position. */
 const PRINTER = "seq $1 $(($1 + $2))";
 
 function printed(from: number, count: number, newline: string): Buffer {
@@ -72,13 +72,13 @@ async function timedOut(agent: RunningAgent, client: Client): Promise<Moved> {
   return { bytes: 0 };
 }
 
-/** Below a shell that dies of SIGTERM at once, a server that takes 300 ms to clean up. */
+/** A server that cleans up for 300 ms, under a shell that dies of SIGTERM at once. */
 async function cleanedUp(agent: RunningAgent, client: Client): Promise<Moved> {
   const server = "trap 'sleep 0.3; echo cleaned up; exit' TERM; echo up; while :; do sleep 0.05; done";
   const args = ["sh", "-c", 'sh -c "$0"; true', server];
   const { exit, stdout } = await run(new ExecStream(agent, client).start({ args, timeoutMs: 2_000n }).end());
   expect("timed out", exit.timedOut, true);
-  // One that the timeout overtook, on a busy machine, has nothing to clean up.
+  // On a busy machine the timeout may come first; then there is nothing to clean up.
   const wasUp = String(stdout).startsWith("up\n");
   return { bytes: stdout.length, ...(wasUp && { cleanedUp: String(stdout) === "up\ncleaned up\n" }) };
 }
@@ -120,7 +120,7 @@ async function killedBySignal(agent: RunningAgent, client: Client, number: numbe
   return { bytes: 0 };
 }
 
-/** The mix: an exec's number chooses its kind. */
+/** Chooses an exec's kind by its number. */
 export const KINDS: readonly { readonly name: string; readonly run: Kind }[] = [
   { name: "pipes", run: onPipes },
   { name: "terminal", run: inTerminal },

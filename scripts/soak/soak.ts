@@ -5,9 +5,9 @@ import { type ConnectionsSeen, ConnectionsWatch } from "./connections.ts";
 import { type Footprint, memoryOf, settledFootprint } from "./footprint.ts";
 import { KINDS } from "./kinds.ts";
 
-/** Execs before the first stock is taken, so that everything that is opened once is open. */
+/** Execs before the first footprint, so that it has what the agent opens once. */
 const WARM_UP = 200;
-/** Time for the last cancelled commands to end and for idle pool threads to be as before. */
+/** Time for the last cancelled commands and idle pool threads to end. */
 const SETTLE_LIMIT_MS = 20_000;
 /** For the agent to find itself at rest, where it gives back what is garbage. */
 const REST_LIMIT_MS = 45_000;
@@ -20,13 +20,13 @@ const COMING_AND_GOING = 12;
 /** Memory of its own that an agent at rest may have gained by work that is over: what its heap and buffer pool keep. */
 export const GROWTH_LIMIT_BYTES: number = 64 * 2 ** 20;
 
-/** What a soak found. */
+/** Outcome of a soak. */
 export interface SoakResult {
   readonly execs: number;
   readonly perKind: ReadonlyMap<string, number>;
   readonly failures: readonly string[];
   readonly bytes: number;
-  /** Exits that called their output incomplete although all of it was there. */
+  /** Exits that reported complete output as incomplete. */
   readonly incomplete: number;
   /** Trees that were ended with something to clean up, and those of them that did. */
   readonly cleanUps: { readonly due: number; readonly done: number };
@@ -38,7 +38,7 @@ export interface SoakResult {
   readonly connections: ConnectionsSeen;
 }
 
-/** Runs `execs` mixed execs, `atOnce` at a time, and compares what the agent held before with what it holds afterwards. */
+/** Runs `execs` mixed execs, `atOnce` at a time, and compares the agent's footprints before and after. */
 export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
   await using agent = await startAgent({ env: { SVC_LOG_LEVEL: "debug" } });
   await runMix(agent, WARM_UP, atOnce);

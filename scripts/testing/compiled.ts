@@ -1,8 +1,8 @@
 import { join } from "node:path";
 
-/** Names the folder of a run's joined sources (joined-sources.ts). */
+/** Variable with the folder of a run's bundled sources (joined-sources.ts). */
 export const SOURCES_VARIABLE = "GUEST_AGENT_TEST_SOURCES";
-/** In that folder: what the sources of each program are joined to. */
+/** Names of the bundled programs in that folder. */
 export const JOINED = { "main.ts": "main.cjs", "cli/main.ts": "guestctl/guestctl.mjs" } as const;
 
 /**
@@ -11,7 +11,7 @@ export const JOINED = { "main.ts": "main.cjs", "cli/main.ts": "guestctl/guestctl
  */
 export const COMPILED_ONCE: readonly string[] = ["--import", join(import.meta.dirname, "compile-cache.mjs")];
 
-/** The command that becomes a program of the sources, without a build: joined in a run, one by one outside of it. */
+/** The command that runs a program without a build: from bundled sources in a run, else from separate ones. */
 export function sourceCommand(program: keyof typeof JOINED): readonly [node: string, ...args: string[]] {
   const folder = process.env[SOURCES_VARIABLE];
   if (folder !== undefined) return [process.execPath, join(folder, JOINED[program])];

@@ -3,14 +3,14 @@ import type { TestRecord } from "./summary.ts";
 
 type Ended = TestEvent & { type: "test:pass" | "test:fail" };
 
-/** Why a test did not count, undefined if it did. A test that is still to be done proves nothing, so it is skipped too. */
+/** Why a test does not count, undefined if it does. A "todo" test proves nothing, so it counts as skipped. */
 function skipReason({ data }: Ended): string | undefined {
   const mark = [data.skip, data.todo].find((value) => value !== undefined && value !== false);
   if (mark === undefined) return undefined;
   return typeof mark === "string" && mark !== "" ? mark : "no reason given";
 }
 
-/** Whether it is a suite that has nothing to add to its tests: it passed, or failed only because one of them did. */
+/** Whether it is a suite whose result follows from its tests: it passed, or failed only because one of them did. */
 function isMereSuite(event: Ended): boolean {
   if (event.data.details.type !== "suite") return false;
   if (event.type === "test:pass") return skipReason(event) === undefined;

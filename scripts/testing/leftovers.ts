@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Environment variable that marks everything a test file starts, however far it moves away from its parent. */
+/** Environment variable that marks all processes of a test file, also those that leave their parent and session. */
 export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";
 
 /** A process that outlived the test file that started it. */
@@ -16,12 +16,14 @@ function readProc(pid: number, file: string): string {
   try {
     return readFileSync(`/proc/${pid}/${file}`, "latin1");
   } catch {
-    // It is gone, or another user's.
+    // It has ended, or belongs to another user.
     return "";
   }
 }
 
-/** State and session of proc_pid_stat(5). The command's name may hold anything, so the fields count from its last `)`. */
+/**
+ * State and session from proc_pid_stat(5). The command's name may contain anything, so fields count from its last `)`.
+ */
 function readStat(pid: number): { readonly state: string; readonly session: number } {
   const stat = readProc(pid, "stat");
   const [state = "", , , session = "0"] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
@@ -42,7 +44,7 @@ function findLeftovers(mark: string, session: number): Leftover[] {
     .map((pid) => ({ pid, command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120) }));
 }
 
-/** Where agents of this run make their cgroups: below the runner's own, which they inherit (cgroups(7)). */
+/** Parent of this run's agents' cgroups: the runner's own, which they inherit (cgroups(7)). */
 function cgroupFolders(): string[] {
   const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
   const mounts = readProc(process.pid, "mounts").split("\n");
@@ -75,7 +77,7 @@ function killAll(leftovers: readonly Leftover[]): void {
   }
 }
 
-/** Kills everything that the test file started, until nothing is left or nothing more can be done. */
+/** Kills the test file's processes until none is left or killing has no effect. */
 export async function killLeftovers(mark: string, session: number): Promise<void> {
   for (let round = 0; round < 50; round++) {
     const leftovers = findLeftovers(mark, session);
@@ -85,7 +87,7 @@ export async function killLeftovers(mark: string, session: number): Promise<void
   }
 }
 
-/** What still runs when processes that were about to end have had the time to. */
+/** Processes that still run after the time allowed for their end. */
 export async function settleLeftovers(mark: string, session: number, graceMs: number): Promise<Leftover[]> {
   const giveUpAt = performance.now() + graceMs;
   for (;;) {

@@ -1,6 +1,6 @@
 import type { Program } from "../machine/programs.ts";
 
-/** What tests start besides the shell and what every Debian has. A test that misses one says so and is skipped. */
+/** Programs that tests need beyond a minimal Debian. A test that lacks one is skipped and says so. */
 export const TEST_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
   { name: "bash", package: "bash" },

@@ -9,18 +9,18 @@ import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */
 export interface FileLimits {
-  /** Time allowed for one test, which fails then; the file goes on. */
+  /** Time for one test, which then fails; the file continues. */
   readonly testMs: number;
-  /** Time without any event of a test after which the file counts as hung and is killed with all that it started. */
+  /** Time without any event after which the file counts as hung and is killed with all its processes. */
   readonly silenceMs: number;
-  /** Time that processes have to end once the file has. */
+  /** Time for processes to end after the file. */
   readonly settleMs: number;
 }
 
 /** The spec reporter closes every file with its own counts; the suite's are printed once, at the end. */
 const OWN_COUNTS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
 
-/** What a file's tests have told. */
+/** Results of a file's tests. */
 interface Events {
   readonly tests: readonly TestRecord[];
   /** The test that began last. */
@@ -39,7 +39,7 @@ function readEvents(path: string): Events {
   };
 }
 
-/** Calls back when nothing was written to a file for some time. The clock of a file system must not matter: sizes do. */
+/** Calls back if a file has not grown for some time. Compares sizes, to be independent of the file system's clock. */
 function watchSilence(path: string, silenceMs: number, hung: () => void): Disposable {
   let size = -1;
   let silentMs = 0;
@@ -80,7 +80,7 @@ export async function runTestFile(
   cpu: ChildrenCpu,
 ): Promise<FileOutcome> {
   const folder = mkdtempSync(join(tmpdir(), "test-run-"));
-  // What tests put into the temporary folder goes with it, however they end. Other users' commands work there too.
+  // The runner removes the temporary folder however the tests end. Other users' commands use it too.
   const temporary = join(folder, "t");
   mkdirSync(temporary);
   chmodSync(folder, 0o755);
@@ -118,7 +118,7 @@ export async function runTestFile(
       kill();
     });
     abort.addEventListener("abort", kill, { once: true });
-    // "exit", not "close": whatever the file left behind may hold its output open.
+    // "exit", not "close": processes that the file left may hold its output open.
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
     const cpuMs = cpu.take();
     abort.removeEventListener("abort", kill);
@@ -145,10 +145,10 @@ export async function runTestFile(
 /** proc_pid_stat(5) counts in ticks of sysconf(_SC_CLK_TCK), which Linux has at 100 Hz for every program. */
 const TICK_MS = 10;
 
-/** CPU time of the children that ended, with that of everything they had waited for. */
+/** CPU time of the children that have ended, and of everything that they had waited for. */
 function endedChildrenCpuMs(): number {
   const stat = readFileSync("/proc/self/stat", "latin1");
-  // The command's name may hold anything, so the fields count from its last ")"; cutime and cstime are the 16th and 17th.
+  // The command's name may contain anything, so fields count from its last ")"; cutime and cstime are the 16th and 17th.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (Number(fields[13]) + Number(fields[14])) * TICK_MS;
 }
@@ -160,7 +160,7 @@ function endedChildrenCpuMs(): number {
 export class ChildrenCpu {
   #takenMs = endedChildrenCpuMs();
 
-  /** That of the child whose end was just reported, in milliseconds. */
+  /** CPU time of the child that just ended, in milliseconds. */
   take(): number {
     const before = this.#takenMs;
     this.#takenMs = endedChildrenCpuMs();

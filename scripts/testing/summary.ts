@@ -12,7 +12,7 @@ const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs cargo\b/,
 ];
 
-/** The closing words of a run. */
+/** The summary of a run. */
 export interface Summary {
   readonly lines: readonly string[];
   readonly succeeded: boolean;
@@ -23,7 +23,7 @@ interface Skipped {
   readonly reason: string;
 }
 
-/** Counts tests (not suites) over all files and says which failed and which were skipped, with the reasons. */
+/** Counts tests (not suites) over all files and lists failed and skipped ones, with the reasons. */
 export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean): Summary {
   let passed = 0;
   const failed: string[] = [];
@@ -50,7 +50,7 @@ export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean
   };
 }
 
-/** How one test of a file ended. Suites are not counted. */
+/** Result of one test of a file. Suites do not count. */
 export type TestRecord =
   | { readonly title: string; readonly verdict: "passed" }
   | { readonly title: string; readonly verdict: "failed" }
@@ -59,12 +59,12 @@ export type TestRecord =
 /** One line of a file's events: a test that has ended, the name of one that begins, or the end of all. */
 export type TestLine = TestRecord | { readonly begun: string } | "end";
 
-/** How a test file ended. */
+/** Result of a test file. */
 export interface FileOutcome {
   /** Path from the working directory. */
   readonly file: string;
   readonly tests: readonly TestRecord[];
-  /** What went wrong with the file beyond its tests; empty when nothing did. Each counts as a failed test. */
+  /** Failures of the file beyond its tests; each counts as a failed test. */
   readonly problems: readonly string[];
   /** What the spec reporter and the tests printed. */
   readonly output: string;

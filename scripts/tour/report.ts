@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 
-/** Prints what was asked and what came back, and holds the answers to what they must be. */
+/** Prints requests and answers, and compares the answers with the expected ones. */
 export class Report {
   #step = 0;
 
@@ -10,17 +10,17 @@ export class Report {
     console.log(`\n${this.#step}. ${title}`);
   }
 
-  /** What was asked. */
+  /** Prints a request. */
   asked(what: string): void {
     console.log(`   > ${what}`);
   }
 
-  /** What came back; several lines are indented alike. */
+  /** Prints an answer; indents all its lines. */
   came(what: string): void {
     for (const line of what.trimEnd().split("\n")) console.log(`     ${line.trimEnd()}`);
   }
 
-  /** Ends the tour with a failure unless the answer is the right one. */
+  /** Ends the tour with a failure unless the answer is as expected. */
   expect(what: string, actual: unknown, expected: unknown): void {
     if (isDeepStrictEqual(actual, expected)) return;
     throw new Error(`${what}: expected ${JSON.stringify(expected)}, got ${JSON.stringify(actual)}`);

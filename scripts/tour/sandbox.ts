@@ -10,13 +10,13 @@ const DIST = join(import.meta.dirname, "..", "..", "dist");
 const AGENT = join(DIST, `linux-${process.arch}`, "guest-agent");
 const GUESTCTL_FOLDER = join(DIST, "guestctl");
 
-/** How the agent ended. */
+/** Exit of the agent. */
 export interface SandboxEnd {
   readonly code: number | undefined;
   readonly signal: string | undefined;
 }
 
-/** What is put into the sandbox. */
+/** Options of a sandbox. */
 export interface SandboxSpec {
   /** The message Process as proto3 JSON. */
   readonly process: { readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> };
@@ -28,7 +28,7 @@ export interface SandboxSpec {
   readonly interactive?: boolean;
 }
 
-/** The built agent around a workload, with credentials of its own, in a folder of its own. */
+/** The built agent around a workload, with its own credentials and folder. */
 export class Sandbox {
   readonly folder: string;
   readonly address: string;
@@ -50,7 +50,7 @@ export class Sandbox {
     this.#logLines = parts.logLines;
   }
 
-  /** Issues credentials with guestctl and starts the agent; resolves as soon as it has been started. */
+  /** Issues credentials with guestctl and starts the agent; resolves once it has started. */
   static async start(spec: SandboxSpec): Promise<Sandbox> {
     const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
     const { stdout } = await guestctl(["issue", "--json", folder]);
@@ -83,7 +83,7 @@ export class Sandbox {
     return this.#logLines;
   }
 
-  /** Dials it as a node agent would. */
+  /** Connects as a node agent would. */
   async dial(token?: string): Promise<GuestClient> {
     const [caPem, certPem, keyPem, own] = await Promise.all(
       ["ca.pem", "client.pem", "client.key", "token"].map((name) => readFile(join(this.folder, name), "utf8")),

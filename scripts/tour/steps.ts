@@ -9,7 +9,7 @@ import { Terminal } from "../machine/terminal.ts";
 import type { Report } from "./report.ts";
 import { GUESTCTL, type Sandbox } from "./sandbox.ts";
 
-/** What every step works with. */
+/** Context of every step. */
 export interface Tour {
   readonly report: Report;
   readonly sandbox: Sandbox;
@@ -50,7 +50,7 @@ export async function execOnPipes({ report, client }: Tour): Promise<void> {
   report.expect("reason", "reason" in failure ? failure.reason : undefined, "EXEC_NOT_FOUND");
 }
 
-/** A person at a terminal of their own: guestctl hands every key over, and the size. */
+/** A user at a terminal: guestctl passes on every key, and the size. */
 export async function execInTerminal({ report, sandbox }: Tour): Promise<void> {
   report.step("Exec in a terminal: the size is there from the start, and follows");
   const script = "trap 'stty size; read line; exit' WINCH; tty; stty size; while :; do sleep 0.1; done";
@@ -91,7 +91,7 @@ export async function environmentLayers({ report, client, sandbox }: Tour): Prom
   ]);
 }
 
-/** A file that goes in, and comes back. */
+/** Writes a file and reads it back. */
 export async function files({ report, client, sandbox }: Tour): Promise<void> {
   report.step("Files: written in one piece or not at all, with owner and mode, and read back");
   const path = join(sandbox.folder, "inside", "greeting.txt");
@@ -108,7 +108,7 @@ export async function files({ report, client, sandbox }: Tour): Promise<void> {
   report.expect("mode", mode, 0o640);
 }
 
-/** What a host asks for around a snapshot: the hooks, and between them the duties of a restored guest. */
+/** A host's calls around a snapshot: the hooks, and between them the restore duties. */
 export async function snapshotAndRestore({ report, client }: Tour): Promise<void> {
   report.step("Around a snapshot: the hook before it; after the restore the duties, and then the other hook");
   report.asked("RunHook PRE_SNAPSHOT");
@@ -117,7 +117,7 @@ export async function snapshotAndRestore({ report, client }: Tour): Promise<void
   report.came(`stdout_tail ${JSON.stringify(before.stdoutTail)}`);
   report.expect("hook", before.stdoutTail, "at rest\n");
 
-  // No host_time: the guest of the tour is this very machine, whose clock is not ours to step.
+  // No host_time: the tour's guest is this machine, whose clock must not change.
   report.asked("RunRestoreDuties   with 64 bytes of fresh entropy, and no host_time");
   const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
   report.came(`entropy_bytes_mixed ${duties.entropyBytesMixed}, entropy_credited ${duties.entropyCredited}`);
@@ -148,7 +148,7 @@ export async function refusals({ report, sandbox }: Tour): Promise<void> {
   if (refused !== undefined) report.came(`the agent's log: ${refused}`);
 }
 
-/** The agent ends the TLS handshake with every peer, so that it can say why it takes no call of this one: in a GOAWAY. */
+/** The agent completes the TLS handshake with every peer, so that its GOAWAY can say why it refuses this one. */
 async function dialWithoutCertificate(sandbox: Sandbox): Promise<string> {
   const ca = await readFile(join(sandbox.folder, "ca.pem"));
   const session = connectHttp2(`https://${sandbox.address}`, { ca, servername: "guest-agent" });

@@ -7,15 +7,15 @@ import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
 import { record, type RunEvent, summarize } from "./table.ts";
 
-/** Of one file, under emulation on a busy machine; most take one minute. */
+/** Time for one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
-/** A guest has one processor, and QEMU takes hardly more. */
+/** A guest has one processor, and QEMU needs hardly more. */
 const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 
-/** The life of a sandbox in two halves, and what is the same on every architecture. */
+/** A sandbox's life in two halves, on every architecture. */
 const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
 
-/** All for the guests' architecture; without the one for a newer kernel where there is none. */
+/** All files for the guests' architecture; without a newer kernel, without its file. */
 function allFiles(kernels: readonly string[]): string[] {
   if (GUEST_ARCHITECTURE.name === "arm64") return globSync(ARM64_FILES).toSorted();
   const files = globSync("test/vm/*.vm.ts").filter((file) => !file.includes("newer") || kernels.length > SERIES.length);
@@ -37,7 +37,7 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
   const problem = provideQemu();
   if (problem !== undefined) {
     console.log(`SKIPPED: ${problem}\n0 passed, 0 failed, 1 skipped`);
-    // Where it can be installed it must be there.
+    // A machine that can install it must have it.
     return process.env["CI"] === "true" ? 1 : 0;
   }
   provideTools();

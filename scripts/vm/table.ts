@@ -1,4 +1,4 @@
-/** The closing words of a run. */
+/** The summary of a run. */
 export interface Summary {
   readonly lines: readonly string[];
   readonly succeeded: boolean;
@@ -37,7 +37,7 @@ export function summarize(cases: readonly Case[], seconds: number): Summary {
   };
 }
 
-/** What the test runner tells, as far as it is used here; Node's types leave it open. */
+/** The used part of the test runner's events; Node's types leave it open. */
 export interface RunEvent {
   readonly type: string;
   readonly data: {
@@ -53,7 +53,7 @@ export interface RunEvent {
   };
 }
 
-/** How a case ended. */
+/** Result of a case. */
 type Outcome = "passed" | "failed" | "skipped";
 
 /** One case of a suite. */
@@ -72,7 +72,7 @@ function outcomeOf({ type, data }: RunEvent): Outcome {
 /** Prints what happens as it happens; resolves with all cases once the run is over. */
 export async function record(events: AsyncIterable<RunEvent>): Promise<Case[]> {
   const cases: Case[] = [];
-  // Files are told one after the other, whatever runs at once; a suite's beginning before its cases, its end after them.
+  // Events come file by file, even if files run at once: a suite's start, its cases, its end.
   let suite = "";
   for await (const event of events) {
     const { type, data } = event;
@@ -81,7 +81,7 @@ export async function record(events: AsyncIterable<RunEvent>): Promise<Case[]> {
     if (type !== "test:pass" && type !== "test:fail") continue;
     const { name: title, details } = data;
     if (type === "test:fail") console.log(`${details.error.stack ?? ""}\n${String(details.error.cause)}`);
-    // What went wrong with a suite that is not in its cases: a file that did not load, for one.
+    // A suite's failure outside its cases, such as a file that did not load.
     if (details.type === "suite" && (type === "test:pass" || cases.some((each) => each.suite === title))) continue;
     const outcome = outcomeOf(event);
     cases.push({ suite, title, outcome, durationMs: details.duration_ms });

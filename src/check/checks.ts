@@ -1,20 +1,20 @@
 import { type GuestFacts, wrap } from "../domain/index.ts";
 
-/** Verdict on one thing that the agent uses where a guest has it. */
+/** Verdict on one feature that the agent uses if the guest has it. */
 export interface Check {
   readonly name: string;
   /** False: the agent works without it, but with less. */
   readonly ok: boolean;
   /** What the guest has, or the kernel's refusal. */
   readonly found: string;
-  /** What follows from it and, where something is missing, what to do. */
+  /** The consequence and, if something is missing, what to do. */
   readonly meaning: string;
 }
 
-/** Looks at one thing. */
+/** Checks one feature. */
 type CheckOf = (facts: GuestFacts) => Check;
 
-/** One check: what was found, and what follows if it is good or not. */
+/** Makes a row from a finding and the consequences of either verdict. */
 function check(name: string, ok: boolean, found: string, whenGood: string, otherwise: string): Check {
   return { name, ok, found, meaning: ok ? whenGood : otherwise };
 }
@@ -58,7 +58,7 @@ const cgroups: CheckOf = ({ cgroups: { refusal, controllers } }) =>
     "processes of a command are found by walking /proc; daemons escape. Mount cgroup2 writable, or give CAP_SYS_ADMIN",
   );
 
-/** Capabilities that the agent uses (capabilities(7)), and what does not work without. */
+/** Capabilities that the agent uses (capabilities(7)), and what fails without them. */
 const CAPABILITIES: readonly (readonly [name: string, bit: number, without: string])[] = [
   ["CAP_CHOWN", 0, "WriteFile cannot set owners"],
   ["CAP_DAC_OVERRIDE", 1, "files of other users may be out of reach"],
@@ -112,7 +112,7 @@ const proc: CheckOf = ({ hasProc, cgroups: { refusal } }) =>
       : "only the process group of a command can be ended, not what left it. Mount it",
   );
 
-/** The device that most programs expect. */
+/** /dev/null, which most programs expect. */
 const nullDevice: CheckOf = ({ devices: { "/dev/null": problem } }) =>
   check(
     "/dev/null",
@@ -150,7 +150,7 @@ const accounts: CheckOf = ({ hasAccounts }) => ({
 });
 
 const MIB = 1024 * 1024;
-/** The agent at rest and some commands. With less memory the kernel kills processes soon. */
+/** Enough for the agent at rest and some commands. With less, the kernel soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
 /** 256 commands take up to four descriptors each, and files and connections need more. */
 const ENOUGH_OPEN_FILES = 2048;
@@ -201,7 +201,7 @@ const entropy: CheckOf = ({ entropy: { open, credit } }) =>
       : "RunRestoreDuties reports entropy_open; only the agent's own generator is fresh. Give /dev/urandom",
   );
 
-/** Whether a forced reseed can be relied on. */
+/** Whether a forced reseed is reliable. */
 const reseed: CheckOf = ({ entropy: { confirmsReseed } }) =>
   check(
     "reseed",
@@ -239,7 +239,7 @@ const FOUND_WIDTH = 24;
 const MEANING_WIDTH = 72;
 const GAP = "  ";
 
-/** Checks for people: a row each, of verdict, name, what was found, and what it means. */
+/** The checks as a table: verdict, name, finding and consequence. */
 export function describeChecks(checks: readonly Check[]): string {
   const rows = checks.map(({ ok, name, found, meaning }) => [
     [ok ? "ok" : "limited"],

@@ -7,10 +7,10 @@ export type Completes = "file" | "folder" | "context" | "nothing" | readonly str
 
 /** An option of a command, for the parser, for its help text and for the shells' completion. */
 export interface Option extends ParseArgsOptionDescriptor {
-  /** What its value is called; only with type string. */
+  /** Name of its value in the help; only with type string. */
   readonly argument?: string;
   readonly help: string;
-  /** What its value may be. Default: nothing that a shell could offer. */
+  /** What a shell completes for its value. Default: nothing. */
   readonly completes?: Completes;
 }
 
@@ -26,25 +26,25 @@ const COMMON_OPTIONS = {
   help: { type: "boolean", short: "h", help: "this text" },
 } as const;
 
-/** What a command line says. */
+/** A parsed command line. */
 export type Parsed<Own extends Options> = ReturnType<
   typeof parseArgs<{ options: Own & typeof COMMON_OPTIONS; allowPositionals: true }>
 >;
 
-/** What a subcommand is made of. */
+/** Definition of a subcommand. */
 export interface CommandParts<Own extends Options> {
-  /** What follows "guestctl", a line for each form. */
+  /** Its forms without "guestctl", one per line. */
   readonly usage: readonly string[];
-  /** What it does, in full lines. */
+  /** Description, in full lines. */
   readonly about: string;
   readonly options: Own;
-  /** What else there is to know, in full lines. */
+  /** Further notes, in full lines. */
   readonly notes?: string;
   /** Exit statuses, in full lines. */
   readonly statuses: string;
   /** Arguments, from "guestctl" on. */
   readonly examples: readonly string[];
-  /** What a shell offers for the positional arguments, by their place; the last is for all that follow. */
+  /** What a shell completes for each positional argument; the last is for all further ones. */
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
@@ -61,7 +61,7 @@ export interface Command {
   run(args: readonly string[], host: Host): Promise<number>;
 }
 
-/** Makes a subcommand: parses its command line, answers --help, and reports what it fails with. */
+/** Makes a subcommand: parses its command line, answers --help, and reports its failures. */
 export function defineCommand<const Own extends Options>(parts: CommandParts<Own>): Command {
   const options: Options = { ...parts.options, ...COMMON_OPTIONS };
   const takesCommand = parts.takesCommand === true;
@@ -81,7 +81,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
         const positionals = [...parsed.positionals, ...args.slice(own.length)];
         return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
       } catch (error) {
-        // Loads the client library, which help and errors of the command line can do without.
+        // Loads the client library, which help and usage errors do not need.
         const { reportFailure } = await import("./failure.ts");
         return reportFailure(error, isForPrograms, host);
       }
@@ -89,7 +89,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
   };
 }
 
-/** How many arguments come before the first positional one, or up to and with `--`. */
+/** Number of arguments before the first positional one, or up to and including `--`. */
 function ownLength(args: readonly string[], options: Options): number {
   const { tokens } = parseArgs({ args: [...args], options, allowPositionals: true, strict: false, tokens: true });
   const end = tokens.find((token) => token.kind !== "option");
@@ -104,7 +104,7 @@ function parse(
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true });
   } catch (error) {
-    // parseArgs throws TypeErrors that say what is wrong with a command line, and then how to get round it.
+    // The messages of parseArgs name the problem, and then a way around it.
     if (error instanceof TypeError) {
       const [problem = error.message] = error.message.split(/\. |\n/);
       throw new UsageError(`${problem}${suggestion(problem, options)}`);
@@ -113,7 +113,7 @@ function parse(
   }
 }
 
-/** The option that was probably meant, for a message about one that there is not. */
+/** The option that was probably meant, for a message about an unknown one. */
 function suggestion(problem: string, options: Options): string {
   const [, name] = /^Unknown option '--([^']+)'/.exec(problem) ?? [];
   const meant = name === undefined ? undefined : nearest(name, Object.keys(options));
@@ -149,16 +149,16 @@ function optionLines(name: string, { short, argument, help }: Option): string {
     .join("\n");
 }
 
-/** A subcommand as the overview shows it. Its code is loaded when it is run: most of it is heavy and used by one alone. */
+/** A subcommand as the overview shows it. Its code loads when it runs: most is large and used by one command alone. */
 export interface CommandEntry {
   readonly summary: string;
   load(): Promise<Command>;
 }
 
-/** Slips of the finger, not other words. */
+/** Allows typing errors, but not other words. */
 const DISTANCE_LIMIT = 2;
 
-/** The known name that was probably meant; undefined where none is near. */
+/** The most similar known name; undefined if none is similar. */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const near = Array.from(known, (each) => ({ each, distance: distance(name, each) }))
     .filter((candidate) => candidate.distance <= DISTANCE_LIMIT && candidate.distance < candidate.each.length)
@@ -166,7 +166,7 @@ export function nearest(name: string, known: Iterable<string>): string | undefin
   return near[0]?.each;
 }
 
-/** How many letters have to be inserted, deleted or replaced (Levenshtein, 1966). */
+/** Number of letters to insert, delete or replace (Levenshtein, 1966). */
 function distance(from: string, to: string): number {
   let previous = Array.from({ length: to.length + 1 }, (_, index) => index);
   for (let row = 0; row < from.length; row += 1) {

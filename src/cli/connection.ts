@@ -9,12 +9,12 @@ import { CliError, UsageError } from "./errors.ts";
 /** The contract's port of the agent's listener. */
 const DEFAULT_PORT = 7071;
 
-/** Time for an agent to answer, connecting included, where guestctl does not wait for a command. */
+/** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
 export const ANSWER_TIMEOUT_MS = 10_000;
 
-/** Makes clients of one agent, each with a connection of its own. */
+/** Makes clients of one agent, each with its own connection. */
 export interface Connector {
-  /** Where the agent is, for people. */
+  /** The agent's address, for people. */
   readonly place: string;
   readonly connect: () => GuestClient;
   /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
@@ -47,7 +47,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   };
 }
 
-/** Does something before guestctl ends: by itself, or by a signal that nobody else in it knows what to do with. */
+/** Runs an action before guestctl ends: normally, or by a signal without another handler. */
 function atTheEnd(host: NodeJS.Process, action: () => void): void {
   host.once("exit", action);
   for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) {
@@ -138,7 +138,7 @@ function hasPlace({ address, bridge }: Settings): boolean {
   return address !== undefined || bridge !== undefined;
 }
 
-/** An empty value is none, as in most programs: `NAME= guestctl …` switches a variable off. */
+/** An empty value counts as unset, as in most programs: `NAME= guestctl …` disables a variable. */
 function settingsOf(pair: string, given: Settings): Settings {
   const entries = Object.entries(given).filter(([, value]: [string, unknown]) => value !== undefined && value !== "");
   const settings: Settings = Object.fromEntries(entries);
@@ -199,7 +199,9 @@ export function socketAddress(path: string): string {
   return `${UNIX_PREFIX}${path}`;
 }
 
-/** Adds the default port to a host name, an IPv4 address or a bare or bracketed IPv6 address. Throws UsageError. */
+/**
+ * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets. Throws UsageError.
+ */
 export function withPort(address: string): string {
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);

@@ -5,7 +5,7 @@ import { dirname, isAbsolute, join } from "node:path";
 import { errnoOf } from "../domain/index.ts";
 import { CliError } from "./errors.ts";
 
-/** How an agent is reached and how to be let in, under a name of the user's. */
+/** An agent's address and credentials, saved under a name. */
 export interface Context {
   /** `HOST:PORT` or `unix:PATH`. Either this or `bridge`. */
   readonly address?: string | undefined;
@@ -18,26 +18,26 @@ export interface Context {
 
 /** All contexts of a user. */
 export interface Contexts {
-  /** Name of the one that is used when nothing else is said; it may have been removed. */
+  /** Name of the default context; it may have been removed. */
   readonly current?: string | undefined;
   readonly byName: ReadonlyMap<string, Context>;
 }
 
-/** Whether a context may be called that. */
+/** Whether the name is valid for a context. */
 export function isContextName(name: string): boolean {
   return /^[\w][\w.-]*$/.test(name);
 }
 
 const NO_CONTEXTS: Contexts = { byName: new Map() };
 
-/** Where the contexts of a user are (XDG Base Directory Specification: a relative folder does not count). */
+/** Path of the user's contexts (XDG Base Directory Specification: relative folders are ignored). */
 export function contextsPath(env: NodeJS.ProcessEnv): string {
   const { XDG_CONFIG_HOME: configured = "", HOME: home } = env;
   const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".config");
   return join(folder, "guestctl", "contexts.json");
 }
 
-/** Reads the contexts of a user; none without the file. Throws CliError for one that is broken or not to be trusted. */
+/** Reads the user's contexts; none without the file. Throws CliError if it is invalid or others may write it. */
 export async function readContexts(path: string): Promise<Contexts> {
   const text = await readTrusted(path);
   if (text === undefined) return NO_CONTEXTS;
@@ -53,7 +53,7 @@ export async function readContexts(path: string): Promise<Contexts> {
 export async function writeContexts(path: string, contexts: Contexts): Promise<void> {
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-    // Where the file is a link, what it leads to is replaced.
+    // Replaces the target if the file is a link.
     const target = await realpath(path).catch(() => path);
     const temporary = `${target}.${randomBytes(4).toString("hex")}`;
     await writeFile(temporary, formatContexts(contexts), { mode: 0o600, flag: "wx" });
@@ -65,7 +65,7 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
   }
 }
 
-/** A bridge is a command that guestctl runs: whoever may write the file may run commands as its reader. */
+/** A bridge is a command that guestctl runs: everybody who may write the file could run commands as its reader. */
 async function readTrusted(path: string): Promise<string | undefined> {
   let file;
   try {
@@ -86,7 +86,7 @@ async function readTrusted(path: string): Promise<string | undefined> {
   }
 }
 
-/** The file's names of a context's fields. */
+/** Names of a context's fields in the file. */
 const FIELDS = { address: "address", bridge: "bridge", credentials: "credentials", serverName: "server_name" } as const;
 
 /** Reads the text of a contexts file. Throws Error that says which field is wrong. */

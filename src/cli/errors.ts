@@ -1,4 +1,4 @@
-/** Something that guestctl itself cannot do. The message says what is wrong and what to do. */
+/** An error of guestctl itself. The message says what is wrong and what to do. */
 export class CliError extends Error {
   override readonly name: string = "CliError";
 }
@@ -10,19 +10,19 @@ export class UsageError extends CliError {
 
 /** Exit statuses of guestctl. Those of `exec` are docker's and those of a shell, so that scripts can tell them apart. */
 
-/** The agent answered, and the answer is no: not ready. */
+/** A negative answer: not ready. */
 export const STATUS_NOT_READY = 1;
-/** A restore went through, but not all of it as intended. */
+/** A restore succeeded in part. */
 export const STATUS_NOT_AS_INTENDED = 1;
-/** A copy is complete but for what was named. */
+/** A copy is complete except for the named entries. */
 export const STATUS_SKIPPED = 1;
-/** The command ran into `--timeout`, as timeout(1) has it. */
+/** The command reached `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;
 /** guestctl failed: wrong command line, no connection, an error of the agent. */
 export const STATUS_FAILED = 125;
-/** The command is there but cannot be run. */
+/** The command exists but cannot be run. */
 export const STATUS_CANNOT_RUN = 126;
-/** There is no such command. */
+/** The command does not exist. */
 export const STATUS_NOT_FOUND = 127;
 
 /** Status of a process that a signal ended. */

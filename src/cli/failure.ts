@@ -8,9 +8,9 @@ const STATUS_BY_REASON: Readonly<Record<string, number>> = {
   EXEC_BAD_FORMAT: STATUS_CANNOT_RUN,
 };
 
-/** Says on standard error what went wrong, for people or for programs. Gives the exit status. */
+/** Reports an error on standard error, for people or for programs. Returns the exit status. */
 export function reportFailure(failure: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
-  // What kept guestctl from reading the source of a copy says it all.
+  // The error of reading a copy's source is enough.
   const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
   const text = isForPrograms ? JSON.stringify(failureObject(error)) : `guestctl: ${failureLine(error)}`;
   host.stderr.write(`${text}\n`);
@@ -22,16 +22,16 @@ function failureStatus(error: unknown): number {
   return (reason === undefined ? undefined : STATUS_BY_REASON[reason]) ?? STATUS_FAILED;
 }
 
-/** One line: what went wrong, its reason, and what to do about it. */
+/** One line: the error, its reason, and what to do. */
 function failureLine(error: unknown): string {
   if (error instanceof GuestError) return guestFailureLine(error);
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (error instanceof CliError || error instanceof CredentialsError) return error.message;
-  // A fault of guestctl: only the stack helps.
+  // A bug in guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-/** What went wrong, for programs. */
+/** The error, for programs. */
 export function failureObject(error: unknown): object {
   if (error instanceof GuestError) {
     const { status, reason, message, metadata } = error;
@@ -47,7 +47,7 @@ function guestFailureLine(error: GuestError): string {
   return `${message} [${cause}]${hint === undefined ? "" : `; ${hint}`}`;
 }
 
-/** The next step, in terms of guestctl's own options where it is about them. */
+/** The next step, with guestctl's own options. */
 function hintFor(error: GuestError): string | undefined {
   const { status, reason, message } = error;
   if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";

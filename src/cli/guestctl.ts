@@ -17,7 +17,9 @@ and GUESTCTL_CREDENTIALS, or a context that has both under a name: "guestctl con
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
 
-/** Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value. */
+/**
+ * Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value.
+ */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--address", "-a", "--bridge", "--credentials", "-c", "--server-name", "--context"].map(
     (option) => [option, true] as const,
@@ -40,7 +42,7 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Loads the client library, which nobody else here needs.
+  // Loads the client library, which nothing else here needs.
   const { reportFailure } = await import("./failure.ts");
   return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
 }

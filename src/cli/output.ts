@@ -14,17 +14,17 @@ export function jsonLine(object: object): string {
 /** A name and the text beside it. */
 export type ReportLine = readonly [name: string, text: string];
 
-/** Lines for people: the names in a column of that width, then the texts. */
+/** Lines of names, padded to that width, and texts. */
 export function reportText(lines: readonly ReportLine[], width: number): string {
   return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${text}\n`).join("");
 }
 
-/** Why an agent that is not ready is not, by the last verdict of ready_cmd. */
+/** Why an agent is not ready, by the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: HealthResponse): string {
   return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
 }
 
-/** A word for a POSIX shell. */
+/** Quotes a word for a POSIX shell. */
 export function quoted(text: string): string {
   return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

@@ -14,7 +14,7 @@ import {
   readVariables,
 } from "./variables.ts";
 
-/** All that the agent is told at its start. */
+/** The agent's whole configuration. */
 export interface Configuration {
   /** TCP port of the management listener; undefined: no TCP listener. */
   readonly guestPort: number | undefined;
@@ -22,7 +22,7 @@ export interface Configuration {
   readonly guestSocketPath: string | undefined;
   /** Path of the workload's socket; undefined: no workload listener. */
   readonly workloadSocketPath: string | undefined;
-  /** `credentials.tls` is there whenever `guestPort` is. */
+  /** Has `tls` whenever `guestPort` is set. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
@@ -31,9 +31,9 @@ export interface Configuration {
 
 /**
  * Reads the bootstrap channel (DESIGN §2) from the raw entries of the agent's environment (`NAME=value`) and the files
- * that it names. `accepts` may spare the slower check of the TLS files.
+ * that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
  *
- * @throws BootstrapError that holds every fault found, never a value; the process should then exit with status 78
+ * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
@@ -45,7 +45,7 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // A variable whose value is unusable is not missing as well.
+  // A variable with an invalid value is not reported as missing too.
   const given: ReadonlySet<BootstrapVariable> = new Set([...values.keys(), ...faults.map((fault) => fault.variable)]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
   // In the variable, or in the file that it names: the environment of an instance is echoed by its host's API, and a
@@ -86,7 +86,7 @@ function tokenFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
   return [{ variable: "SVC_INSTANCE_TOKEN", problem: "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one" }];
 }
 
-/** TLS files without a port are a fault too: whoever made them expects a listener that would not be there. */
+/** TLS files without a port are a fault too: their author expects a listener. */
 function listenerFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
   if (given.has("SVC_GUEST_PORT")) {
     return TLS_VARIABLES.filter((variable) => !given.has(variable)).map((variable) => ({

@@ -4,12 +4,12 @@ import { errnoOf } from "../domain/index.ts";
 
 /** Far above any certificate bundle or token. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
-/** Where a failure has no errno. */
+/** For failures without an errno. */
 const UNKNOWN = "unknown error";
 
-/** A credential file's bytes, or why they cannot be had (without the path, which is a bootstrap value). */
+/** A credential file's bytes, or why it cannot be read (without the path, which is a bootstrap value). */
 export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
-  /** What `credentialFileVersion` says for as long as the file is the one that was read. */
+  /** Equal to `credentialFileVersion` until the file changes. */
   readonly version: string;
 };
 
@@ -62,7 +62,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
   }
 }
 
-/** Which file the path names now, and as of when: another one after every change. Never rejects. */
+/** The version of the file that the path names now; it differs after every change. Never rejects. */
 export async function credentialFileVersion(path: string): Promise<string> {
   if (pathProblem(path) !== undefined) return "";
   try {
@@ -97,7 +97,7 @@ function unreadable(error: unknown): CredentialFile {
   return { problem: `names a file that cannot be read (${errno})`, version: errno };
 }
 
-/** Closed again before the file is read: only a fresh open is sure to see what is there now. */
+/** Closed before the file is read: only a new open is sure to see the current content. */
 async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<void> {
   const file = await open(path, OPEN_FLAGS);
   try {

@@ -10,12 +10,12 @@ import type { BootstrapFault } from "./variables.ts";
 
 /** Where the credentials come from. */
 export interface CredentialSources {
-  /** The token itself, or the file that holds it (one trailing line break is not part of it); undefined: none given. */
+  /** The token itself, or its file (without one trailing line break); undefined: none given. */
   readonly token: { readonly value: string } | { readonly file: string } | undefined;
   readonly tls: TlsFiles;
 }
 
-/** Outcome of reading the sources: credentials only with a token and without faults. */
+/** What the sources contain: credentials only with a token and without faults. */
 export interface LoadedCredentials {
   readonly credentials: Credentials | undefined;
   readonly faults: readonly BootstrapFault[];
@@ -26,13 +26,13 @@ interface Material {
   readonly tls: TlsMaterial | undefined;
 }
 
-/** The instance token and the TLS material in force. Of the token only its digest is kept, once it is served. */
+/** The instance token and the TLS material in use. Once the agent serves, it keeps only the token's digest. */
 export class Credentials {
-  /** Whether the token comes from a file, so that there can be a new one. */
+  /** Whether the token comes from a file, and so can change. */
   readonly tokenRotates: boolean;
   #material: Material;
   readonly #read: MaterialReader;
-  /** Of every file that is read, what was read of it last, whether it came into force or not. */
+  /** The version last read of each file, whether it is in use or not. */
   readonly #versions: Map<string, string>;
 
   private constructor(material: Material, read: MaterialReader, tokenRotates: boolean, versions: Map<string, string>) {
@@ -42,7 +42,7 @@ export class Credentials {
     this.#versions = versions;
   }
 
-  /** Reads and checks all sources. `accepts` may spare the slower check of the TLS files. */
+  /** Reads and checks all sources. If `accepts` says yes, the slower check of the TLS files is skipped. */
   static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
     const versions = new Map<string, string>();
@@ -56,7 +56,7 @@ export class Credentials {
     return this.#material.tls;
   }
 
-  /** Forgets the token but for its digest: to be called before it is served, when the workload has started. */
+  /** Keeps only the token's digest. Call it after the start of the workload and before the agent serves. */
   digestToken(): void {
     this.#material.token.digest();
   }
@@ -66,22 +66,22 @@ export class Credentials {
     return this.#material.token.matches(candidate);
   }
 
-  /** Which files were read last; equal to `presentVersion()` for as long as none of them has changed. */
+  /** Versions of the files last read; equal to `presentVersion()` while none has changed. */
   get readVersion(): string {
     return [...this.#versions.values()].join(";");
   }
 
-  /** Which files are there now. Empty where there is no file to read. Never rejects. */
+  /** Versions of the files now. Empty without files. Never rejects. */
   async presentVersion(): Promise<string> {
     return (await Promise.all(Array.from(this.#versions.keys(), credentialFileVersion))).join(";");
   }
 
-  /** The token in force, for nothing but to tell it from another one. */
+  /** The token in use, only to compare it with another. */
   get currentToken(): object {
     return this.#material.token;
   }
 
-  /** Reads the files again, with `dropFileCache` past the page cache. With faults everything stays as it was. */
+  /** Reads the files again, with `dropFileCache` past the page cache. With faults nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const reread: ReadCredentialFile = (path) => rereadCredentialFile(path, dropFileCache);
     const { material, faults } = await this.#read(remembering(this.#versions, reread));
@@ -109,7 +109,7 @@ interface ReadMaterial {
 
 type MaterialReader = (readFile: ReadCredentialFile) => Promise<ReadMaterial>;
 
-/** A token given by value is one object for all readings. */
+/** A token given by value stays the same object. */
 function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
   const readToken = tokenReader(sources.token);
   return async (readFile) => {
@@ -153,7 +153,7 @@ export interface TlsMaterial {
   readonly cert: Buffer;
   /** Its private key. */
   readonly key: Buffer;
-  /** The authorities whose client certificates are accepted. */
+  /** The CAs whose client certificates are accepted. */
   readonly clientCa: Buffer;
 }
 
@@ -164,7 +164,7 @@ interface TlsFiles {
   readonly clientCa: string | undefined;
 }
 
-/** Whether a listener could start with the material. False also where that cannot be told; then it is found out here. */
+/** Whether a listener could start with the material. False also if unknown; then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 /**
@@ -182,7 +182,7 @@ async function readTlsMaterial(
   if (cert === undefined && key === undefined && clientCa === undefined) return { material: undefined, faults: [] };
   const material = materialOf(cert, key, clientCa);
   if (material !== undefined && accepts(material)) return { material, faults: [] };
-  // Only a fault needs what this loads: Node's whole crypto and TLS, 8 ms that the workload would wait for.
+  // Loaded only after a fault: Node's crypto and TLS would delay the workload by 8 ms.
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
   return { material: faults.length === 0 ? material : undefined, faults };
@@ -207,7 +207,7 @@ function tokenProblem(token: string): string | undefined {
   return /^[\x21-\x7e]+$/.test(token) ? undefined : "may hold visible ASCII characters only, and no spaces";
 }
 
-/** The instance token; once it has been digested, its SHA-256 alone. */
+/** The instance token; after `digest`, only its SHA-256. */
 class InstanceToken {
   #token: string | undefined;
   #digest: Buffer | undefined;
@@ -216,7 +216,7 @@ class InstanceToken {
     this.#token = token;
   }
 
-  /** Forgets the token but for its digest. Not at once: it loads Node's crypto, and the workload need not wait for that. */
+  /** Keeps only the digest. Not done at once, because it loads Node's crypto, which would delay the workload. */
   digest(): Buffer {
     this.#digest ??= digestOf(this.#token ?? "");
     this.#token = undefined;

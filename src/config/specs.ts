@@ -110,7 +110,7 @@ function argumentProblems(path: string, args: readonly string[]): string[] {
   return args.flatMap((argument, index) => (argument.includes("\0") ? [`${path}[${index}]: holds a NUL`] : []));
 }
 
-/** Problems of what Process and Hook have in common. */
+/** Problems of the fields that Process and Hook share. */
 function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | "user">): string[] {
   const problems = Object.entries(session.env).flatMap(([name, value], index) => {
     if (name === "") return [`${prefix}env: has a variable without a name`];
@@ -124,7 +124,7 @@ function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | 
   return problems;
 }
 
-/** A decoded message, or what is wrong with the value; never both. */
+/** A decoded message, or the problems of the value; never both. */
 type DecodedSpec<Desc extends DescMessage> =
   | { readonly message: MessageShape<Desc> }
   | { readonly problems: readonly string[] };
@@ -132,7 +132,7 @@ type DecodedSpec<Desc extends DescMessage> =
 /** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
   const text = value.trim();
-  // What is left of a variable or a file that somebody meant to fill; the message without any field is `{}`.
+  // Somebody meant to fill the variable or file: an empty message is `{}`.
   if (text === "") return { problems: ["is blank; give it a spec or leave it out"] };
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
@@ -147,7 +147,7 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Deco
   const problems = jsonProblems(schema, json);
   if (problems.length > 0) return { problems };
   try {
-    // From the text, not from the parsed value: only the text still shows a key that is there twice.
+    // From the text, not from the parsed value: only the text shows a duplicate key.
     return { message: fromJsonString(schema, value) };
   } catch {
     return { problems: [`is not the JSON form of ${schema.typeName}; a key may be there twice`] };

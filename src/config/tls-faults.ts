@@ -10,7 +10,7 @@ export interface ReadTlsFiles {
   readonly clientCa: CredentialFile | undefined;
 }
 
-/** Says what keeps a listener from starting with these files. A file that was not given is no fault of its own. */
+/** Returns the faults that keep a listener from starting with these files. A missing file is none. */
 export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   const cert = parse(files.cert, firstCertificate, "is not a PEM certificate");
   const key = parse(files.key, createPrivateKey, "is not a PEM private key without a passphrase");
@@ -26,7 +26,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   return faults;
 }
 
-/** A PEM file and what is in it; nothing at all when none was given. */
+/** A PEM file and its content; empty when none was given. */
 interface PemFile<Value> {
   readonly bytes?: Buffer;
   readonly value?: Value;
@@ -42,7 +42,7 @@ function parse<Value>(file: CredentialFile | undefined, read: (pem: Buffer) => V
   }
 }
 
-/** X509Certificate also takes DER, which the listener would not. */
+/** X509Certificate also accepts DER, but the listener would not. */
 function firstCertificate(pem: Buffer): X509Certificate {
   if (!pem.includes("-----BEGIN")) throw new TypeError("not PEM");
   return new X509Certificate(pem);

@@ -24,14 +24,14 @@ export const BOOTSTRAP_VARIABLES = [
 /** A name of the bootstrap channel. */
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
 
-/** One thing that is wrong with the bootstrap channel. Neither part ever holds a value. */
+/** One fault of the bootstrap channel. Neither part ever has a value. */
 export interface BootstrapFault {
   readonly variable: BootstrapVariable;
   /** Completes a sentence that begins with the variable's name, or "field: what is wrong with it". */
   readonly problem: string;
 }
 
-/** Everything that is wrong with the bootstrap channel, in the order of BOOTSTRAP_VARIABLES. */
+/** All faults of the bootstrap channel, in the order of BOOTSTRAP_VARIABLES. */
 export class BootstrapError extends Error {
   override readonly name = "BootstrapError";
   readonly faults: readonly BootstrapFault[];
@@ -47,7 +47,7 @@ export function describeFault(fault: BootstrapFault): string {
   return `${fault.variable}: ${fault.problem}`;
 }
 
-/** A value read from a bootstrap variable, and all that is wrong with it. The value counts only without problems. */
+/** A bootstrap variable's value and its problems. The value is valid only without problems. */
 export interface Read<Value> {
   readonly value: Value;
   readonly problems: readonly string[];

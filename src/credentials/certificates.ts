@@ -1,9 +1,9 @@
-// The certificate library's injector wants this polyfill before it is loaded.
+// The certificate library's injector needs this polyfill first.
 import "reflect-metadata";
 import { randomBytes, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 
-/** Certificates of one instance, as PEM. The authority's private key is not kept: nothing else can ever be issued. */
+/** Certificates of one instance, as PEM. The CA's private key is not kept, so it can issue nothing else. */
 export interface InstanceCertificates {
   readonly ca: string;
   readonly server: PemPair;
@@ -16,7 +16,7 @@ interface PemPair {
   readonly key: string;
 }
 
-/** From when to when certificates are valid. */
+/** Validity of certificates. */
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;
@@ -98,7 +98,7 @@ function pem(certificate: x509.X509Certificate): string {
   return `${certificate.toString("pem")}\n`;
 }
 
-/** Positive and 127 bits of chance (RFC 5280, 4.1.2.2). */
+/** Positive, with 127 random bits (RFC 5280, 4.1.2.2). */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes[0] = (bytes[0] ?? 0) & 0x7f;

@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import { errnoOf } from "../domain/index.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
-/** A credential folder cannot be made or read. The message names the folder or file and says what to do. */
+/** A credential folder cannot be created or read. The message names the folder or file and says what to do. */
 export class CredentialsError extends Error {
   override readonly name = "CredentialsError";
 }
@@ -19,7 +19,7 @@ const FILES = {
   token: "token",
 } as const;
 
-/** What a client needs of a credential folder. */
+/** A client's part of a credential folder. */
 export interface ClientCredentials {
   readonly caPem: Buffer;
   readonly certPem: Buffer;
@@ -38,7 +38,7 @@ export function agentVariables(folder: string): Readonly<Record<string, string>>
   };
 }
 
-/** An instance token: 256 bits of chance, base64url. */
+/** An instance token: 256 random bits, base64url. */
 export function generateToken(): string {
   return randomBytes(32).toString("base64url");
 }
@@ -80,12 +80,12 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
   }
 }
 
-/** Reads the one thing that a client needs where the connection itself is private. Throws CredentialsError that names the file. */
+/** Reads the token, which is enough for a private connection. Throws CredentialsError that names the file. */
 export async function readToken(folder: string): Promise<string> {
   return (await readCredential(join(folder, FILES.token))).toString().trim();
 }
 
-/** Reads what a client needs. Throws CredentialsError that names the file. */
+/** Reads a client's credentials. Throws CredentialsError that names the file. */
 export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
   const [caPem, certPem, keyPem, token] = await Promise.all(
     [FILES.ca, FILES.clientCert, FILES.clientKey, FILES.token].map((name) => readCredential(join(folder, name))),

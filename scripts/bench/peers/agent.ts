@@ -8,7 +8,7 @@ export interface MeasuredAgent extends Running {
   readonly agent: RunningAgent;
 }
 
-/** Starts the built agent, without a workload, and dials it. */
+/** Starts the built agent without a workload, and connects to it. */
 export async function startBuiltAgent(native: string, agentProgram: string): Promise<MeasuredAgent> {
   const agent = await startAgent({ command: [agentProgram] });
   const load = new Load(native, ["grpc", `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token]);

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { execaSync } from "execa";
 
-/** Peers that Debian has, by the file that shows that they are there. */
+/** Peers in Debian packages, by a file that shows that they are installed. */
 const PACKAGES: Readonly<Record<string, string>> = {
   "/usr/sbin/sshd": "openssh-server",
   "/usr/bin/ssh-keygen": "openssh-client",

@@ -6,7 +6,7 @@ import { ServerProcess } from "./server-process.ts";
 /** Of the built agent (scripts/package/bake.ts). */
 const NODE_FLAGS = ["--max-semi-space-size=1", "--v8-pool-size=0"];
 
-/** Starts the bare HTTP/2 server on the Node that the agent is built of. */
+/** Starts the bare HTTP/2 server on the Node inside the built agent. */
 export const startNodeHttp2: Starter = async ({ program, credentialsFolder, token }) => {
   const script = join(import.meta.dirname, "node-http2-server.ts");
   const server = new ServerProcess(process.execPath, [...NODE_FLAGS, script, credentialsFolder]);

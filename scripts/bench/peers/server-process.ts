@@ -7,7 +7,7 @@ process.on("exit", () => {
   for (const child of running) child.kill("SIGKILL");
 });
 
-/** A server of a peer, which lasts as long as this process at most. */
+/** A peer's server, which ends with this process at the latest. */
 export class ServerProcess implements AsyncDisposable {
   readonly child: ChildProcess;
   readonly #ended: Promise<unknown>;

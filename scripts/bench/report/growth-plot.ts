@@ -27,7 +27,7 @@ function tickText(value: number, unit: Curve["unit"]): string {
   return `${value} ${unit}`;
 }
 
-/** How the cost of the largest load departs from the straight line. */
+/** Difference between the largest load's cost and linear growth. */
 function stepText(curve: Curve): string {
   const steps = lastSteps(curve);
   const ratios = steps.map(({ contender, costRatio }) => `${contender} ${shortNumber(costRatio)}x`);
@@ -40,7 +40,7 @@ function segment(from: readonly [number, number], to: readonly [number, number],
   return `<line x1="${x1}" x2="${x2}" y1="${y1}" y2="${y2}" ${attributes}/>`;
 }
 
-/** Costs in exact proportion to the smallest load's: slope 1, until it leaves the panel. */
+/** The line of linear growth from the smallest load: slope 1, until it leaves the panel. */
 function proportion({ size, cost }: Point, x: Axis, y: Axis, colour: string | undefined): string {
   const factor = Math.min(x.high / size, y.high / cost);
   return segment(

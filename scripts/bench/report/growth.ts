@@ -4,17 +4,17 @@ import { shortNumber } from "./table.ts";
 
 /** The cost of one size of a load. */
 export interface Point extends GrowthStep {
-  /** Of all commands or bytes together: seconds, or MB. */
+  /** For all commands or bytes together: seconds, or MB. */
   readonly cost: number;
 }
 
-/** How one cost of one load grows, for everybody who was measured. */
+/** Growth of one cost of one load, for all contenders. */
 export interface Curve {
   readonly load: GrowingLoad;
   /** "time", "CPU time" or "peak memory". */
   readonly cost: string;
   readonly unit: "s" | "MB";
-  /** Whether twice the load should cost twice as much: a straight line. Memory should not grow so. */
+  /** Whether the cost should grow linearly. Memory should not. */
   readonly proportional: boolean;
   /** From the smallest size to the largest. */
   readonly lines: readonly { readonly contender: Contender; readonly points: readonly Point[] }[];
@@ -55,7 +55,7 @@ function pointsOf(rows: readonly Row[], contender: Contender, { load, figure, to
   return points.toSorted((a, b) => a.size - b.size);
 }
 
-/** What the rows say about growth; costs that were measured at fewer than two sizes are left out. */
+/** Growth from the rows, without costs measured at fewer than two sizes. */
 export function growthCurves(rows: readonly Row[]): Curve[] {
   const curves = KINDS.map((kind): Curve => {
     const lines = CONTENDERS.map((contender) => ({ contender, points: pointsOf(rows, contender, kind) }));
@@ -80,7 +80,7 @@ export interface Step {
   readonly costRatio: number;
 }
 
-/** Everybody's step to the largest size. */
+/** Each contender's step to the largest size. */
 export function lastSteps({ lines }: Curve): Step[] {
   return lines.flatMap(({ contender, points }) => {
     const [from, to] = points.slice(-2);
@@ -89,7 +89,7 @@ export function lastSteps({ lines }: Curve): Step[] {
   });
 }
 
-/** Begins with the agent, which is measured in every run. */
+/** Starts with the agent, which is measured in every run. */
 function sentenceOf(curve: Curve): string[] {
   const { cost, proportional } = curve;
   const [ours, ...others] = lastSteps(curve);

@@ -12,7 +12,7 @@ export interface Report {
   readonly rows: readonly Row[];
 }
 
-/** Where it was measured, and how long that took. */
+/** The machine, and the duration. */
 export function machineText({ machine, seconds }: Pick<Report, "machine" | "seconds">): string {
   const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
   return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
@@ -51,7 +51,7 @@ export interface Machine {
   readonly memoryGib: number;
   readonly kernel: string;
   readonly system: string;
-  /** Of the last minute, when it began: a figure of a busy machine is worth little. */
+  /** Of the last minute, at the start: a busy machine makes figures unreliable. */
   readonly loadAverage: number;
 }
 

@@ -9,7 +9,7 @@ const COLUMNS: readonly (readonly [Contender, string])[] = [
   ["node-net", "bare Node"],
 ];
 
-/** The rows of a full run that tell most; what of them was not measured is left out. */
+/** The most important rows of a full run, as far as they were measured. */
 export const HEADLINES: readonly string[] = [
   "Health p50",
   "exec of /bin/true, p50",
@@ -52,7 +52,7 @@ function goalsOf(row: Row, met: boolean): string {
   return goals.map((verdict) => goalText(verdict, row.unit)).join(", ");
 }
 
-/** The rows that tell most, as Markdown, with the machine and how many goals of all rows are met. */
+/** The most important rows as Markdown, with the machine and the number of goals met in all rows. */
 export function summaryReport(report: Report): string {
   const shown = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
   const columns = COLUMNS.filter(([contender]) => shown.some((row) => row.spreads[contender] !== undefined));

@@ -35,7 +35,7 @@ export function markdownTable(rows: readonly Row[]): string {
   return [head, rule, ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
 }
 
-/** What must be known to read the rows right. */
+/** Notes on the rows. */
 export function notes(rows: readonly Row[]): string {
   const noted = rows.filter((row) => row.note !== "");
   return noted.map((row) => `- ${row.name}: ${row.note}`).join("\n");

@@ -10,7 +10,7 @@ export async function dutiesRows(bench: Bench): Promise<Row[]> {
   for (let round = 0; round < bench.scale.duties; round++) {
     const { latency } = await running.load.run({ kind: "duties" });
     if (latency !== undefined) milliseconds.push(latency.p50Us / 1e3);
-    // The duties let their own connection finish and take no more calls on it.
+    // The duties let their own connection finish, and it accepts no more calls.
     await running.load.run({ kind: "redial" });
     await running.load.run({ kind: "ping" });
   }

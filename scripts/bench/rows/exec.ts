@@ -52,7 +52,7 @@ async function roundTripRows(bench: Bench): Promise<Row[]> {
   return latencyRows("one byte through cat and back,", runs, "");
 }
 
-/** Commands that do nothing, one after the other and many at once, and one that gives back what it gets. */
+/** Commands that do nothing, one at a time and many at once, and one that echoes its input. */
 export async function execRows(bench: Bench): Promise<Row[]> {
   const { warmUpExecs, execs, execsAtOnce } = bench.scale;
   const contenders: readonly Contender[] = ["ours", "grpc-go", "openssh", "qemu-ga"];

@@ -7,7 +7,7 @@ function megabytes(bytes: ReadonlyMap<Contender, number>): Partial<Record<Conten
   return Object.fromEntries([...bytes].map(([contender, value]) => [contender, [value / 1e6]]));
 }
 
-/** Most of each contender over all loads. */
+/** Peak of each contender over all loads. */
 function overall(bench: Bench): Map<Contender, number> {
   const most = new Map<Contender, number>();
   for (const peaks of bench.peaks.values()) {

@@ -8,7 +8,7 @@ function folderBytes(folder: string): number {
   return files.reduce((sum, entry) => sum + statSync(join(entry.parentPath, entry.name)).size, 0);
 }
 
-/** What is put into a sandbox, and what is sent there. */
+/** Sizes of the agent's folder and of its archive. */
 export function sizeRows(bench: Bench): Row[] {
   const folder = dirname(bench.agentProgram);
   const [archive] = globSync(join(dirname(folder), `guest-agent-*-linux-${process.arch}.tar.zst`));

@@ -6,7 +6,7 @@ import { type Goal, makeRow, type Row } from "../row.ts";
 
 const MB = 1e6;
 
-/** What the agent adds to an idle guest: two microVMs, which differ in it alone. No rows where there can be no QEMU. */
+/** What the agent adds to an idle guest: two microVMs that differ only in the agent. No rows without QEMU. */
 export async function snapshotRows(bench: Bench): Promise<Row[]> {
   bench.say("share of a snapshot");
   const problem = provideQemu();

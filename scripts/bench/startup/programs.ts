@@ -7,7 +7,7 @@ import { type Program, workloadThatSays } from "./start.ts";
 const PATH = "/usr/bin:/bin";
 const WORKLOAD_LINE = "workload-executes";
 
-/** The least that a program on Node can do that listens. */
+/** The smallest program on Node that listens. */
 const NET_SERVER = `
 const server = require("node:net").createServer(() => {});
 server.listen(0, "127.0.0.1", () => require("node:fs").writeSync(1, "port " + server.address().port + "\\n"));
@@ -25,7 +25,9 @@ export function bareNetServer(folder: string, node: string = process.execPath): 
   };
 }
 
-/** The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a workload. */
+/**
+ * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a workload.
+ */
 export async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
   const { ca, server } = await issueCertificates();
   const put = (name: string, text: string): string => {

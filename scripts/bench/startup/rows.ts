@@ -5,7 +5,7 @@ import { type Goal, makeRow, type Row } from "../row.ts";
 import { bareNetServer, builtAgent } from "./programs.ts";
 import { measureStart, type Start } from "./start.ts";
 
-/** What is started, and how often each. */
+/** The programs to start, and how often. */
 export interface StartupPlan {
   /** The launcher of a built agent. */
   readonly agentProgram: string;

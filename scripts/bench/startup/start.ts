@@ -5,11 +5,11 @@ import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
 
-/** Long enough for garbage and threads of the start to be gone. */
+/** Enough time for garbage and threads of the start to go. */
 const SETTLE_MS = 300;
 const LIMIT_MS = 30_000;
 
-/** A program to be started, and what it says when. */
+/** A program to start, and how to read its output. */
 export interface Program {
   readonly command: readonly [string, ...string[]];
   readonly env: Readonly<Record<string, string>>;
@@ -31,7 +31,7 @@ export interface Start {
   readonly anonymousBytes: number;
 }
 
-/** Starts a program, measures, and ends it again. */
+/** Starts a program, measures it, and ends it. */
 export async function measureStart(program: Program): Promise<Start> {
   const [file, ...args] = program.command;
   const begunMs = performance.now();

@@ -31,7 +31,7 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   });
 }
 
-/** A shell that guestctl's command line can be completed in. */
+/** A shell with a completion script. */
 export type Shell = "bash" | "zsh" | "fish";
 
 /** All of them. */
@@ -43,7 +43,7 @@ const SCRIPTS: Readonly<Record<Shell, (commands: readonly CompletedCommand[]) =>
   fish: fishCompletion,
 };
 
-/** The script that completes a command line of these commands, written from what the commands themselves take. */
+/** The completion script for these commands, made from their definitions. */
 async function completionScript(shell: Shell, table: ReadonlyMap<string, CommandEntry>): Promise<string> {
   return SCRIPTS[shell](await completedCommands(table));
 }

@@ -24,7 +24,7 @@ const OPTIONS = {
 
 type Arguments = Parsed<typeof OPTIONS>;
 
-/** What is done to the contexts. Gives what they are from now on. */
+/** A change of the contexts. Returns the new ones. */
 type Action = (contexts: Contexts, name: string, values: Arguments["values"]) => Contexts;
 
 const ACTIONS: Readonly<Record<string, Action>> = { use, set, remove };
@@ -98,7 +98,7 @@ function remove(contexts: Contexts, name: string): Contexts {
   };
 }
 
-/** Meant from any folder and with any port that a later guestctl may take for granted. */
+/** Makes it valid in any folder, and for a guestctl with another default port. */
 function asKept(given: string | undefined): string | undefined {
   if (given === undefined) return undefined;
   const path = socketPath(given);

@@ -43,7 +43,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
     using client = await openClient(values, host);
     const report = new CopyReport();
-    // A transfer may take any time, so this finds out first whether the agent answers.
+    // A transfer may take any time, so first check that the agent answers.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     await copy(order, {
       client,

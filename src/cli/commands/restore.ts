@@ -13,7 +13,7 @@ import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
 import { parseCount, parseDurationMs } from "../values.ts";
 
-/** Option for the time that a hook may take. */
+/** Option for a hook's timeout. */
 export const HOOK_TIMEOUT = {
   type: "string",
   argument: "DURATION",
@@ -72,7 +72,7 @@ credentials read anew, every other connection closed. "restore-sequence" does al
   },
 });
 
-/** A larger clock error at the end is a warning: schedules, leases and logs of the guest would be wrong. */
+/** A larger clock error at the end gives a warning: schedules, leases and logs of the guest would be wrong. */
 const WARN_OVER_MS = 100;
 
 export const restoreSequence: Command = defineCommand({

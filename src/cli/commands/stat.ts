@@ -50,7 +50,7 @@ function typeName(type: FileType): string {
   return name.toLowerCase().replaceAll("_", " ");
 }
 
-/** With all nine digits, which a Date does not have. */
+/** With nanoseconds, which a Date does not have. */
 function timeOf(time: Timestamp | undefined): string {
   if (time === undefined) return "unknown";
   const seconds = timestampDate({ ...time, nanos: 0 });

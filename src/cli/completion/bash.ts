@@ -105,7 +105,7 @@ function lines(cases: readonly Case[]): string {
   return cases.map(([pattern, kind]) => `    ${pattern}) echo ${kind} ;;`).join("\n");
 }
 
-/** One case for each kind: for patterns of which only one ever fits. */
+/** One case for each kind, for patterns of which at most one matches. */
 function grouped(all: readonly Case[]): Case[] {
   const byKind = new Map<string, string[]>();
   for (const [pattern, kind] of all) byKind.set(kind, [...(byKind.get(kind) ?? []), pattern]);

@@ -42,7 +42,7 @@ function optionLine(command: string, { long, short, help, argument, completes }:
   return `complete -c guestctl -n '__guestctl_in ${command}' ${names}${value} -d ${quoted(help)}`;
 }
 
-/** What is offered for a place, once the fixed word before it is there. */
+/** Completions for an argument after its fixed word. */
 function placeLine(command: string, place: Completes, before: Completes | undefined): string[] {
   if (place === "nothing") return [];
   const words = typeof place === "string" ? "" : `; and not __fish_seen_subcommand_from ${place.join(" ")}`;

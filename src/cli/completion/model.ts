@@ -1,28 +1,28 @@
 import type { CommandEntry, Completes, Option } from "../command-line.ts";
 
-/** A command as a shell has to know it. */
+/** A command, as far as a shell needs it. */
 export interface CompletedCommand {
   readonly name: string;
   readonly summary: string;
   readonly options: readonly CompletedOption[];
-  /** What is offered for the positional arguments, by their place; the last is for all that follow. */
+  /** Completions for each positional argument; the last is for all further ones. */
   readonly places: readonly Completes[];
   /** What follows the first positional argument is not guestctl's. */
   readonly takesCommand: boolean;
 }
 
-/** An option as a shell has to know it. */
+/** An option, as far as a shell needs it. */
 export interface CompletedOption {
   readonly long: string;
   readonly short: string | undefined;
   readonly help: string;
-  /** What its value is called; undefined: it has none. */
+  /** Name of its value; undefined: it has none. */
   readonly argument: string | undefined;
   readonly completes: Completes;
   readonly isRepeatable: boolean;
 }
 
-/** Loads all commands to see what they take. */
+/** Loads all commands and their options. */
 export async function completedCommands(table: ReadonlyMap<string, CommandEntry>): Promise<CompletedCommand[]> {
   return Promise.all(
     [...table].map(async ([name, entry]) => {
@@ -45,7 +45,7 @@ function completedOption(long: string, { short, help, type, argument, completes,
   };
 }
 
-/** An option as it is written: `--long`, and `-s` where there is one. */
+/** The spellings of an option: `--long`, and `-s` if it has one. */
 export function spellings({ long, short }: CompletedOption): string[] {
   return [`--${long}`, ...(short === undefined ? [] : [`-${short}`])];
 }

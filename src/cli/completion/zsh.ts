@@ -39,7 +39,7 @@ fi
 `;
 }
 
-/** Arguments of _arguments. A place with nothing to offer is left out: zsh would show an empty message for it. */
+/** Arguments of _arguments, without those that have no completions: zsh would show an empty message for them. */
 function argumentsOf({ options, places, takesCommand }: CompletedCommand): string[] {
   const positionals = places.flatMap((place, index) => {
     const isLast = index === places.length - 1;
@@ -64,7 +64,7 @@ function action(completes: Completes): string {
   return { file: "_files", folder: "_files -/", context: "_guestctl_contexts", nothing: " " }[completes];
 }
 
-/** What _arguments takes for text. */
+/** Quotes text for _arguments. */
 function escaped(text: string): string {
   return text.replace(/[\\[\]:]/g, String.raw`\$&`);
 }

@@ -9,7 +9,7 @@ import { locally, localStat, localTree } from "./local-tree.ts";
 import { type CopyReport, Progress } from "./report.ts";
 import { type CopyParts, uploadFile, uploadTree } from "./upload.ts";
 
-/** What a copy needs from its command. */
+/** Options of a copy. */
 export interface CopyContext extends ArchiveStreams {
   readonly report: CopyReport;
   /** Where progress is shown, if it is a terminal. */
@@ -18,7 +18,7 @@ export interface CopyContext extends ArchiveStreams {
   readonly makesParents: boolean;
 }
 
-/** Does what is asked for. A destination that is a directory gets the sources into it, as with cp(1). */
+/** Runs a copy. Into an existing directory, as with cp(1). */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
   if (order.direction === "tar out") return tarOut(sources[0] ?? "", context);
@@ -83,7 +83,7 @@ async function isDirectory(path: string): Promise<boolean> {
   );
 }
 
-/** What a copy command line asks for. */
+/** A parsed copy command line. */
 interface CopyOrder {
   readonly direction: "upload" | "download" | "tar in" | "tar out";
   /** Paths without the prefix of the sandbox; at least one, and no more for an archive. */
@@ -113,7 +113,7 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
   throw new UsageError("cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts");
 }
 
-/** `:PATH -` and `- :PATH`, as docker has them. */
+/** `:PATH -` and `- :PATH`, as in docker cp. */
 function parseStream(sources: readonly string[], destination: string): CopyOrder {
   const [source = "", ...more] = sources;
   if (more.length === 0 && destination === STREAM && source.startsWith(PREFIX)) {

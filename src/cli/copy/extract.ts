@@ -26,7 +26,7 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
     await new Extraction(local, report).extract(readTar(counted(tar.stdout as AsyncIterable<Uint8Array>)));
   } catch (error) {
     tar.cancel();
-    // Why tar failed tells more than how its stream broke off, but not that it was given up.
+    // tar's error says more than that its stream broke off, unless the copy was cancelled.
     await tar.wait().catch((reason: unknown) => {
       if (reason instanceof CliError) throw reason;
     });
@@ -46,7 +46,7 @@ const SLASH = Buffer.from("/");
 export class Extraction {
   readonly #root: Buffer;
   readonly #report: CopyReport;
-  /** Directories known to be real ones, by their bytes in latin1. */
+  /** Directories known to be no links, by their bytes in latin1. */
   readonly #real = new Set<string>();
   /** Modes for the end: a directory may take away the right to write into it. */
   readonly #modes: { readonly path: Buffer; readonly mode: number }[] = [];
@@ -111,14 +111,14 @@ export class Extraction {
     } finally {
       await file.close();
     }
-    // As a date: Node takes a negative number for now.
+    // As a date: Node reads a negative number as "now".
     const modified = new Date(entry.modifiedSeconds * 1000);
     await utimes(path, modified, modified);
     this.#report.files += 1;
     this.#report.bytes += entry.sizeBytes;
   }
 
-  /** Makes sure that every part of a directory's path is a real directory. */
+  /** Makes sure that every part of a path is a directory and no link. */
   async #directory(parts: readonly Buffer[]): Promise<Buffer> {
     for (let depth = 0; depth <= parts.length; depth++) {
       const path = this.#pathOf(parts.slice(0, depth));
@@ -150,7 +150,7 @@ function refused(name: Buffer): CliError {
   return new CliError(`the sandbox sent the name ${JSON.stringify(name.toString())}, which leads out of the directory`);
 }
 
-/** Removes what has the name already, unless it is a directory. */
+/** Removes an entry with that name, unless it is a directory. */
 async function makeRoom(path: Buffer): Promise<void> {
   await unlink(path).catch((error: unknown) => {
     if (errnoOf(error) !== "ENOENT") throw error;

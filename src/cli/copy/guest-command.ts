@@ -6,7 +6,7 @@ import { type ExecProcess, type GuestClient, GuestError } from "../../client/ind
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
 
-/** Attributes of a path in the sandbox; undefined where nothing has it. */
+/** Attributes of a path in the sandbox; undefined if it does not exist. */
 export async function statIfThere(client: GuestClient, remote: string): Promise<StatPathResponse | undefined> {
   try {
     return await client.statPath(remote);
@@ -16,10 +16,10 @@ export async function statIfThere(client: GuestClient, remote: string): Promise<
   }
 }
 
-/** How much of a command's standard error is kept. */
+/** Bytes kept of a command's standard error. */
 const TAIL_CHARACTERS = 2_000;
 
-/** A command of the image does the work: how it is started there, or undefined where the image has no such command. */
+/** Starts a command of the image; undefined if the image does not have it. */
 export async function startIfThere(
   client: GuestClient,
   args: readonly string[],
@@ -54,13 +54,13 @@ export class GuestCommand {
     process.stdout.on("error", () => undefined);
   }
 
-  /** Gives it its whole input, then waits for its end. Throws CliError when it fails, with what it said. */
+  /** Sends all input, then waits for the end. Throws CliError with the command's standard error if it fails. */
   async feed(input: AsyncIterable<Buffer>): Promise<void> {
     this.stdout.resume();
     let inputFailure: unknown;
     const fed = pipeline(Readable.from(input, { objectMode: false }), this.#process.stdin).catch((error: unknown) => {
       inputFailure = error;
-      // An input that cannot be read to its end must not look like a whole one.
+      // A partly read input must not look complete.
       this.#process.cancel();
     });
     try {
@@ -73,7 +73,7 @@ export class GuestCommand {
     }
   }
 
-  /** Waits for its end, with its output read by somebody else or not at all. */
+  /** Waits for its end; the caller reads the output or nobody does. */
   async wait(): Promise<void> {
     const { code } = await this.#process.wait();
     if (code === 0) return;
@@ -87,12 +87,12 @@ export class GuestCommand {
   }
 }
 
-/** What an archive without a name is copied with. */
+/** Options of copying a tar archive. */
 export interface ArchiveStreams {
   readonly client: GuestClient;
-  /** Where an archive comes from: standard input. */
+  /** Source of an archive: standard input. */
   readonly input: AsyncIterable<Buffer>;
-  /** Where one goes to: standard output. */
+  /** Destination of an archive: standard output. */
   readonly output: NodeJS.WritableStream;
 }
 
@@ -107,7 +107,7 @@ export async function tarOut(remote: string, { client, output }: ArchiveStreams)
     for await (const bytes of tar.stdout as AsyncIterable<Buffer>)
       if (!output.write(bytes)) await once(output, "drain");
   } finally {
-    // Where nobody takes the rest.
+    // Nobody reads the rest.
     tar.cancel();
   }
   await tar.wait();

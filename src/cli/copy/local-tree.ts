@@ -5,7 +5,10 @@ import { CliError } from "../errors.ts";
 
 const SLASH = Buffer.from("/");
 
-/** A local file, directory, link or other thing below a directory that is being copied. Names are bytes: they need not be UTF-8. */
+/**
+ * A local file, directory, link or other thing below a directory that is being copied. Names are bytes: they need not be
+ * UTF-8.
+ */
 export interface LocalEntry {
   /** Relative to the directory, with slashes; empty for the directory itself. */
   readonly name: Buffer;
@@ -13,14 +16,14 @@ export interface LocalEntry {
   readonly stats: Stats;
 }
 
-/** Says of a local path what system calls say, in words. */
+/** Describes a system call's error on a local path. */
 export function localFailure(path: string | Buffer, error: unknown): CliError {
   const code = errnoOf(error) ?? "failed";
   const problem = code === "ENOENT" ? "no such file or directory" : code;
   return new CliError(`${path.toString()}: ${problem} on this machine`);
 }
 
-/** Does something with a local path. Throws CliError that names it. */
+/** Runs a call on a local path. Throws CliError that names it. */
 export async function locally<Value>(path: string | Buffer, work: Promise<Value>): Promise<Value> {
   return work.catch((error: unknown) => {
     throw localFailure(path, error);
@@ -32,7 +35,7 @@ export async function localStat(path: string | Buffer): Promise<Stats> {
   return locally(path, stat(path));
 }
 
-/** Everything in a directory, itself first, parents before what is in them, by name; links are not followed. */
+/** Everything in a directory, itself first, parents before children, by name; does not follow links. */
 export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): AsyncGenerator<LocalEntry> {
   const path = joined(Buffer.from(root), name);
   const stats = name.length === 0 ? await localStat(path) : await locally(path, lstat(path));

@@ -1,8 +1,8 @@
-/** What a copy has done so far. */
+/** Progress of a copy. */
 export class CopyReport {
   files = 0;
   bytes = 0;
-  /** What was left out, and why. */
+  /** Skipped entries, with reasons. */
   readonly skipped: string[] = [];
 
   skip(name: string, reason: string): void {
@@ -13,11 +13,11 @@ export class CopyReport {
 const FIRST_AFTER_MS = 500;
 const EVERY_MS = 100;
 const BAR_WIDTH = 24;
-/** For terminals that do not tell. */
+/** For terminals of unknown width. */
 const USUAL_COLUMNS = 80;
 const MIB = 1024 * 1024;
 
-/** Shows on a terminal how far a transfer is, once it lasts; nothing elsewhere. */
+/** Shows progress on a terminal if a transfer takes long; nothing elsewhere. */
 export class Progress {
   readonly #terminal: NodeJS.WriteStream | undefined;
   readonly #label: string;
@@ -26,14 +26,14 @@ export class Progress {
   #bytes = 0;
   #shownMs = 0;
 
-  /** @param totalBytes undefined: not known */
+  /** @param totalBytes undefined: unknown */
   constructor(stream: NodeJS.WriteStream, label: string, totalBytes: number | undefined) {
     this.#terminal = stream.isTTY ? stream : undefined;
     this.#label = label;
     this.#totalBytes = totalBytes;
   }
 
-  /** So many more bytes are through. */
+  /** Adds transferred bytes. */
   add(bytes: number): void {
     this.#bytes += bytes;
     const elapsedMs = performance.now() - this.#startedMs;
@@ -42,7 +42,7 @@ export class Progress {
     this.#terminal.write(`\r${this.#line(elapsedMs).slice(0, (this.#terminal.columns || USUAL_COLUMNS) - 1)}\u001b[K`);
   }
 
-  /** Takes the line away. */
+  /** Clears the line. */
   end(): void {
     if (this.#shownMs > 0) this.#terminal?.write("\r\u001b[K");
   }

@@ -83,14 +83,14 @@ function readText(block: Buffer, at: number, length: number): Buffer {
   return end < 0 ? field : field.subarray(0, end);
 }
 
-/** What an archive is refused with, whatever is wrong with it: a sandbox made it. */
+/** The error for every invalid archive: a sandbox made it. */
 export function damaged(): CliError {
   return new CliError("the tar stream is damaged");
 }
 
 /**
- * Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws Error for what is neither, and for
- * what a number cannot hold.
+ * Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws Error for what is neither, and
+ * for what a number cannot hold.
  */
 function readNumber(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));

@@ -6,12 +6,12 @@ export interface TarEntry extends TarHeader {
   readonly content: AsyncIterable<Buffer>;
 }
 
-/** Longest name or pax header that is believed. */
+/** Longest accepted name or pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
 type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes" | "modifiedSeconds">>;
 
-/** Takes a tar stream apart. Throws Error where it is none or ends early. */
+/** Reads the entries of a tar stream. Throws Error if it is invalid or ends early. */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const bytes = new ByteStream(stream);
   let overrides: Overrides = {};
@@ -32,7 +32,7 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
     for await (const rest of part) void rest;
     await bytes.exactly(paddingBytes(entry.sizeBytes));
   }
-  // What comes after the end must be taken too, or its sender waits for ever.
+  // Bytes after the end must be read too, or the sender waits for ever.
   await bytes.skipToEnd();
 }
 
@@ -51,7 +51,7 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   };
 }
 
-/** A sandbox may write anything there: NaN for a size would be waited for without end. */
+/** A sandbox may write anything there: waiting for a size of NaN would never end. */
 function decimal(value: Buffer, form: RegExp): number {
   const text = value.toString("latin1");
   const number = form.test(text) ? Number(text) : NaN;
@@ -59,7 +59,7 @@ function decimal(value: Buffer, form: RegExp): number {
   return number;
 }
 
-/** Bytes in portions of one's own choice. */
+/** Reads a byte stream in portions of any size. */
 class ByteStream {
   readonly #source: AsyncIterator<Uint8Array>;
   #held: Buffer = Buffer.alloc(0);
@@ -74,7 +74,7 @@ class ByteStream {
     return Buffer.concat(parts);
   }
 
-  /** The next bytes as they come. Iterating it again goes on where it was left. */
+  /** The next bytes as they arrive. A new iteration continues where the last one stopped. */
   part(length: number): AsyncIterable<Buffer> {
     let left = length;
     const next = async (): Promise<IteratorResult<Buffer>> => {

@@ -9,14 +9,14 @@ import { forget } from "./kept.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
 
-/** A command and how the local process is joined to it. */
+/** A command and its connection to the local process. */
 interface Session {
   readonly process: ExecProcess;
-  /** The local standard input is the command's. */
+  /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
   /** The command runs in a terminal. */
   readonly isTerminal: boolean;
-  /** Byte that makes the next key one for guestctl, where the local terminal is raw; undefined: none does. */
+  /** The escape character's byte, if the local terminal is raw; undefined: none. */
   readonly escape: number | undefined;
   /** The time that it has, as it was asked for. */
   readonly timeout?: string | undefined;
@@ -56,7 +56,7 @@ async function attach(session: Session, host: NodeJS.Process): Promise<ExecResul
   }
 }
 
-/** Copies with backpressure and leaves the local stream open. What fails the source is told by `wait()`. */
+/** Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. */
 async function copy(from: Readable, to: Writable): Promise<void> {
   from.pipe(to, { end: false });
   await finished(from);
@@ -105,11 +105,11 @@ function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
   return Object.fromEntries(entries) as Record<string, unknown>;
 }
 
-/** Signals that concern the command. */
+/** Signals to forward to the command. */
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 type Signal = (typeof SIGNALS)[number];
 
-/** A command that ignores that many SIGINTs is left alone: the user wants out. */
+/** After that many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
 const PATIENCE = 3;
 
 /**

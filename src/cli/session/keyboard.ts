@@ -68,7 +68,7 @@ function leftAt(signal: AbortSignal): Promise<never> {
   const left = new Promise<never>((_resolve, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason as CliError), { once: true });
   });
-  // Nobody may be waiting any more.
+  // Nobody may be waiting for it now.
   left.catch(() => undefined);
   return left;
 }
@@ -98,7 +98,7 @@ const LINE_FEED = 0x0a;
 const DOT = 0x2e;
 const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
-/** What Ctrl takes off a letter. */
+/** Ctrl clears these bits of a letter. */
 const CONTROL_BITS = 0x1f;
 
 /** That of ssh(1). */
@@ -128,7 +128,7 @@ export function parseEscapeChar(text: string, option: string): number | undefine
   throw new UsageError(`${option} wants one character such as ~, one with Ctrl such as ^], or none`);
 }
 
-/** An escape character as people write it. */
+/** An escape character in readable form. */
 export function escapeCharName(byte: number): string {
   return byte > CONTROL_BITS ? String.fromCharCode(byte) : `^${String.fromCharCode(byte + 0x40)}`;
 }
@@ -175,7 +175,7 @@ export class EscapeFilter extends Transform {
     return [key];
   }
 
-  /** Does what the key after the escape character means, if anything. */
+  /** Runs the action of the key after the escape character, if it has one. */
   #act(key: number): boolean {
     if (key === this.#escape) return false;
     if (key === DOT) {

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import type { WriteStream } from "node:tty";
 import type { ExecCommand, ExecProcess } from "../../client/index.ts";
 
-/** The terminal that a command should run in: one like the local one, where there is one. */
+/** The terminal for a command: like the local one, if there is one. */
 export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
   const local = localTerminal(host);
   return { cols: local?.columns ?? 0, rows: local?.rows ?? 0, term: host.env["TERM"] };
@@ -23,7 +23,7 @@ export function followSize(process: ExecProcess, host: NodeJS.Process): Disposab
     const size = localSize(host);
     if (size !== undefined) process.resize(size.cols, size.rows);
   };
-  // A stopped guestctl is not told of new sizes, and Node only looks when it is told.
+  // A stopped guestctl gets no SIGWINCH, and Node reads the size only then.
   const look = (): boolean => host.kill(host.pid, "SIGWINCH");
   local?.on("resize", follow);
   host.on("SIGCONT", look);
@@ -39,22 +39,22 @@ function localTerminal(host: NodeJS.Process): WriteStream | undefined {
   return [host.stdout, host.stderr].find((stream) => stream.isTTY);
 }
 
-/** For a stop signal to arrive. One that the kernel ignores, as for an orphaned process group, must leave no trace. */
+/** Time for a stop signal to arrive. The kernel ignores it in an orphaned process group; then nothing must change. */
 const STOP_MS = 100;
 
-/** What to do around raw mode. */
+/** Hooks around raw mode. */
 export interface RawModeOptions {
-  /** Leave output as it is written. Without, a line feed still becomes a line break, as usual in Node. */
+  /** Do not change output. Otherwise a line feed becomes a line break, as usual in Node. */
   readonly keepsOutput?: boolean;
-  /** The terminal is raw: from the start, and again after guestctl was stopped. */
+  /** The terminal is raw: at the start, and again after a stop of guestctl. */
   readonly entered?: () => void;
-  /** The terminal is about to be given back, for good or while guestctl is stopped. */
+  /** The terminal is about to be restored, for good or while guestctl is stopped. */
   readonly leaving?: () => void;
 }
 
 /** A local terminal in raw mode, until it is disposed of. */
 export interface RawMode extends Disposable {
-  /** Gives the terminal back and stops guestctl, as Ctrl-Z does elsewhere. It goes on where it was when it is continued. */
+  /** Restores the terminal and stops guestctl, as Ctrl-Z does elsewhere. guestctl resumes when it is continued. */
   suspend(): void;
 }
 
@@ -78,7 +78,7 @@ export function enterRawMode(host: NodeJS.Process, options: RawModeOptions = {})
     options.leaving?.();
     host.stdin.setRawMode(false);
   };
-  // Whoever continues a stopped guestctl has had the terminal in between.
+  // Another program had the terminal while guestctl was stopped.
   const renew = (): void => {
     leave();
     enter();

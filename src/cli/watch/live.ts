@@ -5,13 +5,13 @@ import { type Sample, watch, type WatchOptions } from "./watch.ts";
 import { Screen } from "./screen.ts";
 import { History, viewLines } from "./view.ts";
 
-/** How often the screen is drawn anew: its clocks go on while an answer is waited for. */
+/** Interval of drawing: the clocks move while an answer is awaited. */
 const DRAW_EVERY_MS = 500;
 
-/** Signals that end guestctl; the terminal has to be given back first. */
+/** Signals that end guestctl; it must restore the terminal first. */
 const ENDING = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM"] as const;
 
-/** Watches an agent on the local terminal until the user leaves. Resolves and rejects as `watch` does. */
+/** Watches an agent on the local terminal until the user quits. Resolves and rejects as `watch` does. */
 export async function watchLive(
   connector: Connector,
   options: WatchOptions,

@@ -13,15 +13,15 @@ const STYLES = { title: "\u001b[7m", good: "\u001b[32m", bad: "\u001b[31m", fain
 const CONTROL_C = "\u0003";
 const CONTROL_Z = "\u001a";
 
-/** What the user and the terminal ask for. */
+/** Requests from the user and the terminal. */
 export interface ScreenActions {
   /** The keys q and Ctrl-C. */
   readonly leave: () => void;
-  /** The screen is new, its size is another, or something else had the terminal. */
+  /** The screen is new or resized, or another program had the terminal. */
   readonly redraw: (screen: Screen) => void;
 }
 
-/** A terminal of its own for what is drawn, until it is disposed of; then the old one is there again. */
+/** The terminal's alternate screen, until disposed of. */
 export class Screen implements Disposable {
   readonly #host: NodeJS.Process;
   readonly #actions: ScreenActions;
@@ -57,7 +57,7 @@ export class Screen implements Disposable {
     return this.#host.stdout.rows;
   }
 
-  /** Shows these lines and nothing else; nothing at all while someone else has the terminal. */
+  /** Shows only these lines; nothing while another program has the terminal. */
   draw(lines: readonly ViewLine[]): void {
     if (!this.#isOpen) return;
     const isPlain = (this.#host.env["NO_COLOR"] ?? "") !== "";

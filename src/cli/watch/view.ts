@@ -3,13 +3,13 @@ import type { HealthResponse } from "../../client/index.ts";
 import { unreadyReason } from "../output.ts";
 import type { Answer, Sample } from "./watch.ts";
 
-/** A line of the screen. Styles say what it means, not how it looks. */
+/** A line of the screen. Styles name the meaning, not the appearance. */
 export interface ViewLine {
   readonly text: string;
   readonly style?: "title" | "good" | "bad" | "faint";
 }
 
-/** What the screen shows besides what was seen. */
+/** What the screen shows besides the samples. */
 export interface ViewFrame {
   readonly place: string;
   readonly intervalMs: number;
@@ -20,7 +20,7 @@ export interface ViewFrame {
 
 const KEYS: ViewLine = { text: "q leaves", style: "faint" };
 
-/** The lines of a screen, none longer or more than it has room for. */
+/** The lines of a screen, cut to its size. */
 export function viewLines(history: History, frame: ViewFrame): ViewLine[] {
   const { cols, rows } = frame;
   const head = [titleLine(frame), ...stateLines(history, frame.now), ...answerLines(history.answer, history)];
@@ -62,7 +62,7 @@ function answerLines(answer: Answer | undefined, { counts, lostSince }: History)
     row("answers", `${asked}, the last in ${roundTripMs.toFixed(1)} ms`),
     row("agent", `version ${agentVersion ?? "unknown"}`),
   ];
-  // What was true once is still worth something, but must not be taken for the present.
+  // The last known values are useful, but must not look current.
   return lostSince === undefined ? lines : lines.map((line) => ({ ...line, style: "faint" }));
 }
 
@@ -70,7 +70,7 @@ function row(name: string, text: string): ViewLine {
   return { text: `${name.padEnd(12)}${text}` };
 }
 
-/** Times of the guest are held against its own clock, which may be far off. */
+/** Compares times of the guest with its own clock, which may be far off. */
 function since(time: Timestamp | undefined, guestTime: Timestamp | undefined): string {
   if (time === undefined) return "never";
   if (guestTime === undefined) return dateText(time);
@@ -92,19 +92,19 @@ function seconds(ms: number): string {
   return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
 }
 
-/** Of this host, as people read it on the wall. */
+/** Time of day on this host. */
 function clockTime(time: Date): string {
   return time.toTimeString().slice(0, 8);
 }
 
-/** What an agent says must not act on the terminal. */
+/** The agent's text must not control the terminal. */
 function printable(text: string): string {
   return text.replaceAll(/\p{Cc}/gu, "?");
 }
 
 /** As many as fit on any screen. */
 const EVENTS_KEPT = 200;
-/** A guest's clock that moves that much against the host's was stepped, or stood still. */
+/** If a guest's clock moves that much against the host's, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
 /** Something that changed, and when it was seen. */
@@ -113,7 +113,7 @@ export interface WatchEvent {
   readonly text: string;
 }
 
-/** What a watch has seen so far. */
+/** The history of a watch. */
 export class History {
   readonly #events: WatchEvent[] = [];
   #latest: Sample | undefined;
@@ -122,7 +122,7 @@ export class History {
   #asked = 0;
   #answered = 0;
 
-  /** The last look. */
+  /** The last sample. */
   get latest(): Sample | undefined {
     return this.#latest;
   }
@@ -142,12 +142,12 @@ export class History {
     return this.#events;
   }
 
-  /** How many looks there were, and how many gave an answer. */
+  /** Numbers of samples and of answers. */
   get counts(): { readonly asked: number; readonly answered: number } {
     return { asked: this.#asked, answered: this.#answered };
   }
 
-  /** Takes the next look. */
+  /** Adds a sample. */
   add(sample: Sample): void {
     this.#asked += 1;
     this.#latest = sample;
@@ -172,7 +172,7 @@ export class History {
   }
 }
 
-/** What is different between two answers. */
+/** The differences between two answers. */
 function changes(before: Answer | undefined, now: Answer): string[] {
   if (before === undefined) return [now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
   const texts: string[] = [];

@@ -7,16 +7,16 @@ import type { Connector } from "../connection.ts";
 import { failureObject } from "../failure.ts";
 import { jsonLine, messageObject } from "../output.ts";
 
-/** Time for an answer at least; a longer interval is time as well. */
+/** Least time to wait for an answer; a longer interval extends it. */
 const LEAST_TIMEOUT_MS = 2_000;
 
-/** Failures that may pass by themselves. */
+/** Failures that may be temporary. */
 const PASSING: ReadonlySet<string> = new Set(["UNAVAILABLE", "DEADLINE_EXCEEDED"]);
 
-/** How an agent is watched. */
+/** Options of a watch. */
 export interface WatchOptions {
   readonly intervalMs: number;
-  /** End after that many looks. Default: go on until aborted. */
+  /** Number of samples. Default: until aborted. */
   readonly count?: number | undefined;
 }
 
@@ -61,7 +61,7 @@ async function pauseUntil(timeMs: number, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Watches an agent and writes a line of JSON for each look. Resolves and rejects as `watch` does. */
+/** Watches an agent and writes a line of JSON for each sample. Resolves and rejects as `watch` does. */
 export async function watchAsLines(
   connector: Connector,
   options: WatchOptions,
@@ -86,12 +86,12 @@ function sampleObject(sample: Sample): object {
   };
 }
 
-/** To microseconds; null where there is no number. */
+/** Rounds to microseconds; null for NaN. */
 function rounded(ms: number): number | null {
   return Number.isNaN(ms) ? null : Math.round(ms * 1000) / 1000;
 }
 
-/** What an agent said about itself at a time of this host. */
+/** An agent's answer, and this host's time. */
 export interface Answer {
   readonly time: Date;
   readonly health: HealthResponse;
@@ -101,22 +101,22 @@ export interface Answer {
   readonly agentVersion: string | undefined;
 }
 
-/** One look at an agent: what it said, or why it said nothing. */
+/** One sample of an agent: its answer, or why there is none. */
 export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
 
-/** Looks at an agent again and again. After a failure over a new connection: a restored guest knows nothing of the old. */
+/** Samples an agent repeatedly. Reconnects after a failure: a restored guest does not know the old connection. */
 class Sampler {
   readonly #connect: () => GuestClient;
   readonly #timeoutMs: number;
   #client: GuestClient | undefined;
 
-  /** @param timeoutMs how long to wait for an answer, connecting included */
+  /** @param timeoutMs time to wait for an answer, including connecting */
   constructor(connect: () => GuestClient, timeoutMs: number) {
     this.#connect = connect;
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Asks for Health once. Rejects only with what is no GuestError. */
+  /** Calls Health once. Rejects only with errors that are no GuestError. */
   async sample(signal: AbortSignal): Promise<Sample> {
     const askedMs = Date.now();
     const started = performance.now();

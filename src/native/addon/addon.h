@@ -9,111 +9,93 @@
 
 #include <node_api.h>
 
-/* spawn.c */
-napi_value agent_spawn(napi_env env, napi_callback_info info);
-napi_value agent_abort_spawn(napi_env env, napi_callback_info info);
+/* All functions that the addon exports, with their names in JavaScript, by file. */
+#define AGENT_FUNCTIONS(F)                                    \
+  /* spawn.c */                                               \
+  F("spawn", agent_spawn)                                     \
+  F("abortSpawn", agent_abort_spawn)                          \
+  /* wait.c */                                                \
+  F("peekEnd", agent_peek_end)                                \
+  F("reap", agent_reap)                                       \
+  /* signal.c */                                              \
+  F("kill", agent_kill)                                       \
+  F("killGroup", agent_kill_group)                            \
+  F("signalProcess", agent_signal_process)                    \
+  /* process_table.c */                                       \
+  F("processTable", agent_process_table)                      \
+  /* descriptor.c */                                          \
+  F("pipe", agent_pipe)                                       \
+  F("duplicate", agent_duplicate)                             \
+  F("read", agent_read)                                       \
+  F("readCached", agent_read_cached)                          \
+  F("write", agent_write)                                     \
+  F("bytesAvailable", agent_bytes_available)                  \
+  F("hungUp", agent_hung_up)                                  \
+  /* terminal.c */                                            \
+  F("openTerminal", agent_open_terminal)                      \
+  F("resizeTerminal", agent_resize_terminal)                  \
+  F("terminalEofByte", agent_terminal_eof_byte)               \
+  /* environ.c */                                             \
+  F("environ", agent_environ)                                 \
+  /* clock.c */                                               \
+  F("realtimeNs", agent_realtime_ns)                          \
+  F("setRealtimeNs", agent_set_realtime_ns)                   \
+  /* heap.c */                                                \
+  F("trimHeap", agent_trim_heap)                              \
+  /* limit.c */                                               \
+  F("openFilesLimitOf", agent_open_files_limit_of)            \
+  /* entropy.c */                                             \
+  F("creditEntropy", agent_credit_entropy)                    \
+  F("reseedCrng", agent_reseed_crng)                          \
+  /* device.c */                                              \
+  F("makeCharacterDevice", agent_make_character_device)       \
+  /* openssl.c */                                             \
+  F("reseedOpenssl", agent_reseed_openssl)                    \
+  F("relaxCertificateChecks", agent_relax_certificate_checks) \
+  /* tls_material.c */                                        \
+  F("acceptsTlsMaterial", agent_accepts_tls_material)         \
+  /* cached_state.c */                                        \
+  F("cachedState", agent_cached_state)                        \
+  /* page_cache.c */                                          \
+  F("dropFileCache", agent_drop_file_cache)                   \
+  /* cgroup.c */                                              \
+  F("mountCgroups", agent_mount_cgroups)                      \
+  F("openAt", agent_open_at)                                  \
+  F("makeFolderAt", agent_make_folder_at)                     \
+  F("removeFolderAt", agent_remove_folder_at)                 \
+  F("namesIn", agent_names_in)                                \
+  F("lock", agent_lock)                                       \
+  /* send_descriptor.c */                                     \
+  F("sendDescriptor", agent_send_descriptor)                  \
+  /* privileges.c */                                          \
+  F("effectiveCapabilities", agent_effective_capabilities)    \
+  F("seccompMode", agent_seccomp_mode)                        \
+  /* probe.c */                                               \
+  F("probeClockStep", agent_probe_clock_step)                 \
+  F("probeCreditEntropy", agent_probe_credit_entropy)         \
+  F("probeClone3", agent_probe_clone3)                        \
+  F("probeCloseRange", agent_probe_close_range)               \
+  /* dumpable.c */                                            \
+  F("forbidDumps", agent_forbid_dumps)                        \
+  /* exit.c */                                                \
+  F("exitNow", agent_exit_now)                                \
+  /* files.c */                                               \
+  F("openIn", agent_open_in)                                  \
+  F("placeIn", agent_place_in)                                \
+  F("moveIn", agent_move_in)                                  \
+  F("makeFolderIn", agent_make_folder_in)                     \
+  F("removeIn", agent_remove_in)                              \
+  F("targetOf", agent_target_of)
 
-/* wait.c */
-napi_value agent_peek_end(napi_env env, napi_callback_info info);
-napi_value agent_reap(napi_env env, napi_callback_info info);
+/* All classes that it exports. */
+#define AGENT_CLASSES(C)                                                         \
+  C("FdWatch", agent_fd_watch_class) /* fd_watch.c */                            \
+  C("BackgroundWriter", agent_background_writer_class) /* background_writer.c */ \
+  C("SummingWriter", agent_summing_writer_class) /* summing_writer.c */
 
-/* signal.c */
-napi_value agent_kill(napi_env env, napi_callback_info info);
-napi_value agent_kill_group(napi_env env, napi_callback_info info);
-napi_value agent_signal_process(napi_env env, napi_callback_info info);
-
-/* process_table.c */
-napi_value agent_process_table(napi_env env, napi_callback_info info);
-
-/* descriptor.c */
-napi_value agent_pipe(napi_env env, napi_callback_info info);
-napi_value agent_duplicate(napi_env env, napi_callback_info info);
-napi_value agent_read(napi_env env, napi_callback_info info);
-napi_value agent_read_cached(napi_env env, napi_callback_info info);
-napi_value agent_write(napi_env env, napi_callback_info info);
-napi_value agent_bytes_available(napi_env env, napi_callback_info info);
-napi_value agent_hung_up(napi_env env, napi_callback_info info);
-
-/* terminal.c */
-napi_value agent_open_terminal(napi_env env, napi_callback_info info);
-napi_value agent_resize_terminal(napi_env env, napi_callback_info info);
-napi_value agent_terminal_eof_byte(napi_env env, napi_callback_info info);
-
-/* environ.c */
-napi_value agent_environ(napi_env env, napi_callback_info info);
-
-/* clock.c */
-napi_value agent_realtime_ns(napi_env env, napi_callback_info info);
-napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info);
-
-/* heap.c */
-napi_value agent_trim_heap(napi_env env, napi_callback_info info);
-
-/* limit.c */
-napi_value agent_open_files_limit_of(napi_env env, napi_callback_info info);
-
-/* entropy.c */
-napi_value agent_credit_entropy(napi_env env, napi_callback_info info);
-napi_value agent_reseed_crng(napi_env env, napi_callback_info info);
-
-/* device.c */
-napi_value agent_make_character_device(napi_env env, napi_callback_info info);
-
-/* openssl.c */
-napi_value agent_reseed_openssl(napi_env env, napi_callback_info info);
-napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info);
-
-/* tls_material.c */
-napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info);
-
-/* cached_state.c */
-napi_value agent_cached_state(napi_env env, napi_callback_info info);
-
-/* page_cache.c */
-napi_value agent_drop_file_cache(napi_env env, napi_callback_info info);
-
-/* cgroup.c */
-napi_value agent_mount_cgroups(napi_env env, napi_callback_info info);
-napi_value agent_open_at(napi_env env, napi_callback_info info);
-napi_value agent_make_folder_at(napi_env env, napi_callback_info info);
-napi_value agent_remove_folder_at(napi_env env, napi_callback_info info);
-napi_value agent_names_in(napi_env env, napi_callback_info info);
-napi_value agent_lock(napi_env env, napi_callback_info info);
-
-/* send_descriptor.c */
-napi_value agent_send_descriptor(napi_env env, napi_callback_info info);
-
-/* privileges.c */
-napi_value agent_effective_capabilities(napi_env env, napi_callback_info info);
-napi_value agent_seccomp_mode(napi_env env, napi_callback_info info);
-
-/* probe.c */
-napi_value agent_probe_clock_step(napi_env env, napi_callback_info info);
-napi_value agent_probe_credit_entropy(napi_env env, napi_callback_info info);
-napi_value agent_probe_clone3(napi_env env, napi_callback_info info);
-napi_value agent_probe_close_range(napi_env env, napi_callback_info info);
-
-/* dumpable.c */
-napi_value agent_forbid_dumps(napi_env env, napi_callback_info info);
-
-/* exit.c */
-napi_value agent_exit_now(napi_env env, napi_callback_info info);
-
-/* files.c */
-napi_value agent_open_in(napi_env env, napi_callback_info info);
-napi_value agent_place_in(napi_env env, napi_callback_info info);
-napi_value agent_move_in(napi_env env, napi_callback_info info);
-napi_value agent_make_folder_in(napi_env env, napi_callback_info info);
-napi_value agent_remove_in(napi_env env, napi_callback_info info);
-napi_value agent_target_of(napi_env env, napi_callback_info info);
-
-/* fd_watch.c: the class FdWatch. */
-napi_value agent_fd_watch_class(napi_env env);
-
-/* background_writer.c: the class BackgroundWriter. */
-napi_value agent_background_writer_class(napi_env env);
-
-/* summing_writer.c: the class SummingWriter. */
-napi_value agent_summing_writer_class(napi_env env);
+#define DECLARE_FUNCTION(name, call) napi_value call(napi_env env, napi_callback_info info);
+#define DECLARE_CLASS(name, define) napi_value define(napi_env env);
+AGENT_FUNCTIONS(DECLARE_FUNCTION)
+AGENT_CLASSES(DECLARE_CLASS)
 
 #endif
