@@ -1,5 +1,6 @@
 import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
+import { TarError } from "../tar/index.ts";
 import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
 const STATUS_BY_REASON: Readonly<Record<string, number>> = {
@@ -26,7 +27,7 @@ function failureStatus(error: unknown): number {
 function failureLine(error: unknown): string {
   if (error instanceof GuestError) return guestFailureLine(error);
   if (error instanceof UsageError) return `${error.message} (see --help)`;
-  if (error instanceof CliError || error instanceof CredentialsError) return error.message;
+  if (error instanceof CliError || error instanceof CredentialsError || error instanceof TarError) return error.message;
   // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
