@@ -49,9 +49,12 @@ async function compile(root: string, lib: string): Promise<void> {
   if (result.failed) throw new Error(`the client library does not compile:\n${result.all}`);
 }
 
-/** The compiler renames the modules in code, but not in declarations. */
+/**
+ * The compiler renames the modules in code, but not in declarations. Those do nothing, and so need nothing that is imported
+ * for what it does: such a package may not be installed.
+ */
 function nameCompiled(file: string): void {
-  const text = readFileSync(file, "utf8");
+  const text = readFileSync(file, "utf8").replaceAll(/^import "[^"]+";\n/gm, "");
   writeFileSync(file, text.replaceAll(/(from |import\()"(\.{1,2}\/[^"]+)\.ts"/g, '$1"$2.js"'));
 }
 
@@ -79,6 +82,8 @@ function manifestOf({ version, license, dependencies, devDependencies }: Manifes
     dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
     // The types name Node's own; a program in JavaScript needs none.
     peerDependencies: { "@types/node": ">=20", ...Object.fromEntries(FOR_SANDBOXES.map((name) => [name, all[name]])) },
-    peerDependenciesMeta: Object.fromEntries(["@types/node", ...FOR_SANDBOXES].map((name) => [name, { optional: true }])),
+    peerDependenciesMeta: Object.fromEntries(
+      ["@types/node", ...FOR_SANDBOXES].map((name) => [name, { optional: true }]),
+    ),
   };
 }

@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { NODE_OPTIONS, openNode, told } from "../sandbox/node.ts";
 import {
   awakeningObject,
@@ -15,7 +16,7 @@ import {
   snapshotObject,
   sweepText,
 } from "../sandbox/report.ts";
-import { HOOK_TIMEOUT } from "../restore.ts";
+import { HOOK_TIMEOUT } from "./restore.ts";
 import { parseCount, parseDurationMs } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
@@ -79,7 +80,7 @@ a substrate may have the same.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
     "sandbox standby box",
-    "sandbox resume box --json | jq .clock_error_ms",
+    "sandbox resume box --json | jq .awakening.clock_error_ms",
     "sandbox fork box --name twin",
     "sandbox rm box twin",
   ],
@@ -93,7 +94,7 @@ a substrate may have the same.`,
       using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });
       return await action(node, names, values, host);
     });
-    host.stdout.write(isForPrograms && json !== undefined ? `${JSON.stringify(json)}\n` : text);
+    host.stdout.write(isForPrograms && json !== undefined ? jsonLine(json) : text);
     return isAsIntended ? 0 : STATUS_NOT_AS_INTENDED;
   },
 });
@@ -164,7 +165,7 @@ async function resume(node: Sandboxes, names: readonly string[]): Promise<Report
   const name = oneName("resume", names);
   const awakening = await node.resume(name);
   const text = awakeningText(name, awakening);
-  return { text, json: awakeningObject(awakening), isAsIntended: isWhole(awakening) };
+  return { text, json: { awakening: awakeningObject(awakening) }, isAsIntended: isWhole(awakening) };
 }
 
 async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {

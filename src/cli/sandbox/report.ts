@@ -3,7 +3,8 @@ import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } f
 /** What a command did, for people and for programs, and whether all of it went as intended. */
 export interface Report {
   readonly text: string;
-  readonly json: unknown;
+  /** Undefined: there is nothing to tell a program. */
+  readonly json: object | undefined;
   readonly isAsIntended: boolean;
 }
 
