@@ -2,7 +2,7 @@ export { type SandboxCode, SandboxError } from "./errors.ts";
 export type { Awakening, Warning } from "./guest.ts";
 export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
 export type { AgentSource } from "./injection.ts";
-export type { HookOutcome } from "./journal.ts";
+export type { HookOutcome, Phase } from "./journal.ts";
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { type NodeCapabilities, type SandboxInfo, Sandboxes, type SnapshotInfo } from "./sandboxes.ts";

@@ -2,7 +2,7 @@ import type { GuestClient } from "../client/index.ts";
 import { create } from "./create.ts";
 import { SandboxError } from "./errors.ts";
 import type { Awakening } from "./guest.ts";
-import { Journal, type HookOutcome, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Journal, type HookOutcome, type Phase, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import type { SnapshotKeys } from "./keys.ts";
 import { Node, type NodeOptions, sandboxError } from "./node.ts";
 import { checkName, checkSpec, type IdleAction, nameOfChance, type SandboxSpec } from "./spec.ts";
@@ -17,7 +17,7 @@ export interface SandboxInfo {
   /** Of its instance, by the substrate; undefined: there is no instance (any more). */
   readonly state: InstanceState | undefined;
   /** How far this node has come with it. Only what is "ready" can be worked with. */
-  readonly phase: "creating" | "ready" | "removing";
+  readonly phase: Phase;
   readonly image: string;
   readonly tags: Tags;
   readonly createdMs: number;
@@ -40,7 +40,7 @@ export interface SandboxInfo {
 /** A snapshot, as this node knows it. */
 export interface SnapshotInfo {
   readonly name: string;
-  readonly phase: "creating" | "ready" | "removing";
+  readonly phase: Phase;
   /** Name of the sandbox that it was taken of. */
   readonly source: string;
   readonly createdMs: number;
