@@ -182,11 +182,10 @@ export interface Succession {
 export async function awakenFork(dial: Dial, succession: Succession, patience: Patience): Promise<Awakening> {
   const accepted = (isDone = false): Promise<GuestClient> =>
     acceptedClient(dial, mixturesOf(succession, isDone), patience.reachMs);
-  await restoreDuties(() => accepted(), {
-    reachMs: patience.reachMs,
-    signal: AbortSignal.timeout(3 * patience.reachMs),
-  });
-  await writeAll(accepted, succession.files, patience.reachMs);
+  const inherited = (): Promise<GuestClient> => dial(succession.parent);
+  const { reachMs } = patience;
+  await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
+  await writeAll(inherited, accepted, succession.files, reachMs);
   const awakening = await awaken(accepted, patience);
   using client = await dial(succession.fresh);
   await client.health({ waitForReady: true, deadlineMs: patience.reachMs });
@@ -195,13 +194,14 @@ export async function awakenFork(dial: Dial, succession: Succession, patience: P
 
 /** Writes all files, from the first one again where the agent has taken a part of them and so ended the connection. */
 async function writeAll(
+  inherited: () => Promise<GuestClient>,
   accepted: () => Promise<GuestClient>,
   files: readonly GuestFile[],
   reachMs: number,
 ): Promise<void> {
   const untilMs = performance.now() + reachMs;
-  for (;;) {
-    using client = await accepted();
+  for (let next = inherited; ; next = accepted) {
+    using client = await next();
     try {
       for (const { path, content } of files) {
         await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });

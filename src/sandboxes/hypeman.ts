@@ -69,7 +69,11 @@ class HypemanSubstrate implements Substrate {
   }
 
   async facts(): Promise<DaemonFacts> {
-    const { server, runtimes, default_runtime } = await this.#call((options) => this.#client.capabilities.get(options));
+    const facts = await orUndefined(this.#call((options) => this.#client.capabilities.get(options)));
+    if (facts === undefined) {
+      throw new SandboxError("CAPABILITY_MISSING", "the daemon tells no capabilities; it wants API 0.3.0 or later");
+    }
+    const { server, runtimes, default_runtime } = facts;
     const startable = runtimes.filter(({ available }) => available);
     return {
       version: server.version,

@@ -131,7 +131,11 @@ describe("a sandbox that cannot be made", NEEDS_ROOT, () => {
     server.closeAllConnections();
   });
 
-  test("by a daemon that drops what it does not know, such as tags: CAPABILITY_MISSING", async () => {
+  test("by a daemon of an older API, which tells no capabilities or drops tags: CAPABILITY_MISSING", async () => {
+    const older = { status: 404, text: "404 page not found" };
+    substrate.interfere = (request) => (request === "GET /capabilities" ? older : undefined);
+    assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
+    substrate.interfere = () => undefined;
     substrate.dropsTags = true;
     assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
     substrate.dropsTags = false;
