@@ -9,6 +9,9 @@ export const LICENCE_FILE = "THIRD_PARTY_LICENSES.md";
 /** Licences that require only that their text is passed on. Others need a decision. */
 const ACCEPTED: ReadonlySet<string> = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"]);
 
+/** For tests and types, but guestctl's bundle holds its API all the same; what it needs besides for images stays out. */
+const BUNDLED = "node_modules/@onkernel/hypeman";
+
 interface LockedPackage {
   readonly version: string;
   readonly license?: string;
@@ -30,7 +33,7 @@ export function licenceTable(root: string): string {
     readonly packages: Readonly<Record<string, LockedPackage>>;
   };
   const rows = Object.entries(lock.packages)
-    .filter(([path, { dev }]) => path !== "" && dev !== true)
+    .filter(([path, { dev }]) => path === BUNDLED || (path !== "" && dev !== true))
     .map(([path, { version, license = "" }]) => {
       const name = path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length);
       const unknown = license.split(/ AND |[()]/).filter((part) => part !== "" && !ACCEPTED.has(part));

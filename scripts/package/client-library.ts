@@ -8,11 +8,14 @@ export const CLIENT_PACKAGE = "guest-agent-client";
 
 /** The packages that it imports; their versions are the project's. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
+/** What only sandboxes need, and load when they need it: the substrate's client, and what issues certificates. */
+const FOR_SANDBOXES = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
 
 interface Manifest {
   readonly version: string;
   readonly license: string;
   readonly dependencies: Readonly<Record<string, string>>;
+  readonly devDependencies: Readonly<Record<string, string>>;
 }
 
 /**
@@ -46,9 +49,12 @@ async function compile(root: string, lib: string): Promise<void> {
   if (result.failed) throw new Error(`the client library does not compile:\n${result.all}`);
 }
 
-/** The compiler renames the modules in code, but not in declarations. */
+/**
+ * The compiler renames the modules in code, but not in declarations. Those do nothing, and so need nothing that is imported
+ * for what it does: such a package may not be installed.
+ */
 function nameCompiled(file: string): void {
-  const text = readFileSync(file, "utf8");
+  const text = readFileSync(file, "utf8").replaceAll(/^import "[^"]+";\n/gm, "");
   writeFileSync(file, text.replaceAll(/(from |import\()"(\.{1,2}\/[^"]+)\.ts"/g, '$1"$2.js"'));
 }
 
@@ -57,7 +63,8 @@ function withoutLinks(text: string): string {
   return text.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1");
 }
 
-function manifestOf({ version, license, dependencies }: Manifest): object {
+function manifestOf({ version, license, dependencies, devDependencies }: Manifest): object {
+  const all = { ...devDependencies, ...dependencies };
   return {
     name: CLIENT_PACKAGE,
     version,
@@ -68,12 +75,15 @@ function manifestOf({ version, license, dependencies }: Manifest): object {
     sideEffects: false,
     exports: {
       ".": { types: "./lib/client/index.d.ts", default: "./lib/client/index.js" },
+      "./sandboxes": { types: "./lib/sandboxes/index.d.ts", default: "./lib/sandboxes/index.js" },
       "./package.json": "./package.json",
     },
     files: ["lib"],
     dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
     // The types name Node's own; a program in JavaScript needs none.
-    peerDependencies: { "@types/node": ">=20" },
-    peerDependenciesMeta: { "@types/node": { optional: true } },
+    peerDependencies: { "@types/node": ">=20", ...Object.fromEntries(FOR_SANDBOXES.map((name) => [name, all[name]])) },
+    peerDependenciesMeta: Object.fromEntries(
+      ["@types/node", ...FOR_SANDBOXES].map((name) => [name, { optional: true }]),
+    ),
   };
 }

@@ -6,10 +6,11 @@ import { LOWEST_NODE } from "./node-side.ts";
 
 /**
  * Runs the modules beside it with the operator's own Node. The two dashes end Node's own options: some versions look for
- * --env-file in all that follows, and so take it from a command in a sandbox.
+ * --env-file in all that follows, and so take it from a command in a sandbox. Versions before 26 warn of node:sqlite, which
+ * sandboxes are kept in.
  */
 const STARTER = `#!/bin/sh
-exec node -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
+exec node --disable-warning=ExperimentalWarning -- "$(dirname -- "$(readlink -f -- "$0")")/guestctl.mjs" "$@"
 `;
 
 /** What packages that are no ES modules call. */

@@ -54,6 +54,13 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
       load: async () => (await import("./commands/restore.ts")).restoreSequence,
     },
   ],
+  [
+    "sandbox",
+    {
+      summary: "make sandboxes and look after them",
+      load: async () => (await import("./commands/sandbox.ts")).sandbox,
+    },
+  ],
   ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./commands/stat.ts")).stat }],
   ["watch", { summary: "show how an agent is, live", load: async () => (await import("./commands/watch.ts")).watch }],
   [

@@ -1,6 +1,7 @@
 import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
-import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
+import { TarError } from "../tar/index.ts";
+import { CliError, CodedError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
 const STATUS_BY_REASON: Readonly<Record<string, number>> = {
   EXEC_NOT_FOUND: STATUS_NOT_FOUND,
@@ -25,9 +26,12 @@ function failureStatus(error: unknown): number {
 /** One line: the error, its reason, and what to do. */
 function failureLine(error: unknown): string {
   if (error instanceof GuestError) return guestFailureLine(error);
+  if (error instanceof CodedError) {
+    return `${error.message} [${error.code}]${error.nextStep === undefined ? "" : `; ${error.nextStep}`}`;
+  }
   if (error instanceof UsageError) return `${error.message} (see --help)`;
-  if (error instanceof CliError || error instanceof CredentialsError) return error.message;
-  // A bug in guestctl: only the stack helps.
+  if (error instanceof CliError || error instanceof CredentialsError || error instanceof TarError) return error.message;
+  // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
@@ -36,6 +40,10 @@ export function failureObject(error: unknown): object {
   if (error instanceof GuestError) {
     const { status, reason, message, metadata } = error;
     return { error: { status, reason, message, metadata, next_step: hintFor(error) } };
+  }
+  if (error instanceof CodedError) {
+    const { code, message, nextStep } = error;
+    return { error: { code, message, next_step: nextStep } };
   }
   return { error: { message: failureLine(error) } };
 }

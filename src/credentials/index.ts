@@ -1,4 +1,5 @@
 export {
+  type ClientCredentials,
   CredentialsError,
   agentVariables,
   generateToken,

@@ -19,7 +19,7 @@ import {
 import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { execa } from "execa";
-import { paddingBytes, writeHeader, writePax } from "../../src/cli/copy/tar-format.ts";
+import { paddingBytes, writeHeader, writePax } from "../../src/tar/index.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { type TestFolder, testFolder } from "../fixtures/files.ts";
 import {

@@ -12,7 +12,7 @@ import {
   type TarHeader,
   writeHeader,
   writePax,
-} from "../../src/cli/copy/tar-format.ts";
+} from "../../src/tar/index.ts";
 import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
 import { TAR_END, tarEntry, tarTypeOf } from "../../src/cli/copy/tar-write.ts";
 import { testFolder } from "../fixtures/files.ts";
@@ -191,7 +191,7 @@ describe("an archive that a sandbox made", () => {
           assert.equal(bytes, entry.sizeBytes);
         }
       } catch (error) {
-        assert.match(String(error), /^CliError: the tar stream (?:is damaged|ended early)$/, `round ${round}`);
+        assert.match(String(error), /^TarError: the tar stream (?:is damaged|ended early)$/, `round ${round}`);
         refused++;
       }
     }

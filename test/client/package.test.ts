@@ -90,11 +90,30 @@ describe("the package of the client library", { skip: machine ? false : "needs N
 
   test("is what the project exports as its client", async () => {
     const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
-      exports: Record<"./client", Record<"types" | "default", string>>;
+      exports: Record<"./client" | "./sandboxes", Record<"types" | "default", string>>;
     };
-    for (const file of Object.values(exports["./client"])) {
+    for (const file of [...Object.values(exports["./client"]), ...Object.values(exports["./sandboxes"])]) {
       assert.ok(installed.packed.includes(file.replace("./dist/client/", "")), file);
     }
+  });
+
+  test("type-checks with sandboxes where what only they need is not installed, and says what is missing", async () => {
+    const program = join(installed.folder, "sandboxes.ts");
+    const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
+const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));
+await connectHypeman({ apiToken: "any" }).catch(said);
+const open: (options: Parameters<typeof Sandboxes.open>[0]) => Promise<Sandboxes> = (options) => Sandboxes.open(options);
+await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "state"))}, nodeId: "n" }).catch(said);
+`;
+    await writeFile(program, code);
+    assert.equal(await installed.compile(), "");
+    const { stdout } = await execa(node, [program.replace(/ts$/, "js")], { extendEnv: false, env: { PATH: path } });
+    assert.match(stdout, /^MISSING_PACKAGE .*npm install @onkernel\/hypeman$/m);
+    const { stdout: version } = await execa(node, ["-p", "process.versions.node"]);
+    const [major = 0, minor = 0] = version.split(".").map(Number);
+    const hasSqlite = major > 22 || (major === 22 && minor >= 13);
+    assert.equal(/^MISSING_PACKAGE .*Node 22\.13 or later/m.test(stdout), !hasSqlite, stdout);
+    await rm(program);
   });
 
   test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {

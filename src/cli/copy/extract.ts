@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
 import { errnoOf } from "../../domain/index.ts";
+import { TarError } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { MODE_MASK, SparseFile } from "./download.ts";
 import { startIfThere } from "./guest-command.ts";
@@ -62,7 +63,9 @@ export class Extraction {
       try {
         await this.#unpack(entry, parts);
       } catch (error) {
-        throw error instanceof CliError ? error : localFailure(entry.name.toString(), error);
+        throw error instanceof CliError || error instanceof TarError
+          ? error
+          : localFailure(entry.name.toString(), error);
       }
     }
     for (const { path, mode } of this.#modes.toReversed()) await chmod(path, mode);

@@ -1,5 +1,4 @@
-import { CliError } from "../errors.ts";
-import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, type TarHeader } from "./tar-format.ts";
+import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, TarError, type TarHeader } from "../../tar/index.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {
@@ -93,7 +92,7 @@ class ByteStream {
   async #take(most: number): Promise<Buffer> {
     while (this.#held.length === 0) {
       const next = await this.#source.next();
-      if (next.done === true) throw new CliError("the tar stream ended early");
+      if (next.done === true) throw new TarError("the tar stream ended early");
       this.#held = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
     }
     const taken = this.#held.subarray(0, most);

@@ -2,7 +2,7 @@ import { createReadStream } from "node:fs";
 import { readlink } from "node:fs/promises";
 import { CliError } from "../errors.ts";
 import { type LocalEntry, locally } from "./local-tree.ts";
-import { BLOCK_BYTES, paddingBytes, type TarHeader, type TarType, writeHeader, writePax } from "./tar-format.ts";
+import { BLOCK_BYTES, paddingBytes, type TarHeader, type TarType, writeHeader, writePax } from "../../tar/index.ts";
 
 const NAME_BYTES = 100;
 /** What 11 octal digits hold. */

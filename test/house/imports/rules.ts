@@ -7,19 +7,21 @@ const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore",
 
 /** The floor of each room; imports only lead down. Rooms of one floor do not know each other. */
 const FLOORS: ReadonlyMap<string, number> = new Map([
-  ["main", 7],
-  ...["boot", "cli"].map((room) => [room, 6] as const),
+  ["main", 8],
+  ...["boot", "cli"].map((room) => [room, 7] as const),
+  ["sandboxes", 6],
   ...["server", "client"].map((room) => [room, 5] as const),
   ...["rpc", "credentials"].map((room) => [room, 4] as const),
   ["http2", 3],
   ...CAPABILITIES.map((room) => [room, 3] as const),
   ...["config", "platform"].map((room) => [room, 2] as const),
   ...["session", "native"].map((room) => [room, 1] as const),
-  ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
+  ...["domain", "gen", "tar", "transports", "version"].map((room) => [room, 0] as const),
 ]);
 
 /** Rooms that not everyone above may enter. */
 const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
+  ["sandboxes", new Set(["cli"])],
   ["config", new Set(["boot"])],
   ["platform", new Set(["boot"])],
   ["native", new Set(["platform", "boot", "main"])],

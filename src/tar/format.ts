@@ -1,5 +1,3 @@
-import { CliError } from "../errors.ts";
-
 /** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
@@ -83,9 +81,14 @@ function readText(block: Buffer, at: number, length: number): Buffer {
   return end < 0 ? field : field.subarray(0, end);
 }
 
-/** The error for every invalid archive: a sandbox made it. */
-export function damaged(): CliError {
-  return new CliError("the tar stream is damaged");
+/** What an archive is refused with, whatever is wrong with it: a sandbox may have made it. */
+export class TarError extends Error {
+  override readonly name = "TarError";
+}
+
+/** The one TarError. */
+export function damaged(): TarError {
+  return new TarError("the tar stream is damaged");
 }
 
 /**

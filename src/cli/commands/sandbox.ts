@@ -1,0 +1,227 @@
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
+import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
+import { NODE_OPTIONS, openNode, told } from "../sandbox/node.ts";
+import {
+  awakeningObject,
+  awakeningText,
+  hookWords,
+  isWhole,
+  listText,
+  type Report,
+  sandboxObject,
+  snapshotObject,
+  sweepText,
+} from "../sandbox/report.ts";
+import { HOOK_TIMEOUT } from "./restore.ts";
+import { parseCount, parseDurationMs } from "../values.ts";
+
+const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
+const OPTIONS = {
+  name: {
+    type: "string",
+    argument: "NAME",
+    help: "create, snapshot, fork: name of what is made (default: one of chance)",
+  },
+  process: {
+    type: "string",
+    argument: "FILE",
+    completes: "file",
+    help: "create: the workload, Process as proto3 JSON; instead of a command, or around its arguments",
+  },
+  hooks: { type: "string", argument: "FILE", completes: "file", help: "create: Hooks as proto3 JSON" },
+  tag: { type: "string", multiple: true, argument: "KEY=VALUE", help: "create: a tag of the instance" },
+  vcpus: { type: "string", argument: "N", help: "create: processors" },
+  memory: { type: "string", argument: "SIZE", help: "create: memory, such as 1GB" },
+  ttl: {
+    type: "string",
+    argument: "DURATION",
+    help: "create: remove it when its user has done nothing for so long (by watch)",
+  },
+  "idle-action": {
+    type: "string",
+    argument: "ACTION",
+    completes: IDLE_ACTIONS,
+    help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
+  },
+  poll: { type: "string", argument: "DURATION", help: "watch: between two looks (default 5s)" },
+  "take-over": { type: "boolean", help: "sweep: also what another journal of this node id has made" },
+  timeout: HOOK_TIMEOUT,
+  ...NODE_OPTIONS,
+} as const;
+
+type Values = Parsed<typeof OPTIONS>["values"];
+type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Report>;
+
+const VERBS: Readonly<Record<string, Verb>> = { create, ls, standby, resume, snapshot, fork, rm, watch, sweep };
+
+export const sandbox: Command = defineCommand({
+  usage: [
+    "sandbox create [options] IMAGE [-- COMMAND [ARG...]]",
+    "sandbox ls",
+    "sandbox standby|resume NAME",
+    "sandbox snapshot NAME [--name NAME]",
+    "sandbox fork NAME [--name NAME]",
+    "sandbox rm NAME...",
+    "sandbox watch [--poll DURATION]",
+    "sandbox sweep [--take-over]",
+  ],
+  about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
+credentials for every fork, hooks, idle actions, and what a broken off command has left. NAME is that of a sandbox, for fork
+and rm of a snapshot too. "ls" shows where each agent is and its folder of credentials, for all other commands.`,
+  options: OPTIONS,
+  notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
+standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no two nodes of
+a substrate may have the same.`,
+  statuses: "0 done; 1 done, but not all as intended (see the warnings); 125 guestctl failed.",
+  examples: [
+    "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
+    "sandbox standby box",
+    "sandbox resume box --json | jq .awakening.clock_error_ms",
+    "sandbox fork box --name twin",
+    "sandbox rm box twin",
+  ],
+  completes: [Object.keys(VERBS), "nothing"],
+  async run({ values, positionals }, host) {
+    const [verb = "", ...names] = positionals;
+    const action = Object.hasOwn(VERBS, verb) ? VERBS[verb] : undefined;
+    if (action === undefined) throw new UsageError(`say what to do with sandboxes: ${Object.keys(VERBS).join(", ")}`);
+    const isForPrograms = values.json === true;
+    const { text, json, isAsIntended } = await told(async () => {
+      using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });
+      return await action(node, names, values, host);
+    });
+    host.stdout.write(isForPrograms && json !== undefined ? jsonLine(json) : text);
+    return isAsIntended ? 0 : STATUS_NOT_AS_INTENDED;
+  },
+});
+
+async function create(node: Sandboxes, words: readonly string[], values: Values): Promise<Report> {
+  const [image, ...args] = words;
+  if (image === undefined) throw new UsageError("sandbox create wants an image");
+  const process = values.process === undefined ? {} : await specOf(values.process);
+  const spec: SandboxSpec = {
+    image,
+    name: values.name,
+    process: args.length === 0 ? process : { ...process, args },
+    hooks: values.hooks === undefined ? undefined : await specOf(values.hooks),
+    tags: values.tag && Object.fromEntries(values.tag.map(tagOf)),
+    vcpus: values.vcpus === undefined ? undefined : parseCount(values.vcpus, "--vcpus", 1),
+    memory: values.memory,
+    ttlMs: values.ttl === undefined ? undefined : parseDurationMs(values.ttl, "--ttl"),
+    idleAction: values["idle-action"] as IdleAction | undefined,
+  };
+  const made = await node.create(spec);
+  const text = `${made.name} runs
+  guestctl exec --address ${made.address ?? ""} --credentials ${made.credentials} -- true
+`;
+  return { text, json: sandboxObject(made), isAsIntended: true };
+}
+
+async function specOf(path: string): Promise<object> {
+  let text;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    throw new CliError(`cannot read ${path}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  let spec: unknown;
+  try {
+    spec = JSON.parse(text);
+  } catch {
+    // What is wrong with it may be said by quoting it, and it may hold secrets.
+    throw new CliError(`${path} is no JSON`);
+  }
+  if (typeof spec !== "object" || spec === null || Array.isArray(spec))
+    throw new CliError(`${path} holds no JSON object`);
+  return spec;
+}
+
+function tagOf(text: string): readonly [key: string, value: string] {
+  const at = text.indexOf("=");
+  if (at < 1) throw new UsageError("--tag wants KEY=VALUE");
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
+async function ls(node: Sandboxes, names: readonly string[]): Promise<Report> {
+  nothingMore("ls", names);
+  const sandboxes = await node.list();
+  const snapshots = node.snapshots();
+  const json = { sandboxes: sandboxes.map(sandboxObject), snapshots: snapshots.map(snapshotObject) };
+  return { text: listText(sandboxes, snapshots), json, isAsIntended: true };
+}
+
+async function standby(node: Sandboxes, names: readonly string[]): Promise<Report> {
+  const name = oneName("standby", names);
+  const hook = await node.standby(name);
+  const text = `${name} sleeps; PRE_SNAPSHOT: ${hookWords(hook)}\n`;
+  return { text, json: sandboxObject(await node.get(name)), isAsIntended: !hook.timedOut && hook.exitCode === 0 };
+}
+
+async function resume(node: Sandboxes, names: readonly string[]): Promise<Report> {
+  const name = oneName("resume", names);
+  const awakening = await node.resume(name);
+  const text = awakeningText(name, awakening);
+  return { text, json: { awakening: awakeningObject(awakening) }, isAsIntended: isWhole(awakening) };
+}
+
+async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
+  const source = oneName("snapshot", names);
+  const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
+  const hook = taken.preSnapshot === undefined ? "" : `; PRE_SNAPSHOT: ${hookWords(taken.preSnapshot)}`;
+  const text = `${taken.name} is a snapshot of ${source}${hook}\n${awakeningText(source, awakening)}`;
+  const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
+  return { text, json, isAsIntended: isWhole(awakening) };
+}
+
+async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
+  const from = oneName("fork", names);
+  const { sandbox: made, awakening, source } = await node.fork(from, { name: values.name });
+  const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
+  const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
+  return { text, json, isAsIntended: isWhole(awakening) && isWhole(source) };
+}
+
+async function rm(node: Sandboxes, names: readonly string[]): Promise<Report> {
+  if (names.length === 0) throw new UsageError("sandbox rm wants names of sandboxes and snapshots");
+  for (const name of names) await node.remove(name);
+  return { text: names.map((name) => `${name} is gone\n`).join(""), json: { removed: names }, isAsIntended: true };
+}
+
+async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Report> {
+  nothingMore("watch", names);
+  const pollMs = values.poll === undefined ? undefined : parseDurationMs(values.poll, "--poll");
+  const end = new AbortController();
+  const watching = node.watch({
+    pollMs,
+    signal: end.signal,
+    onEvent: (event) => {
+      const line = values.json === true ? JSON.stringify(event) : `${event.name}: ${event.event}: ${event.message}`;
+      host.stdout.write(`${line}\n`);
+    },
+  });
+  // What it is doing to a sandbox when the signal comes is done to its end.
+  await Promise.race([once(host, "SIGINT", end), once(host, "SIGTERM", end), once(host, "SIGHUP", end)]);
+  end.abort();
+  await watching;
+  return { text: "", json: undefined, isAsIntended: true };
+}
+
+async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
+  nothingMore("sweep", names);
+  const report = await node.sweep({ takeOver: values["take-over"] });
+  return { text: sweepText(report), json: report, isAsIntended: report.failed.length === 0 };
+}
+
+function oneName(verb: string, names: readonly string[]): string {
+  const [name, ...more] = names;
+  if (name === undefined || more.length > 0) throw new UsageError(`sandbox ${verb} wants one name`);
+  return name;
+}
+
+function nothingMore(verb: string, names: readonly string[]): void {
+  if (names.length > 0) throw new UsageError(`sandbox ${verb} takes no names`);
+}

@@ -1,0 +1,91 @@
+import { homedir, hostname } from "node:os";
+import { isAbsolute, join, resolve } from "node:path";
+import { connectHypeman, SandboxError, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import type { Host } from "../command-line.ts";
+import { CodedError, UsageError } from "../errors.ts";
+import { parseCount, parseDurationMs } from "../values.ts";
+
+/** Options of all that is done with sandboxes. */
+export const NODE_OPTIONS = {
+  api: {
+    type: "string",
+    argument: "URL",
+    help: "the substrate's daemon (default http://localhost:4973; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+  },
+  state: {
+    type: "string",
+    argument: "DIR",
+    completes: "folder",
+    help: "journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
+  },
+  "node-id": {
+    type: "string",
+    argument: "ID",
+    help: "this node, in the tag svc.node_id of all that it makes (default: the host's name; or GUESTCTL_NODE_ID)",
+  },
+  agent: {
+    type: "string",
+    argument: "FILE",
+    completes: "file",
+    help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)",
+  },
+  "agent-port": { type: "string", argument: "PORT", help: "the agent's port in sandboxes (default 7071)" },
+  wait: {
+    type: "string",
+    argument: "DURATION",
+    help: "how long an agent may take to answer, booting included (default 60s)",
+  },
+} as const;
+
+/** Their values. */
+export type NodeValues = Readonly<Partial<Record<keyof typeof NODE_OPTIONS | "timeout", string>>>;
+
+/** Opens this node, and says each step on standard error. Close it. */
+export async function openNode(
+  values: NodeValues,
+  host: Host,
+  how: { readonly readOnly: boolean; readonly json: boolean },
+): Promise<Sandboxes> {
+  const { env } = host;
+  const apiToken = env["HYPEMAN_API_KEY"] ?? "";
+  if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
+  const baseUrl = values.api ?? env["HYPEMAN_BASE_URL"];
+  if (baseUrl !== undefined && !(URL.canParse(baseUrl) && /^https?:$/.test(new URL(baseUrl).protocol))) {
+    throw new UsageError(`--api wants a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
+  }
+  const archive = values.agent ?? env["GUESTCTL_AGENT"];
+  const port = values["agent-port"];
+  return Sandboxes.open({
+    substrate: await connectHypeman({ baseUrl, apiToken }),
+    folder: stateFolder(values, env),
+    nodeId: values["node-id"] ?? env["GUESTCTL_NODE_ID"] ?? hostname(),
+    agent: archive === undefined ? undefined : { archive: resolve(archive) },
+    agentPort: port === undefined ? undefined : parseCount(port, "--agent-port", 1),
+    hookTimeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
+    reachMs: values.wait === undefined ? undefined : parseDurationMs(values.wait, "--wait"),
+    readOnly: how.readOnly,
+    onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
+  });
+}
+
+function stepLine({ operation, name, step }: Step): string {
+  return `guestctl: ${operation} ${name}: ${step}\n`;
+}
+
+/** XDG Base Directory Specification: a relative folder does not count. */
+function stateFolder({ state }: NodeValues, env: NodeJS.ProcessEnv): string {
+  const given = state ?? env["GUESTCTL_STATE"];
+  if (given !== undefined && given !== "") return resolve(given);
+  const { XDG_STATE_HOME: configured = "", HOME: home } = env;
+  const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".local/state");
+  return join(folder, "guestctl/sandboxes");
+}
+
+/** Errors of sandboxes, as guestctl tells those with a code. */
+export async function told<Value>(action: () => Promise<Value>): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    throw error instanceof SandboxError ? new CodedError(error.code, error.message, error.nextStep) : error;
+  }
+}

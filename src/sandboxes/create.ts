@@ -1,0 +1,134 @@
+import { messageOf, SandboxError } from "./errors.ts";
+import { firstHealth } from "./guest.ts";
+import { agentEnvironment, mounts } from "./injection.ts";
+import type { JournalEntry, SandboxEntry } from "./journal.ts";
+import { bundleOf } from "./keys.ts";
+import { NODE_TAG, type Node } from "./node.ts";
+import { nameOfChance, type SandboxSpec } from "./spec.ts";
+import type { Image, Instance } from "./substrate.ts";
+
+const OPERATION = "create";
+
+/** Makes a sandbox; whatever keeps it from being whole, nothing of it is left. The specification has been checked. */
+export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
+  const name = spec.name ?? nameOfChance("sandbox");
+  return node.alone(name, async () => {
+    const entry = await plan(node, name, spec);
+    node.step(OPERATION, name, "write it down");
+    node.journal.add(entry);
+    try {
+      return await build(node, entry, spec);
+    } catch (error) {
+      throw await undone(node, OPERATION, entry, error);
+    }
+  });
+}
+
+/** What is known before anything is made. */
+async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
+  node.step(OPERATION, name, "look at image and daemon");
+  const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
+  const { digest } = readyImage(image, spec.image);
+  const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor;
+  return {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    image: spec.image,
+    hypervisor,
+    volumeId: `${name}-credentials`,
+    ttlMs: spec.ttlMs,
+    idleAction: spec.idleAction ?? "none",
+    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
+    tags: { ...spec.tags, ...node.tags },
+  };
+}
+
+function readyImage(image: Image | undefined, name: string): Image {
+  if (image === undefined) throw new SandboxError("IMAGE_NOT_READY", `the substrate has no image ${name}`);
+  if (image.status !== "ready")
+    throw new SandboxError("IMAGE_NOT_READY", `the image ${name} is ${image.status}, not ready`);
+  return image;
+}
+
+async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+  const { name, tags, volumeId } = planned;
+  node.step(OPERATION, name, "issue credentials");
+  await node.credentials.issue(name);
+  node.step(OPERATION, name, "provide the agent's volume");
+  const agent = await node.agentVolume();
+  node.step(OPERATION, name, "make the credential volume");
+  const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
+  await node.substrate.createVolume({ id: volumeId, tags: node.tags }, archive);
+  node.step(OPERATION, name, "create the instance");
+  const { hypervisor, vcpus, memory, overlaySize, network } = spec;
+  const sinceMs = Date.now();
+  const instance = await node.made(planned, () =>
+    node.substrate.createInstance({
+      name,
+      image: spec.image,
+      entrypoint: [agent.entrypoint],
+      env: agentEnvironment(node.agentPort),
+      tags,
+      volumes: mounts(agent.id, volumeId),
+      hypervisor,
+      vcpus,
+      memory,
+      overlaySize,
+      bandwidthDownload: network?.bandwidthDownload,
+      bandwidthUpload: network?.bandwidthUpload,
+    }),
+  );
+  const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
+  node.journal.put(entry);
+  checkAnswer(node, instance);
+  node.step(OPERATION, name, "wait for the agent");
+  const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
+  node.step(OPERATION, name, "write down that it is ready");
+  node.journal.put(ready);
+  return ready;
+}
+
+/**
+ * What is known of a sandbox once its agent has answered for the first time since it was booted. Its run begins before the
+ * boot: a workload may declare itself idle as its first act.
+ */
+export async function booted(
+  node: Node,
+  entry: SandboxEntry,
+  sinceMs: number,
+): Promise<Pick<SandboxEntry, "agentVersion" | "runEpochMs">> {
+  const look = (): Promise<void> => lookForEnd(node, entry);
+  const { agentVersion } = await firstHealth(() => node.dial(entry), look, node.patience.reachMs);
+  return { agentVersion, runEpochMs: sinceMs };
+}
+
+/** A daemon older than API 0.3.0 accepts what it does not know, and drops it. */
+function checkAnswer(node: Node, { tags }: Instance): void {
+  if (tags[NODE_TAG] === node.nodeId) return;
+  throw new SandboxError(
+    "CAPABILITY_MISSING",
+    "the daemon has dropped the instance's tags; it wants API 0.3.0 or later",
+  );
+}
+
+/** An agent that refuses its configuration leaves, and the init powers the instance off. */
+async function lookForEnd(node: Node, entry: SandboxEntry): Promise<void> {
+  const { state, exitCode, exitMessage } = await node.existing(entry);
+  if (state !== "Stopped" && state !== "Shutdown") return;
+  const status =
+    exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
+  throw new SandboxError("AGENT_ENDED", `the agent of ${entry.name} ended before it answered${status}`);
+}
+
+/** Removes what was being made. Gives the error that it failed with; what could not be removed is left for the sweep. */
+export async function undone(node: Node, operation: string, entry: JournalEntry, error: unknown): Promise<unknown> {
+  const current = node.journal.get(entry.name);
+  try {
+    if (current !== undefined) await node.discard(operation, current);
+  } catch (second) {
+    node.step(operation, entry.name, `leave the rest to the next sweep: ${messageOf(second)}`);
+  }
+  return error;
+}

@@ -1,0 +1,54 @@
+/** What kept an operation on a sandbox from being done, for programs. The first four are the substrate contract's. */
+export type SandboxCode =
+  | "CAPABILITY_MISSING"
+  | "SNAPSHOT_INVALIDATED"
+  | "BUNDLE_MISMATCH"
+  | "CPU_CLASS_MISMATCH"
+  | "INVALID_SPEC"
+  | "IMAGE_NOT_READY"
+  | "NOT_FOUND"
+  | "ALREADY_EXISTS"
+  | "WRONG_STATE"
+  | "AGENT_UNREACHABLE"
+  | "AGENT_ENDED"
+  | "SUBSTRATE_UNAVAILABLE"
+  | "SUBSTRATE_UNAUTHORIZED"
+  | "SUBSTRATE_REFUSED"
+  | "SUBSTRATE_FAILED"
+  | "JOURNAL_LOCKED"
+  | "JOURNAL_FAILED"
+  | "NODE_ID_CONFLICT"
+  | "MISSING_PACKAGE";
+
+/** What to do where the message does not say it already. */
+const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
+  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
+  BUNDLE_MISMATCH: "restore it under the daemon that took it, or create it anew",
+  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
+  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
+  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
+  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
+  SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
+  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
+  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
+};
+
+/** The error of this library: an operation was not done. What it had made is undone, or left for the next sweep. */
+export class SandboxError extends Error {
+  override readonly name = "SandboxError";
+  readonly code: SandboxCode;
+  /** What to do about it, in a few words; undefined where the message says it all. */
+  readonly nextStep: string | undefined;
+
+  constructor(code: SandboxCode, message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.nextStep = NEXT_STEPS[code];
+  }
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

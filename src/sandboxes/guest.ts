@@ -1,0 +1,256 @@
+import { setTimeout as pause } from "node:timers/promises";
+import {
+  connect,
+  type GuestClient,
+  GuestError,
+  type HealthResponse,
+  HookKind,
+  type RestoredGuest,
+  type RestoreOutcome,
+  restoreDuties,
+  restoreSequence,
+  type RunHookResponse,
+} from "../client/index.ts";
+import type { ClientCredentials } from "../credentials/index.ts";
+import { messageOf, SandboxError } from "./errors.ts";
+import type { GuestFile } from "./injection.ts";
+import type { HookOutcome } from "./journal.ts";
+
+/** One attempt at an agent that may not be there yet. */
+const ATTEMPT_MS = 2_000;
+const PAUSE_MS = 100;
+/** What a call over the network may take beside the work that it asks for. */
+const CALL_MS = 10_000;
+/** What the agent gives a hook for which nothing is said. */
+const HOOK_TIMEOUT_MS = 30_000;
+/** A guest whose clock is further off after the duties than this has wrong schedules, leases and logs. */
+const CLOCK_OFF_MS = 100;
+
+/** How long to wait for agents. */
+export interface Patience {
+  /** For a booted or restored agent to answer, in milliseconds. */
+  readonly reachMs: number;
+  /** For each of the hooks, in milliseconds; 0: the agent's own time. */
+  readonly hookTimeoutMs: number;
+}
+
+/** Makes clients of an agent. Its address may be known late. */
+export type Dial = (credentials: ClientCredentials) => Promise<GuestClient>;
+
+/** A client of the agent at an address, with these credentials. */
+export function dialAt(address: string, { caPem, certPem, keyPem, token }: ClientCredentials): GuestClient {
+  return connect({ address, caPem, certPem, keyPem, token });
+}
+
+/**
+ * The first Health of an agent that boots. `look` rejects when the agent will not come any more. Rejects with SandboxError
+ * (AGENT_UNREACHABLE) when it has not answered in time.
+ */
+export async function firstHealth(
+  dial: () => Promise<GuestClient>,
+  look: () => Promise<void>,
+  reachMs: number,
+): Promise<{ readonly health: HealthResponse; readonly agentVersion: string }> {
+  const untilMs = performance.now() + reachMs;
+  for (;;) {
+    let problem;
+    try {
+      using client = await dial();
+      const deadlineMs = Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()));
+      const health = await client.health({ waitForReady: true, deadlineMs });
+      return { health, agentVersion: client.agentVersion ?? "" };
+    } catch (error) {
+      if (!(error instanceof GuestError)) throw error;
+      problem = error;
+    }
+    await look();
+    if (performance.now() >= untilMs) {
+      throw new SandboxError(
+        "AGENT_UNREACHABLE",
+        `the agent has not answered within ${reachMs} ms: ${problem.message}`,
+        problem,
+      );
+    }
+    await pause(PAUSE_MS);
+  }
+}
+
+/** Runs the PRE_SNAPSHOT hook. How it ends keeps nobody from going on: it is put on record. */
+export async function quiesce(client: GuestClient, { hookTimeoutMs }: Patience): Promise<HookOutcome> {
+  const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS;
+  return hookOutcome(await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs }, { deadlineMs }));
+}
+
+function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome {
+  return { ran, timedOut, exitCode };
+}
+
+/** In a few words, for tags and people: "none", "exit 0", "timed out". */
+export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
+  if (!ran) return "none";
+  return timedOut ? "timed out" : `exit ${exitCode}`;
+}
+
+/** Something that did not go as intended with a sandbox that runs all the same. */
+export interface Warning {
+  readonly code: "DUTIES_DEGRADED" | "CLOCK_OFF" | "HOOK_FAILED" | "HOOK_TIMED_OUT";
+  readonly message: string;
+}
+
+/** How a sandbox woke up. */
+export interface Awakening {
+  /** Host's time after the duties' answer, in milliseconds of the epoch. */
+  readonly runEpochMs: number;
+  readonly agentVersion: string;
+  /** The POST_RESTORE hook. */
+  readonly postRestore: HookOutcome;
+  /** Whether the workload is ready, by the agent's last verdict. */
+  readonly ready: boolean;
+  /** Guest time minus host time, in milliseconds, after all of it. NaN: not known. */
+  readonly clockErrorMs: number;
+  readonly warnings: readonly Warning[];
+}
+
+/**
+ * Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError.
+ * @param dial is told whether the duties are done, which may have changed what the agent takes
+ */
+export async function awaken(dial: (isDone: boolean) => Promise<GuestClient>, patience: Patience): Promise<Awakening> {
+  const { reachMs, hookTimeoutMs } = patience;
+  let runEpochMs = 0;
+  let agentVersion = "";
+  const noted = async (): Promise<RestoredGuest> => {
+    const client = await dial(runEpochMs > 0);
+    return {
+      health: async (options) => {
+        const health = await client.health(options);
+        agentVersion = client.agentVersion ?? "";
+        return health;
+      },
+      runHook: (request, options) => client.runHook(request, options),
+      runRestoreDuties: async (request, options) => {
+        const response = await client.runRestoreDuties(request, options);
+        runEpochMs = Date.now();
+        return response;
+      },
+      close: () => client.close(),
+    };
+  };
+  // Three times it dials and asks, and a hook runs: whatever of it hangs, there is an end.
+  const signal = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const outcome = await restoreSequence(noted, { reachMs, hookTimeoutMs, signal });
+  return {
+    runEpochMs,
+    agentVersion,
+    postRestore: hookOutcome(outcome.hook),
+    ready: outcome.health.ready,
+    clockErrorMs: outcome.clockErrorMs,
+    warnings: warningsOf(outcome),
+  };
+}
+
+function warningsOf({ duties, repeated, hook, clockErrorMs }: RestoreOutcome): readonly Warning[] {
+  const warnings: Warning[] = [];
+  const degraded = repeated?.duties.degraded ?? duties.degraded;
+  if (degraded !== "") warnings.push({ code: "DUTIES_DEGRADED", message: `the duties could not do: ${degraded}` });
+  if (Math.abs(clockErrorMs) > CLOCK_OFF_MS) {
+    const message = `the guest's clock is ${clockErrorMs.toFixed(0)} ms off after the duties`;
+    warnings.push({ code: "CLOCK_OFF", message });
+  }
+  if (hook.timedOut) {
+    warnings.push({ code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" });
+  } else if (hook.exitCode !== 0) {
+    warnings.push({ code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` });
+  }
+  return warnings;
+}
+
+/** The two sets of credentials of a fork. */
+export interface Succession {
+  /** Those of what it was forked from, with which it wakes up. */
+  readonly parent: ClientCredentials;
+  readonly fresh: ClientCredentials;
+  /** The guest's part of the fresh ones. */
+  readonly files: readonly GuestFile[];
+}
+
+/**
+ * Wakes a fork up and gives it credentials of its own: duties, which end its parent's sessions; all credential files;
+ * duties once more, which have it read them. Whatever it takes of them at each moment, it is dialled with that, so that no
+ * call is refused that must not be. Resolves once it answers to the fresh ones alone. Rejects with GuestError.
+ */
+export async function awakenFork(dial: Dial, succession: Succession, patience: Patience): Promise<Awakening> {
+  const accepted = (isDone = false): Promise<GuestClient> =>
+    acceptedClient(dial, mixturesOf(succession, isDone), patience.reachMs);
+  const inherited = (): Promise<GuestClient> => dial(succession.parent);
+  const { reachMs } = patience;
+  await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
+  await writeAll(inherited, accepted, succession.files, reachMs);
+  const awakening = await awaken(accepted, patience);
+  using client = await dial(succession.fresh);
+  await client.health({ waitForReady: true, deadlineMs: patience.reachMs });
+  return awakening;
+}
+
+/** Writes all files, from the first one again where the agent has taken a part of them and so ended the connection. */
+async function writeAll(
+  inherited: () => Promise<GuestClient>,
+  accepted: () => Promise<GuestClient>,
+  files: readonly GuestFile[],
+  reachMs: number,
+): Promise<void> {
+  const untilMs = performance.now() + reachMs;
+  for (let next = inherited; ; next = accepted) {
+    using client = await next();
+    try {
+      for (const { path, content } of files) {
+        await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
+      }
+      return;
+    } catch (error) {
+      if (!(error instanceof GuestError) || performance.now() >= untilMs) throw error;
+    }
+    await pause(PAUSE_MS);
+  }
+}
+
+/** All that the agent may take, the expected first: each of the others that is tried is a refused call in its log. */
+function mixturesOf({ parent, fresh }: Succession, isDone: boolean): readonly ClientCredentials[] {
+  const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
+  const whole = [
+    { ...parent, caPem },
+    { ...fresh, caPem },
+  ];
+  if (isDone) whole.reverse();
+  return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
+}
+
+/** A client with those that the agent takes at this moment. */
+async function acceptedClient(
+  dial: Dial,
+  mixtures: readonly ClientCredentials[],
+  reachMs: number,
+): Promise<GuestClient> {
+  const untilMs = performance.now() + reachMs;
+  for (;;) {
+    let problem: unknown;
+    for (const credentials of mixtures) {
+      const client = await dial(credentials);
+      try {
+        await client.health({ deadlineMs: ATTEMPT_MS });
+        return client;
+      } catch (error) {
+        client.close();
+        problem ??= error;
+      }
+    }
+    if (performance.now() >= untilMs) {
+      throw new SandboxError(
+        "AGENT_UNREACHABLE",
+        `the fork takes neither old nor new credentials: ${messageOf(problem)}`,
+        problem,
+      );
+    }
+    await pause(PAUSE_MS);
+  }
+}

@@ -1,0 +1,195 @@
+import { randomUUID } from "node:crypto";
+import { mkdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type * as Sqlite from "node:sqlite";
+import { messageOf, SandboxError } from "./errors.ts";
+import type { SnapshotKeys } from "./keys.ts";
+import type { IdleAction } from "./spec.ts";
+import type { Tags } from "./substrate.ts";
+
+/** How far a thing has come. What is not "ready" when its node starts again is swept. */
+export type Phase = "creating" | "ready" | "removing";
+
+/** How the PRE_SNAPSHOT hook of a suspension ended. */
+export interface HookOutcome {
+  /** False: none is configured. */
+  readonly ran: boolean;
+  readonly timedOut: boolean;
+  readonly exitCode: number;
+}
+
+/** What sandboxes and snapshots have in common. */
+interface Entry {
+  /** Unique among all of a node, and the name of what belongs to it at the substrate. */
+  readonly name: string;
+  readonly phase: Phase;
+  readonly createdMs: number;
+  readonly image: string;
+  readonly hypervisor: string;
+  /** Its credential volume; forks share that of what they were forked from. */
+  readonly volumeId: string;
+  /** In milliseconds; undefined: none. */
+  readonly ttlMs?: number | undefined;
+  readonly idleAction: IdleAction;
+  readonly agentVersion?: string | undefined;
+  /** What it depended on when it was last suspended; of a sandbox that never was, its template alone counts. */
+  readonly keys: SnapshotKeys;
+  readonly preSnapshot?: HookOutcome | undefined;
+}
+
+/** A sandbox. */
+export interface SandboxEntry extends Entry {
+  readonly kind: "sandbox";
+  readonly tags: Tags;
+  /** The substrate's id; undefined: it has not told one yet. */
+  readonly instanceId?: string | undefined;
+  /**
+   * The host's time after the last duties' answer, or before the boot where there were none, in milliseconds of the epoch; undefined: it has been
+   * suspended, and its duties have yet to be done.
+   */
+  readonly runEpochMs?: number | undefined;
+}
+
+/** A snapshot. */
+export interface SnapshotEntry extends Entry {
+  readonly kind: "snapshot";
+  readonly snapshotId?: string | undefined;
+  /** Name of the sandbox that it was taken of. */
+  readonly source: string;
+}
+
+export type JournalEntry = SandboxEntry | SnapshotEntry;
+
+/** node:sqlite needs no flag from here on. */
+const NODE_NEEDED = "22.13";
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS entry (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
+`;
+
+/**
+ * What a node has at the substrate, on disk: SQLite in a folder that nobody else may enter. Every entry is there before the
+ * call that makes what it stands for, and goes after the call that removes it.
+ */
+export class Journal {
+  readonly #database: Sqlite.DatabaseSync;
+  /** Holds an exclusive lock for as long as it is open; the kernel ends it with the process. */
+  readonly #lock: Sqlite.DatabaseSync | undefined;
+  /** Names this journal in tags: what another journal of the same node has made is not ours to sweep. */
+  readonly id: string;
+
+  private constructor(database: Sqlite.DatabaseSync, lock: Sqlite.DatabaseSync | undefined) {
+    this.#database = database;
+    this.#lock = lock;
+    const { value } = database.prepare("SELECT value FROM meta WHERE key = 'id'").get() as { value: string };
+    this.id = value;
+  }
+
+  /**
+   * Opens the journal of a folder, which is made where there is none; with `readOnly` without the lock, beside a node that
+   * runs. Rejects with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   */
+  static async open(folder: string, readOnly: boolean): Promise<Journal> {
+    const { DatabaseSync: Database } = await loadSqlite();
+    return attempt(`open the journal in ${folder}`, async () => {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      if (((await stat(folder)).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
+      const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
+      try {
+        const database = new Database(join(folder, "journal.sqlite"), { timeout: 5_000 });
+        // What was committed outlives a power cut: a sandbox that the journal has forgotten would run on unseen.
+        database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
+        database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+        return new Journal(database, lock);
+      } catch (error) {
+        lock?.close();
+        throw error;
+      }
+    });
+  }
+
+  /** All entries. Throws SandboxError (JOURNAL_FAILED), as all that follow. */
+  all(): readonly JournalEntry[] {
+    return attemptSync("read the journal", () =>
+      this.#database.prepare("SELECT body FROM entry ORDER BY rowid").all().map(entryOf),
+    );
+  }
+
+  get(name: string): JournalEntry | undefined {
+    return attemptSync("read the journal", () => {
+      const row = this.#database.prepare("SELECT body FROM entry WHERE name = ?").get(name);
+      return row && entryOf(row);
+    });
+  }
+
+  /** Takes a new entry in; it is on disk when this returns. */
+  add(entry: JournalEntry): void {
+    const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
+    if (changes === 0) throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${entry.name} already`);
+  }
+
+  /** Replaces an entry. */
+  put(entry: JournalEntry): void {
+    this.#run("UPDATE entry SET body = ? WHERE name = ?", JSON.stringify(entry), entry.name);
+  }
+
+  remove(name: string): void {
+    this.#run("DELETE FROM entry WHERE name = ?", name);
+  }
+
+  close(): void {
+    this.#database.close();
+    this.#lock?.close();
+  }
+
+  #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
+    return attemptSync("write the journal", () => this.#database.prepare(statement).run(...values));
+  }
+}
+
+async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
+  try {
+    return await import("node:sqlite");
+  } catch (error) {
+    const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}`;
+    throw new SandboxError("MISSING_PACKAGE", message, error);
+  }
+}
+
+/** Two nodes with one journal would each take what the other is making for what was left behind. */
+function locked(lock: Sqlite.DatabaseSync, folder: string): Sqlite.DatabaseSync {
+  try {
+    lock.exec("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock.close();
+    if (!/locked|busy/i.test(messageOf(error))) throw error;
+    const message = `another process works with the sandboxes of ${folder}; wait for its end, or name a folder of your own`;
+    throw new SandboxError("JOURNAL_LOCKED", message);
+  }
+}
+
+function entryOf(row: unknown): JournalEntry {
+  return JSON.parse((row as { readonly body: string }).body) as JournalEntry;
+}
+
+async function attempt<Value>(what: string, action: () => Promise<Value>): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    throw journalFailure(what, error);
+  }
+}
+
+function attemptSync<Value>(what: string, action: () => Value): Value {
+  try {
+    return action();
+  } catch (error) {
+    throw journalFailure(what, error);
+  }
+}
+
+function journalFailure(what: string, error: unknown): SandboxError {
+  if (error instanceof SandboxError) return error;
+  return new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
+}

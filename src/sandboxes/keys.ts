@@ -1,0 +1,80 @@
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { messageOf, SandboxError } from "./errors.ts";
+import type { DaemonFacts, Image } from "./substrate.ts";
+
+/** What a suspended sandbox depends on. The substrate compares none of it before a restore, and mostly does not keep it. */
+export interface SnapshotKeys {
+  /** Digest of the image at the sandbox's creation. */
+  readonly template: string;
+  /** Type of the hypervisor, version of the daemon and version of the agent: `qemu 1a2b3c4 0.1.0`. */
+  readonly bundle: string;
+  /** Of the host: programs in memory have looked which instructions there are. */
+  readonly cpuClass: string;
+}
+
+/** Tags of a snapshot that hold its keys, for whoever has no journal. */
+export const KEY_TAGS = { template: "svc.template", bundle: "svc.bundle", cpuClass: "svc.cpu_class" } as const;
+
+/** The bundle that a sandbox runs on. */
+export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion: string): string {
+  return `${hypervisor} ${daemonVersion} ${agentVersion}`;
+}
+
+/**
+ * The class of this host's processors: a digest of their instruction set extensions ("flags" in /proc/cpuinfo, on arm64
+ * "Features"), whatever their order. Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not tell them.
+ */
+export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
+  let text;
+  try {
+    text = await readFile(path, "latin1");
+  } catch (error) {
+    throw noCpuClass(`${path} cannot be read: ${messageOf(error)}`);
+  }
+  const [, flags] = /^(?:flags|Features)\s*:\s*(\S.*)$/m.exec(text) ?? [];
+  if (flags === undefined) throw noCpuClass(`${path} names no flags`);
+  const sorted = [...new Set(flags.trim().split(/\s+/))].toSorted();
+  return createHash("sha256").update(sorted.join(" ")).digest("hex").slice(0, 16);
+}
+
+function noCpuClass(problem: string): SandboxError {
+  return new SandboxError(
+    "CAPABILITY_MISSING",
+    `the class of this host's processor is not known: ${problem}; set cpuClass`,
+  );
+}
+
+/** What there is at the moment of a restore or fork. */
+export interface Present {
+  readonly daemon: DaemonFacts;
+  readonly images: readonly Image[];
+  readonly hypervisor: string;
+  readonly agentVersion: string;
+  readonly cpuClass: string;
+}
+
+/**
+ * Compares the keys of a suspended sandbox with what there is. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
+ * or CPU_CLASS_MISMATCH.
+ */
+export function compareKeys(what: string, keys: SnapshotKeys, present: Present): void {
+  const { daemon, images, hypervisor, agentVersion, cpuClass } = present;
+  if (!images.some(({ digest, status }) => digest === keys.template && status === "ready")) {
+    throw new SandboxError("SNAPSHOT_INVALIDATED", `the image ${keys.template} of ${what} is gone`);
+  }
+  const bundle = bundleOf(hypervisor, daemon.version, agentVersion);
+  if (bundle !== keys.bundle) {
+    throw new SandboxError("BUNDLE_MISMATCH", `${what} was suspended under "${keys.bundle}"; this is "${bundle}"`);
+  }
+  if (!daemon.features.has(hypervisor)) {
+    throw new SandboxError(
+      "BUNDLE_MISMATCH",
+      `${what} was suspended under ${hypervisor}, which the daemon cannot start`,
+    );
+  }
+  if (cpuClass !== keys.cpuClass) {
+    const message = `${what} was suspended on processors of class ${keys.cpuClass}; these are of class ${cpuClass}`;
+    throw new SandboxError("CPU_CLASS_MISMATCH", message);
+  }
+}

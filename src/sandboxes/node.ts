@@ -1,0 +1,310 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { GuestError, type GuestClient } from "../client/index.ts";
+import { type ClientCredentials, CredentialsError } from "../credentials/index.ts";
+import { messageOf, type SandboxCode, SandboxError } from "./errors.ts";
+import { awaken, dialAt, type Awakening, type Patience } from "./guest.ts";
+import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
+import type { Journal, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { hostCpuClass, type Present } from "./keys.ts";
+import { type Instance, type InstanceState, type Substrate, SubstrateFailure, type Tags } from "./substrate.ts";
+
+/** The substrate contract's port of the agent. */
+const AGENT_PORT = 7071;
+const DEFAULT_REACH_MS = 60_000;
+const DEFAULT_SETTLE_MS = 30_000;
+const SETTLE_PAUSE_MS = 250;
+
+/** What an operation is about to do. */
+export interface Step {
+  readonly operation: string;
+  /** The sandbox or snapshot. */
+  readonly name: string;
+  readonly step: string;
+}
+
+/** What a node works with. */
+export interface NodeOptions {
+  readonly substrate: Substrate;
+  /** Folder of the journal and the credentials, for this node alone; made with mode 0700. */
+  readonly folder: string;
+  /** This node, in the tag `svc.node_id` of all that it makes. No two nodes of one substrate may have the same. */
+  readonly nodeId: string;
+  /** What is put into sandboxes; without it none can be created. */
+  readonly agent?: AgentSource | undefined;
+  /** Port of the agent in all of this node's sandboxes. Default: 7071. */
+  readonly agentPort?: number | undefined;
+  /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
+  readonly reachMs?: number | undefined;
+  /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
+  readonly hookTimeoutMs?: number | undefined;
+  /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
+  readonly settleMs?: number | undefined;
+  /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
+  readonly cpuClass?: string | undefined;
+  /** Look only, beside a node that has the journal. */
+  readonly readOnly?: boolean | undefined;
+  /** Called before each step, for progress. */
+  readonly onStep?: ((step: Step) => void) | undefined;
+}
+
+/** Tags by which a node finds its own again. */
+export const NODE_TAG = "svc.node_id";
+export const JOURNAL_TAG = "svc.journal";
+
+/** What all operations of a node share: the substrate, the journal, the credentials, and the rules of dealing with them. */
+export class Node {
+  readonly substrate: Substrate;
+  readonly journal: Journal;
+  readonly credentials: CredentialStore;
+  readonly patience: Patience;
+  readonly agentPort: number;
+  readonly nodeId: string;
+  readonly #options: NodeOptions;
+  #agent: Promise<AgentVolume> | undefined;
+  /** The last operation of each name, which the next one waits for. */
+  readonly #turns = new Map<string, Promise<unknown>>();
+
+  constructor(options: NodeOptions, journal: Journal) {
+    this.#options = options;
+    this.substrate = options.substrate;
+    this.journal = journal;
+    this.credentials = new CredentialStore(options.folder);
+    this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
+    this.agentPort = options.agentPort ?? AGENT_PORT;
+    this.nodeId = options.nodeId;
+  }
+
+  /** The tags of all that this node makes. */
+  get tags(): Tags {
+    return { [NODE_TAG]: this.nodeId, [JOURNAL_TAG]: this.journal.id };
+  }
+
+  step(operation: string, name: string, step: string): void {
+    this.#options.onStep?.({ operation, name, step });
+  }
+
+  /** Does something to a sandbox or snapshot once whatever is being done to it is done. Rejects with SandboxError. */
+  async alone<Value>(name: string, action: () => Promise<Value>): Promise<Value> {
+    const turn = (this.#turns.get(name) ?? Promise.resolve()).then(action);
+    const ended = turn.catch(() => undefined);
+    this.#turns.set(name, ended);
+    try {
+      return await turn;
+    } catch (error) {
+      throw sandboxError(error);
+    } finally {
+      if (this.#turns.get(name) === ended) this.#turns.delete(name);
+    }
+  }
+
+  /** Whether something is being done to it in this process, so that it is not what an earlier one left behind. */
+  isBusy(name: string): boolean {
+    return this.#turns.has(name);
+  }
+
+  /** The agent's volume at the substrate, made where it is not there. */
+  async agentVolume(): Promise<AgentVolume> {
+    const { agent } = this.#options;
+    if (agent === undefined) {
+      throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
+    }
+    this.#agent ??= agentVolume(agent);
+    // The next attempt may find the archive.
+    this.#agent.catch(() => (this.#agent = undefined));
+    const volume = await this.#agent;
+    if ((await this.substrate.volume(volume.id)) !== undefined) return volume;
+    if (volume.content === undefined)
+      throw new SandboxError("NOT_FOUND", `there is no volume ${volume.id} of the agent`);
+    try {
+      await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, volume.content);
+    } catch (error) {
+      // Another node was first, or the answer was lost.
+      if ((await this.substrate.volume(volume.id)) === undefined) throw error;
+    }
+    return volume;
+  }
+
+  /** A sandbox that can be worked with. Throws SandboxError: NOT_FOUND, or WRONG_STATE while it is made or removed. */
+  sandbox(name: string): SandboxEntry {
+    const entry = this.journal.get(name);
+    if (entry?.kind !== "sandbox") throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
+    return usable(entry);
+  }
+
+  /** The same for a snapshot. */
+  snapshot(name: string): SnapshotEntry {
+    const entry = this.journal.get(name);
+    if (entry?.kind !== "snapshot") throw new SandboxError("NOT_FOUND", `there is no snapshot ${JSON.stringify(name)}`);
+    return usable(entry);
+  }
+
+  /** Its instance, by its id, and by its name where no id has been told; undefined: there is none. */
+  async instanceOf({ name, instanceId }: SandboxEntry): Promise<Instance | undefined> {
+    if (instanceId !== undefined) return this.substrate.instance(instanceId);
+    return (await this.substrate.instances({})).find((instance) => instance.name === name);
+  }
+
+  /** The same, where it has to be there. Rejects with SandboxError (NOT_FOUND). */
+  async existing(entry: SandboxEntry): Promise<Instance> {
+    const instance = await this.instanceOf(entry);
+    if (instance !== undefined) return instance;
+    throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
+  }
+
+  /** Makes an instance. Where the answer was lost, it is looked for by its name. */
+  async made(entry: SandboxEntry, make: () => Promise<Instance>): Promise<Instance> {
+    try {
+      return await make();
+    } catch (error) {
+      const found = await this.#settled(entry, error, () => true);
+      if (found === undefined) throw error;
+      return found;
+    }
+  }
+
+  /** Brings an instance into a state. Where the answer was lost, what has become of it counts. */
+  async changed(entry: SandboxEntry, wanted: InstanceState, change: () => Promise<unknown>): Promise<void> {
+    try {
+      await change();
+    } catch (error) {
+      const found = await this.#settled(entry, error, ({ state }) => state === wanted);
+      if (found === undefined) throw error;
+    }
+  }
+
+  /** The instance once it is as wanted; undefined: the outcome was told, the daemon is away, or the time is up. */
+  async #settled(
+    entry: SandboxEntry,
+    error: unknown,
+    isWanted: (instance: Instance) => boolean,
+  ): Promise<Instance | undefined> {
+    if (!(error instanceof SubstrateFailure) || error.status !== undefined) return undefined;
+    const untilMs = performance.now() + (this.#options.settleMs ?? DEFAULT_SETTLE_MS);
+    for (;;) {
+      try {
+        const instance = await this.instanceOf(entry);
+        if (instance !== undefined && isWanted(instance)) return instance;
+      } catch {
+        return undefined;
+      }
+      if (performance.now() >= untilMs) return undefined;
+      await pause(SETTLE_PAUSE_MS);
+    }
+  }
+
+  /** A client of a sandbox's agent, wherever its instance is now. Rejects with SandboxError (AGENT_UNREACHABLE). */
+  async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
+    const { ip } = await this.existing(entry);
+    if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
+    return dialAt(`${ip}:${this.agentPort}`, credentials ?? (await this.credentials.client(entry.name)));
+  }
+
+  /** Duties, POST_RESTORE and Health of a sandbox that was suspended; from then on it counts as running. */
+  async awaken(operation: string, entry: SandboxEntry): Promise<Awakening> {
+    this.step(operation, entry.name, "duties, POST_RESTORE and Health");
+    const awakening = await awaken(() => this.dial(entry), this.patience);
+    const { runEpochMs, agentVersion } = awakening;
+    this.journal.put({ ...entry, runEpochMs, agentVersion });
+    return awakening;
+  }
+
+  /** What there is for a suspended sandbox to come back to. */
+  async present(entry: JournalEntry): Promise<Present> {
+    const [daemon, images] = await Promise.all([this.substrate.facts(), this.substrate.images()]);
+    const { hypervisor, agentVersion = "" } = entry;
+    return { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() };
+  }
+
+  async cpuClass(): Promise<string> {
+    return this.#options.cpuClass ?? (await hostCpuClass());
+  }
+
+  /** Throws SandboxError (CAPABILITY_MISSING) where the entry's hypervisor has not that feature. */
+  async need(feature: "standby" | "snapshots" | "fork", { name, hypervisor }: JournalEntry): Promise<void> {
+    const features = (await this.substrate.facts()).features.get(hypervisor);
+    if (features?.has(feature) === true) return;
+    throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
+  }
+
+  /** Removes all that belongs to an entry, in whatever phase it is, and the entry last. */
+  async discard(operation: string, entry: JournalEntry): Promise<void> {
+    const { name, volumeId } = entry;
+    this.journal.put({ ...entry, phase: "removing" });
+    this.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
+    if (entry.kind === "sandbox") await this.#discardInstance(entry);
+    else await this.#discardSnapshot(entry);
+    // Forks wake up with the volume of what they were forked from: the last one takes it along.
+    if (!this.journal.all().some((other) => other.name !== name && other.volumeId === volumeId)) {
+      this.step(operation, name, "delete the credential volume");
+      await gone(
+        this.substrate.deleteVolume(volumeId),
+        async () => (await this.substrate.volume(volumeId)) === undefined,
+      );
+    }
+    this.step(operation, name, "delete the credentials");
+    await this.credentials.remove(name);
+    await this.credentials.remove(parentOf(name));
+    this.step(operation, name, "forget it");
+    this.journal.remove(name);
+  }
+
+  async #discardInstance(entry: SandboxEntry): Promise<void> {
+    const instance = await this.instanceOf(entry);
+    if (instance === undefined) return;
+    const { id } = instance;
+    await gone(this.substrate.deleteInstance(id), async () => (await this.substrate.instance(id)) === undefined);
+  }
+
+  async #discardSnapshot({ name, snapshotId }: SnapshotEntry): Promise<void> {
+    const all = await this.substrate.snapshots({});
+    const id = snapshotId ?? all.find((each) => each.name === name)?.id;
+    if (id === undefined) return;
+    const isGone = async (): Promise<boolean> => !(await this.substrate.snapshots({})).some((each) => each.id === id);
+    await gone(this.substrate.deleteSnapshot(id), isGone);
+  }
+}
+
+/** Waits for a removal. Where its answer was lost, what counts is whether the thing is there. */
+async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<void> {
+  try {
+    await removal;
+  } catch (error) {
+    if (!(await isGone())) throw error;
+  }
+}
+
+/** Name of the folder with the credentials that a fork wakes up with. */
+export function parentOf(name: string): string {
+  return `${name}.parent`;
+}
+
+function usable<Each extends JournalEntry>(entry: Each): Each {
+  if (entry.phase === "ready") return entry;
+  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
+  throw new SandboxError("WRONG_STATE", message);
+}
+
+/** The one error of this library for whatever it was. */
+export function sandboxError(error: unknown): unknown {
+  if (error instanceof SubstrateFailure) return new SandboxError(substrateCode(error), error.message, error);
+  if (error instanceof GuestError) {
+    const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
+    return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
+  }
+  if (error instanceof CredentialsError || isSystemError(error)) {
+    return new SandboxError("JOURNAL_FAILED", messageOf(error), error);
+  }
+  return error;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+function substrateCode({ status, code }: SubstrateFailure): SandboxCode {
+  if (code === "image_not_ready") return "IMAGE_NOT_READY";
+  if (status === undefined || (status >= 502 && status <= 504)) return "SUBSTRATE_UNAVAILABLE";
+  if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
+  if (status === 404) return "NOT_FOUND";
+  return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
+}

@@ -1,0 +1,236 @@
+import type { GuestClient } from "../client/index.ts";
+import { create } from "./create.ts";
+import { SandboxError } from "./errors.ts";
+import type { Awakening } from "./guest.ts";
+import { Journal, type HookOutcome, type Phase, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import type { SnapshotKeys } from "./keys.ts";
+import { Node, type NodeOptions, sandboxError } from "./node.ts";
+import { checkName, checkSpec, type IdleAction, nameOfChance, type SandboxSpec } from "./spec.ts";
+import type { InstanceState, Tags } from "./substrate.ts";
+import { fork, resume, snapshot, standby, stop } from "./suspend.ts";
+import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
+import { watch, type WatchOptions } from "./watch.ts";
+
+/** A sandbox, as this node knows it. */
+export interface SandboxInfo {
+  readonly name: string;
+  /** Of its instance, by the substrate; undefined: there is no instance (any more). */
+  readonly state: InstanceState | undefined;
+  /** How far this node has come with it. Only what is "ready" can be worked with. */
+  readonly phase: Phase;
+  readonly image: string;
+  readonly tags: Tags;
+  readonly createdMs: number;
+  /** The substrate's id of the instance. */
+  readonly instanceId: string | undefined;
+  /** HOST:PORT of its agent. */
+  readonly address: string | undefined;
+  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  readonly credentials: string;
+  readonly agentVersion: string | undefined;
+  /** Since when it runs, by the host's clock, in milliseconds of the epoch; undefined: its duties have yet to be done. */
+  readonly runEpochMs: number | undefined;
+  readonly ttlMs: number | undefined;
+  readonly idleAction: IdleAction;
+  readonly keys: SnapshotKeys;
+  /** How the PRE_SNAPSHOT hook of its last suspension ended. */
+  readonly preSnapshot: HookOutcome | undefined;
+}
+
+/** A snapshot, as this node knows it. */
+export interface SnapshotInfo {
+  readonly name: string;
+  readonly phase: Phase;
+  /** Name of the sandbox that it was taken of. */
+  readonly source: string;
+  readonly createdMs: number;
+  readonly snapshotId: string | undefined;
+  readonly keys: SnapshotKeys;
+  /** Whether it is one of a workload at rest. */
+  readonly preSnapshot: HookOutcome | undefined;
+}
+
+/** What this node can do, whatever the substrate accepts. */
+export interface NodeCapabilities {
+  /** The substrate accepts an egress policy and enforces none. */
+  readonly egress_control: false;
+  /** It snapshots nothing that goes on running meanwhile. */
+  readonly live_checkpoint: false;
+  readonly daemonVersion: string;
+  /** Features of the hypervisors that can be started, by name. */
+  readonly hypervisors: Readonly<Record<string, readonly string[]>>;
+}
+
+/**
+ * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to the last trace of them.
+ * Operations on one sandbox wait for each other. Every method rejects with SandboxError.
+ */
+export class Sandboxes {
+  readonly #node: Node;
+
+  private constructor(node: Node) {
+    this.#node = node;
+  }
+
+  /** Opens the node's journal, and holds it until `close`. Makes no call. */
+  static async open(options: NodeOptions): Promise<Sandboxes> {
+    if (!/^\S{1,256}$/.test(options.nodeId)) {
+      throw new SandboxError("INVALID_SPEC", "nodeId wants 1 to 256 characters and no space: it is the value of a tag");
+    }
+    return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
+  }
+
+  async capabilities(): Promise<NodeCapabilities> {
+    const { version, features } = await told(this.#node.substrate.facts());
+    const hypervisors = Object.fromEntries([...features].map(([name, each]) => [name, [...each].toSorted()]));
+    return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
+  }
+
+  /** Makes a sandbox and waits for its agent's Health. Whatever keeps it from being whole, nothing of it is left. */
+  async create(spec: SandboxSpec): Promise<SandboxInfo> {
+    checkSpec(spec);
+    return this.#info(await create(this.#node, spec));
+  }
+
+  async get(name: string): Promise<SandboxInfo> {
+    const entry = this.#node.journal.get(name);
+    if (entry?.kind !== "sandbox") throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
+    return this.#info(entry);
+  }
+
+  /** All sandboxes of this node, in the order of their creation. */
+  async list(): Promise<readonly SandboxInfo[]> {
+    const entries = this.#node.journal.all().filter((entry) => entry.kind === "sandbox");
+    return Promise.all(entries.map((entry) => this.#info(entry)));
+  }
+
+  /** All snapshots of this node, in the order of their creation. */
+  snapshots(): readonly SnapshotInfo[] {
+    const entries = this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
+    return entries.map(snapshotInfo);
+  }
+
+  /** A client of its agent: commands, files, hooks. Close it. WRONG_STATE before its duties are done. */
+  async connect(name: string): Promise<GuestClient> {
+    const entry = this.#node.sandbox(name);
+    if (entry.runEpochMs === undefined) {
+      throw new SandboxError("WRONG_STATE", `${name} sleeps, or has not done its duties since; resume it first`);
+    }
+    return told(this.#node.dial(entry));
+  }
+
+  /** PRE_SNAPSHOT, then to disk. Its outcome keeps nobody from sleeping. */
+  standby(name: string): Promise<HookOutcome> {
+    return this.#alone(name, (entry) => standby(this.#node, entry));
+  }
+
+  /** Compares the keys, restores, and has the duties done, POST_RESTORE run and Health asked. Undefined: it has booted anew. */
+  resume(name: string): Promise<Awakening | undefined> {
+    return this.#alone(name, (entry) => resume(this.#node, entry));
+  }
+
+  /** Stops it: the workload gets its grace, disks stay. `resume` boots it anew. */
+  stop(name: string): Promise<void> {
+    return this.#alone(name, (entry) => stop(this.#node, entry));
+  }
+
+  /**
+   * PRE_SNAPSHOT and a snapshot; then the sandbox, which was suspended meanwhile, does its duties.
+   * @param options.live wants one without the suspension, which this substrate cannot take: CAPABILITY_MISSING
+   */
+  async snapshot(
+    name: string,
+    options: { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
+  ): Promise<{ readonly snapshot: SnapshotInfo; readonly awakening: Awakening }> {
+    if (options.live === true) {
+      const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
+      throw new SandboxError("CAPABILITY_MISSING", message);
+    }
+    const own = this.#newName(options.name, "snapshot");
+    const { snapshot: taken, awakening } = await this.#alone(name, (entry) =>
+      this.#node.alone(own, () => snapshot(this.#node, entry, own)),
+    );
+    return { snapshot: snapshotInfo(taken), awakening };
+  }
+
+  /**
+   * A second running sandbox from a sandbox or a snapshot, with credentials, randomness and time of its own. A source that
+   * runs is suspended meanwhile, and then does its duties (`source`).
+   */
+  async fork(
+    from: string,
+    options: { readonly name?: string | undefined } = {},
+  ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+    const own = this.#newName(options.name, "sandbox");
+    const { fork: made, ...rest } = await this.#node.alone(from, async () => {
+      const isSnapshot = this.#node.journal.get(from)?.kind === "snapshot";
+      const parent = isSnapshot ? this.#node.snapshot(from) : this.#node.sandbox(from);
+      return this.#node.alone(own, () => fork(this.#node, parent, own));
+    });
+    return { sandbox: await this.#info(made), ...rest };
+  }
+
+  /** Removes a sandbox or a snapshot, whatever state it is in, with its credentials and, if nobody else has it, their volume. */
+  remove(name: string): Promise<void> {
+    return this.#node.alone(name, async () => {
+      const entry = this.#node.journal.get(name);
+      if (entry === undefined) {
+        throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
+      }
+      await this.#node.discard("remove", entry);
+    });
+  }
+
+  /** Removes what earlier processes have left, at the substrate and here. */
+  sweep(options: SweepOptions = {}): Promise<SweepReport> {
+    return told(sweep(this.#node, options));
+  }
+
+  /** Carries out TTLs and idle actions until the signal is aborted. */
+  watch(options: WatchOptions): Promise<void> {
+    return watch(this.#node, options);
+  }
+
+  /** Lets go of the journal. */
+  close(): void {
+    this.#node.journal.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #alone<Value>(name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
+    return this.#node.alone(name, () => action(this.#node.sandbox(name)));
+  }
+
+  /** Refused at once where it is taken: two operations that wait for each other's names would wait for ever. */
+  #newName(wanted: string | undefined, prefix: string): string {
+    const name = wanted ?? nameOfChance(prefix);
+    checkName(name);
+    if (!this.#node.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
+    throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
+  }
+
+  async #info(entry: SandboxEntry): Promise<SandboxInfo> {
+    const { name, phase, image, tags, createdMs, instanceId, agentVersion, runEpochMs } = entry;
+    const { ttlMs, idleAction, keys, preSnapshot } = entry;
+    const instance = await told(this.#node.instanceOf(entry));
+    const address = instance?.ip === undefined ? undefined : `${instance.ip}:${this.#node.agentPort}`;
+    const about = { name, state: instance?.state, phase, image, tags, createdMs, instanceId, address };
+    const credentials = this.#node.credentials.folderOf(name);
+    return { ...about, credentials, agentVersion, runEpochMs, ttlMs, idleAction, keys, preSnapshot };
+  }
+}
+
+function snapshotInfo({ name, phase, source, createdMs, snapshotId, keys, preSnapshot }: SnapshotEntry): SnapshotInfo {
+  return { name, phase, source, createdMs, snapshotId, keys, preSnapshot };
+}
+
+async function told<Value>(answer: Promise<Value>): Promise<Value> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw sandboxError(error);
+  }
+}

@@ -1,0 +1,140 @@
+/** Tags, by key. Of the substrate: at most 50, keys of 128 characters and values of 256. */
+export type Tags = Readonly<Record<string, string>>;
+
+/** State of an instance, in the substrate's words. "Running" is what its VMM or init says, not the workload. */
+export type InstanceState =
+  | "Created"
+  | "Initializing"
+  | "Running"
+  | "Paused"
+  | "Shutdown"
+  | "Stopped"
+  | "Standby"
+  | "Unknown";
+
+/** What the substrate tells of an instance, as far as it matters here. */
+export interface Instance {
+  readonly id: string;
+  readonly name: string;
+  readonly state: InstanceState;
+  /** Address on the host's bridge; undefined while it has none. */
+  readonly ip: string | undefined;
+  readonly hypervisor: string | undefined;
+  readonly tags: Tags;
+  /** How the entrypoint ended, where it has. */
+  readonly exitCode: number | undefined;
+  readonly exitMessage: string | undefined;
+}
+
+/** What an instance is made of. */
+export interface NewInstance {
+  readonly name: string;
+  readonly image: string;
+  readonly entrypoint: readonly string[];
+  /** Echoed by every read of the instance: no place for a secret. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly tags: Tags;
+  readonly volumes: readonly VolumeMount[];
+  readonly hypervisor?: string | undefined;
+  readonly vcpus?: number | undefined;
+  /** With its unit, such as "1GB". */
+  readonly memory?: string | undefined;
+  /** Of the writable layer over the image, with its unit. */
+  readonly overlaySize?: string | undefined;
+  /** With their units, such as "100Mbps". */
+  readonly bandwidthDownload?: string | undefined;
+  readonly bandwidthUpload?: string | undefined;
+}
+
+/** A volume in an instance, always read-only. */
+export interface VolumeMount {
+  readonly volumeId: string;
+  readonly mountPath: string;
+  /** Size of the instance's own layer for writes, with its unit; undefined: it cannot write. */
+  readonly overlaySize?: string | undefined;
+}
+
+/** A volume. */
+export interface Volume {
+  readonly id: string;
+  readonly tags: Tags;
+}
+
+/** A snapshot. */
+export interface Snapshot {
+  readonly id: string;
+  readonly name: string | undefined;
+  readonly tags: Tags;
+}
+
+/** An image that the substrate knows. */
+export interface Image {
+  readonly name: string;
+  readonly digest: string;
+  /** "ready", or how far it is. */
+  readonly status: string;
+}
+
+/** What the daemon says of itself. */
+export interface DaemonFacts {
+  /** Version of its build. */
+  readonly version: string;
+  /** The hypervisor that it takes where none is named. */
+  readonly defaultHypervisor: string;
+  /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork". */
+  readonly features: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+/**
+ * The API of the substrate, as far as sandboxes need it. Every method rejects with SubstrateFailure. Nothing that changes
+ * something is tried twice.
+ */
+export interface Substrate {
+  facts(): Promise<DaemonFacts>;
+  /** All images. */
+  images(): Promise<readonly Image[]>;
+  /** Undefined: there is none of that name (a repository with its tag or digest). */
+  image(name: string): Promise<Image | undefined>;
+  /** Undefined: there is none with that id. */
+  volume(id: string): Promise<Volume | undefined>;
+  volumes(tags: Tags): Promise<readonly Volume[]>;
+  /** Makes a volume from a .tar.gz with relative paths. */
+  createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
+  /** Does nothing where there is none. False: an instance still has it. */
+  deleteVolume(id: string): Promise<boolean>;
+  /** Undefined: there is none with that id. */
+  instance(id: string): Promise<Instance | undefined>;
+  /** All instances with these tags, in whatever state. */
+  instances(tags: Tags): Promise<readonly Instance[]>;
+  createInstance(instance: NewInstance): Promise<Instance>;
+  /** Does nothing where there is none. */
+  deleteInstance(id: string): Promise<void>;
+  standby(id: string): Promise<void>;
+  restore(id: string): Promise<void>;
+  stop(id: string): Promise<void>;
+  start(id: string): Promise<void>;
+  /** Makes a running instance of an instance, which is suspended meanwhile where it runs. */
+  fork(id: string, name: string): Promise<Instance>;
+  snapshots(tags: Tags): Promise<readonly Snapshot[]>;
+  /** Makes a snapshot of a running instance, which is suspended meanwhile. */
+  createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
+  /** Does nothing where there is none. */
+  deleteSnapshot(id: string): Promise<void>;
+  /** Makes a running instance of a snapshot. */
+  forkSnapshot(id: string, name: string): Promise<Instance>;
+}
+
+/** A call of the substrate that failed. */
+export class SubstrateFailure extends Error {
+  override readonly name = "SubstrateFailure";
+  /** HTTP status; undefined: no answer came, and what the call has done is not known. */
+  readonly status: number | undefined;
+  /** The substrate's own code, such as "image_not_ready"; undefined where its answer has none. */
+  readonly code: string | undefined;
+
+  constructor(message: string, status?: number, code?: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.status = status;
+    this.code = code;
+  }
+}

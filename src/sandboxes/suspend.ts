@@ -1,0 +1,258 @@
+import { SandboxError } from "./errors.ts";
+import { type Awakening, awakenFork, hookText, quiesce } from "./guest.ts";
+import { booted, undone } from "./create.ts";
+import type { HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { bundleOf, compareKeys, KEY_TAGS, type SnapshotKeys } from "./keys.ts";
+import { type Node, parentOf } from "./node.ts";
+import type { InstanceState, Tags } from "./substrate.ts";
+
+/** Tag of a snapshot with the outcome of its PRE_SNAPSHOT hook. */
+const HOOK_TAG = "svc.pre_snapshot";
+
+/** Puts a running sandbox to sleep. Once it returns, the sandbox costs disk alone. */
+export async function standby(node: Node, entry: SandboxEntry, operation = "standby"): Promise<HookOutcome> {
+  await running(node, entry);
+  await node.need("standby", entry);
+  const { suspended, hook } = await quiesced(node, operation, entry);
+  node.step(operation, entry.name, "suspend it");
+  await leave(node, operation, suspended, "Standby", () => node.substrate.standby(entry.instanceId ?? ""));
+  return hook;
+}
+
+/** Ends a sandbox's run. Where it runs on all the same it may have been suspended in between, and does its duties. */
+async function leave(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  wanted: "Standby" | "Stopped",
+  change: () => Promise<void>,
+): Promise<void> {
+  try {
+    await node.changed(entry, wanted, change);
+  } catch (error) {
+    const instance = await node.instanceOf(entry).catch(() => undefined);
+    if (instance?.state === "Running") await node.awaken(operation, entry).catch(() => undefined);
+    throw error;
+  }
+}
+
+/**
+ * Wakes a sandbox up: one in standby, one whose duties an end of this process has interrupted, and one that was stopped,
+ * which boots anew and has no duties: undefined.
+ */
+export async function resume(node: Node, entry: SandboxEntry): Promise<Awakening | undefined> {
+  const { state } = await node.existing(entry);
+  const id = entry.instanceId ?? "";
+  if (state === "Standby") {
+    node.step("resume", entry.name, "compare the keys");
+    compareKeys(entry.name, entry.keys, await node.present(entry));
+    node.step("resume", entry.name, "restore it");
+    await node.changed(entry, "Running", () => node.substrate.restore(id));
+  } else if (state === "Stopped") {
+    node.step("resume", entry.name, "start it");
+    const sinceMs = Date.now();
+    await node.changed(entry, "Running", () => node.substrate.start(id));
+    node.step("resume", entry.name, "wait for the agent");
+    node.journal.put({ ...entry, ...(await booted(node, entry, sinceMs)) });
+    return undefined;
+  } else if (entry.runEpochMs !== undefined) {
+    throw new SandboxError("WRONG_STATE", `${entry.name} is ${state}; only what sleeps or was stopped is resumed`);
+  }
+  return node.awaken("resume", entry);
+}
+
+/** Stops a sandbox: its workload gets its grace; memory is lost, disks stay. */
+export async function stop(node: Node, entry: SandboxEntry): Promise<void> {
+  await running(node, entry);
+  node.journal.put(withoutEpoch(entry));
+  node.step("stop", entry.name, "stop it");
+  await leave(node, "stop", withoutEpoch(entry), "Stopped", () => node.substrate.stop(entry.instanceId ?? ""));
+}
+
+/** Takes a snapshot of a running sandbox, which is suspended meanwhile and then does its duties. */
+export async function snapshot(
+  node: Node,
+  source: SandboxEntry,
+  name: string,
+): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+  await running(node, source);
+  await node.need("snapshots", source);
+  const { suspended } = await quiesced(node, "snapshot", source);
+  const entry: SnapshotEntry = {
+    kind: "snapshot",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    source: source.name,
+    ...inheritance(suspended),
+  };
+  node.step("snapshot", name, "write it down");
+  node.journal.add(entry);
+  let taken: SnapshotEntry;
+  try {
+    taken = await take(node, suspended, entry);
+  } catch (error) {
+    await undone(node, "snapshot", entry, error);
+    await node.awaken("snapshot", suspended).catch(() => undefined);
+    throw error;
+  }
+  return { snapshot: taken, awakening: await node.awaken("snapshot", suspended) };
+}
+
+async function take(node: Node, source: SandboxEntry, entry: SnapshotEntry): Promise<SnapshotEntry> {
+  const { name } = entry;
+  node.step("snapshot", name, "keep the credentials that it wakes up with");
+  await node.credentials.copy(source.name, name);
+  node.step("snapshot", name, "take it");
+  const tags = { ...node.tags, ...keyTags(entry.keys), [HOOK_TAG]: hookText(entry.preSnapshot ?? NO_HOOK) };
+  let id;
+  try {
+    ({ id } = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+  } catch (error) {
+    id = (await node.substrate.snapshots(node.tags)).find((each) => each.name === name)?.id;
+    if (id === undefined) throw error;
+  }
+  const taken: SnapshotEntry = { ...entry, phase: "ready", snapshotId: id };
+  node.step("snapshot", name, "write down that it is there");
+  node.journal.put(taken);
+  return taken;
+}
+
+/** What a copy has of its original. */
+function inheritance(original: JournalEntry): Inheritance {
+  const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
+  return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
+}
+
+type Inheritance = Pick<
+  JournalEntry,
+  "image" | "hypervisor" | "volumeId" | "ttlMs" | "idleAction" | "agentVersion" | "keys" | "preSnapshot"
+>;
+
+const NO_HOOK: HookOutcome = { ran: false, timedOut: false, exitCode: 0 };
+
+function keyTags(keys: SnapshotKeys): Tags {
+  const { template, bundle, cpuClass } = KEY_TAGS;
+  return { [template]: keys.template, [bundle]: keys.bundle, [cpuClass]: keys.cpuClass };
+}
+
+/** Makes a second running sandbox of a sandbox or a snapshot, with credentials, randomness and time of its own. */
+export async function fork(
+  node: Node,
+  parent: JournalEntry,
+  name: string,
+): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+  await node.need("fork", parent);
+  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : undefined;
+  let origin = parent;
+  if (state === "Running" && parent.kind === "sandbox") {
+    await running(node, parent);
+    origin = (await quiesced(node, "fork", parent)).suspended;
+  } else {
+    if (state !== undefined && state !== "Standby") throw wrongState(parent.name, state, "forked");
+    node.step("fork", name, "compare the keys");
+    compareKeys(parent.name, parent.keys, await node.present(parent));
+  }
+  const entry: SandboxEntry = {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    tags: origin.kind === "sandbox" ? origin.tags : node.tags,
+    ...inheritance(origin),
+  };
+  const wakeSource = async (): Promise<Awakening | undefined> =>
+    origin.kind === "sandbox" && state === "Running" ? node.awaken("fork", origin) : undefined;
+  let forked;
+  try {
+    node.step("fork", name, "write it down");
+    node.journal.add(entry);
+    forked = await copy(node, origin, entry);
+  } catch (error) {
+    if (!(error instanceof SandboxError && error.code === "ALREADY_EXISTS")) await undone(node, "fork", entry, error);
+    await wakeSource().catch(() => undefined);
+    throw error;
+  }
+  // Both wait for their duties, and neither for the other.
+  const [source, welcome] = await Promise.allSettled([wakeSource(), welcomeFork(node, forked)]);
+  if (welcome.status === "rejected") throw await undone(node, "fork", forked, welcome.reason);
+  if (source.status === "rejected") throw source.reason as Error;
+  return { ...welcome.value, source: source.value };
+}
+
+/** The copy at the substrate, and both sets of its credentials here. */
+async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
+  const { name } = entry;
+  node.step("fork", name, "issue credentials");
+  await node.credentials.copy(origin.name, parentOf(name));
+  await node.credentials.issue(name);
+  node.step("fork", name, "fork it");
+  const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
+  const instance = await node.made(entry, () =>
+    origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
+  );
+  const forked = { ...entry, instanceId: instance.id };
+  node.journal.put(forked);
+  return forked;
+}
+
+async function welcomeFork(
+  node: Node,
+  entry: SandboxEntry,
+): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening }> {
+  const { name } = entry;
+  node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
+  const succession = {
+    parent: await node.credentials.client(parentOf(name)),
+    fresh: await node.credentials.client(name),
+    files: await node.credentials.guestFiles(name),
+  };
+  const awakening = await awakenFork((credentials) => node.dial(entry, credentials), succession, node.patience);
+  const { runEpochMs, agentVersion } = awakening;
+  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
+  node.step("fork", name, "write down that it is ready");
+  node.journal.put(ready);
+  await node.credentials.remove(parentOf(name));
+  return { fork: ready, awakening };
+}
+
+/** PRE_SNAPSHOT, and what the sandbox depends on from now on. Until its duties are done, it does not count as running. */
+async function quiesced(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+): Promise<{ readonly suspended: SandboxEntry; readonly hook: HookOutcome }> {
+  node.step(operation, entry.name, "PRE_SNAPSHOT");
+  const { version } = await node.substrate.facts();
+  using client = await node.dial(entry);
+  const hook = await quiesce(client, node.patience);
+  const agentVersion = client.agentVersion ?? entry.agentVersion ?? "";
+  const keys = {
+    template: entry.keys.template,
+    bundle: bundleOf(entry.hypervisor, version, agentVersion),
+    cpuClass: await node.cpuClass(),
+  };
+  const suspended = { ...withoutEpoch(entry), keys, agentVersion, preSnapshot: hook };
+  node.journal.put(suspended);
+  return { suspended, hook };
+}
+
+function withoutEpoch(entry: SandboxEntry): SandboxEntry {
+  return { ...entry, runEpochMs: undefined };
+}
+
+/** Throws SandboxError (WRONG_STATE) for what does not run, or has not done its duties. */
+async function running(node: Node, entry: SandboxEntry): Promise<void> {
+  const { state } = await node.existing(entry);
+  // The init may not have said yet that the entrypoint runs, whose agent has answered.
+  if (state !== "Running" && state !== "Initializing") throw wrongState(entry.name, state, "suspended or stopped");
+  if (entry.runEpochMs !== undefined) return;
+  throw new SandboxError(
+    "WRONG_STATE",
+    `${entry.name} has not done its duties since it was suspended; resume it first`,
+  );
+}
+
+function wrongState(name: string, state: InstanceState, what: string): SandboxError {
+  return new SandboxError("WRONG_STATE", `${name} is ${state}; only what runs can be ${what}`);
+}

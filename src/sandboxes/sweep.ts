@@ -1,0 +1,151 @@
+import { messageOf, SandboxError } from "./errors.ts";
+import type { JournalEntry } from "./journal.ts";
+import { JOURNAL_TAG, NODE_TAG, type Node, parentOf, sandboxError } from "./node.ts";
+import type { Tags } from "./substrate.ts";
+
+/** What a sweep has found and done, by names and ids. */
+export interface SweepReport {
+  /** Sandboxes and snapshots whose making or removing was broken off, or whose instance is gone. */
+  readonly removed: readonly string[];
+  /** Instances, snapshots and volumes of this node that its journal knows nothing of. */
+  readonly orphans: readonly string[];
+  /** Sandboxes that were suspended and restored, and had not done their duties. */
+  readonly awakened: readonly string[];
+  /** What could not be done, and why. The next sweep tries again. */
+  readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
+}
+
+/** How to sweep. */
+export interface SweepOptions {
+  /**
+   * Also what another journal of the same node has made. For a node that has lost its journal; where another node works
+   * under the same id, that one's sandboxes would be removed.
+   */
+  readonly takeOver?: boolean | undefined;
+}
+
+/**
+ * Removes what nobody has any more: entries that an earlier process has not finished, and what bears this node's tag without
+ * an entry. What is being made at this moment has its entry before it is made, and is left alone. Rejects with SandboxError:
+ * NODE_ID_CONFLICT, before anything is removed, where another journal's things bear this node's tag.
+ */
+export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
+  const found = await nodesThings(node);
+  const foreign = found.filter(({ tags }) => isForeign(node, tags));
+  if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
+  const report = { removed: [], orphans: [], awakened: [], failed: [] } as Writable<SweepReport>;
+  const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
+    try {
+      await action();
+    } catch (error) {
+      const failure = sandboxError(error);
+      const code = failure instanceof SandboxError ? failure.code : "INTERNAL";
+      report.failed.push({ name, code, message: messageOf(failure) });
+    }
+  };
+  for (const { name } of node.journal.all()) {
+    if (node.isBusy(name)) continue;
+    await attempt(name, () => node.alone(name, () => sweepEntry(node, name, report)));
+  }
+  // Volumes last: one that an instance has cannot be deleted.
+  for (const thing of found) {
+    if (isKnown(node, thing)) continue;
+    await attempt(thing.label, async () => {
+      node.step("sweep", thing.label, `delete the orphaned ${thing.kind}`);
+      if (await thing.remove()) report.orphans.push(thing.label);
+    });
+  }
+  for (const folder of await node.credentials.names()) {
+    const known = node.journal
+      .all()
+      .some(({ name, phase }) => name === folder || (parentOf(name) === folder && phase === "creating"));
+    if (!known) await attempt(folder, () => node.credentials.remove(folder));
+  }
+  return report;
+}
+
+type Writable<Report> = {
+  -readonly [Key in keyof Report]: Report[Key] extends readonly (infer Each)[] ? Each[] : never;
+};
+
+/** Something at the substrate that bears this node's tag. */
+interface Thing {
+  readonly kind: "instance" | "snapshot" | "volume";
+  readonly id: string;
+  /** Its name, or its id. */
+  readonly label: string;
+  readonly tags: Tags;
+  /** False: something else still has it. */
+  readonly remove: () => Promise<boolean>;
+}
+
+async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[]> {
+  const tags = { [NODE_TAG]: nodeId };
+  const [instances, snapshots, volumes] = await Promise.all([
+    substrate.instances(tags),
+    substrate.snapshots(tags),
+    substrate.volumes(tags),
+  ]);
+  const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
+  return [
+    ...instances.map(({ id, name, tags: own }) => {
+      return {
+        kind: "instance",
+        id,
+        label: name,
+        tags: own,
+        remove: () => done(substrate.deleteInstance(id)),
+      } as const;
+    }),
+    ...snapshots.map(({ id, name = id, tags: own }) => {
+      return {
+        kind: "snapshot",
+        id,
+        label: name,
+        tags: own,
+        remove: () => done(substrate.deleteSnapshot(id)),
+      } as const;
+    }),
+    ...volumes.map(({ id, tags: own }) => {
+      return { kind: "volume", id, label: id, tags: own, remove: () => substrate.deleteVolume(id) } as const;
+    }),
+  ];
+}
+
+/** Asked at the moment of the removal, as entries come before what they stand for. A fork has the tags of its parent. */
+function isKnown({ journal }: Node, { kind, id, label }: Thing): boolean {
+  return journal.all().some((entry) => {
+    if (kind === "volume") return entry.volumeId === id;
+    return entry.name === label && (entry.kind === "snapshot") === (kind === "snapshot");
+  });
+}
+
+function isForeign({ journal }: Node, tags: Tags): boolean {
+  return tags[JOURNAL_TAG] !== undefined && tags[JOURNAL_TAG] !== journal.id;
+}
+
+function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
+  const [first] = foreign;
+  const message =
+    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.label}): either ` +
+    `another node has the id ${nodeId} too, or its journal was lost; give each node an id of its own, or sweep with takeOver`;
+  return new SandboxError("NODE_ID_CONFLICT", message);
+}
+
+async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {
+  const entry = node.journal.get(name);
+  if (entry === undefined) return;
+  if (entry.phase !== "ready" || (await isGone(node, entry))) {
+    await node.discard("sweep", entry);
+    report.removed.push(name);
+  } else if (entry.kind === "sandbox" && entry.runEpochMs === undefined) {
+    if ((await node.existing(entry)).state !== "Running") return;
+    await node.awaken("sweep", entry);
+    report.awakened.push(name);
+  }
+}
+
+async function isGone(node: Node, entry: JournalEntry): Promise<boolean> {
+  if (entry.kind === "sandbox") return (await node.instanceOf(entry)) === undefined;
+  return !(await node.substrate.snapshots({})).some(({ id }) => id === entry.snapshotId);
+}

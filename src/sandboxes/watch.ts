@@ -1,0 +1,158 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { GuestClient, HealthResponse } from "../client/index.ts";
+import { messageOf } from "./errors.ts";
+import type { SandboxEntry } from "./journal.ts";
+import { type Node, sandboxError } from "./node.ts";
+import { standby, stop } from "./suspend.ts";
+
+const DEFAULT_POLL_MS = 5_000;
+const HEALTH_MS = 5_000;
+
+/** Something that the watch has seen or done. */
+export interface WatchEvent {
+  readonly name: string;
+  /** What was done to it ("standby", "stop", "remove"), that it does not answer, or that something of this has failed. */
+  readonly event: "standby" | "stop" | "remove" | "unreachable" | "reachable" | "failed";
+  readonly message: string;
+}
+
+/** How to watch. */
+export interface WatchOptions {
+  /** Between two looks at a sandbox, in milliseconds. Default: 5 s. */
+  readonly pollMs?: number | undefined;
+  /** Ends the watch. */
+  readonly signal: AbortSignal;
+  readonly onEvent?: ((event: WatchEvent) => void) | undefined;
+}
+
+/** What is to be done with a sandbox. */
+export interface Verdict {
+  readonly action: "standby" | "stop" | "remove";
+  readonly because: string;
+}
+
+type Watched = Pick<SandboxEntry, "runEpochMs" | "ttlMs" | "idleAction">;
+type Stamps = Pick<HealthResponse, "guestTime" | "idleDeclared" | "lastUserActivity">;
+
+/**
+ * Decides by a Health answer. Stamps are the guest's; they are compared with the run epoch, which is the host's, by how far
+ * the two clocks are apart at this moment. A declaration counts only if it was made since the sandbox woke up and since its
+ * user last did something; for the TTL, waking up counts as if the user had done something.
+ */
+export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
+  if (runEpochMs === undefined) return undefined;
+  const aheadMs = (millisecondsOf(stamps.guestTime) ?? nowMs) - nowMs;
+  const activityMs = (millisecondsOf(stamps.lastUserActivity) ?? 0) - aheadMs;
+  const quietMs = nowMs - Math.max(activityMs, runEpochMs);
+  if (ttlMs !== undefined && quietMs >= ttlMs) {
+    return { action: "remove", because: `its user has done nothing for ${Math.floor(quietMs)} ms` };
+  }
+  const declaredMs = millisecondsOf(stamps.idleDeclared);
+  if (idleAction === "none" || declaredMs === undefined) return undefined;
+  const idleMs = declaredMs - aheadMs;
+  return idleMs > runEpochMs && idleMs >= activityMs
+    ? { action: idleAction, because: "its workload has declared itself idle" }
+    : undefined;
+}
+
+function millisecondsOf(stamp: Stamps["guestTime"]): number | undefined {
+  return stamp && Number(stamp.seconds) * 1_000 + stamp.nanos / 1e6;
+}
+
+/** Looks at all sandboxes that run until the signal is aborted, and does what is to be done. Never rejects. */
+export async function watch(node: Node, options: WatchOptions): Promise<void> {
+  const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
+  const watchers = new Map<string, Watcher>();
+  while (!signal.aborted) {
+    const entries = runningEntries(node, onEvent);
+    for (const [name, watcher] of watchers) {
+      if (entries.some((entry) => entry.name === name)) continue;
+      watcher.close();
+      watchers.delete(name);
+    }
+    await Promise.all(
+      entries.map(({ name }) => {
+        const watcher = watchers.get(name) ?? new Watcher(node, name, onEvent);
+        watchers.set(name, watcher);
+        return watcher.look();
+      }),
+    );
+    await pause(pollMs, undefined, { signal }).catch(() => undefined);
+  }
+  for (const watcher of watchers.values()) watcher.close();
+}
+
+function runningEntries(node: Node, onEvent: (event: WatchEvent) => void): readonly SandboxEntry[] {
+  try {
+    const entries = node.journal.all().filter((entry) => entry.kind === "sandbox");
+    return entries.filter(({ phase, runEpochMs }) => phase === "ready" && runEpochMs !== undefined);
+  } catch (error) {
+    onEvent({ name: "", event: "failed", message: messageOf(error) });
+    return [];
+  }
+}
+
+/** Looks at one sandbox, over one connection for as long as that lasts. */
+class Watcher {
+  readonly #node: Node;
+  readonly #name: string;
+  readonly #onEvent: (event: WatchEvent) => void;
+  #client: GuestClient | undefined;
+  #isReachable = true;
+
+  constructor(node: Node, name: string, onEvent: (event: WatchEvent) => void) {
+    this.#node = node;
+    this.#name = name;
+    this.#onEvent = onEvent;
+  }
+
+  /** Never rejects. What somebody else does with the sandbox comes first. */
+  async look(): Promise<void> {
+    if (this.#node.isBusy(this.#name)) return;
+    try {
+      if ((await this.#verdict()) !== undefined) await this.#node.alone(this.#name, () => this.#act());
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  close(): void {
+    this.#client?.close();
+    this.#client = undefined;
+  }
+
+  /** Asked once more when nobody else does anything with it: its user may have come back. */
+  async #act(): Promise<void> {
+    const verdict = await this.#verdict();
+    if (verdict === undefined) return;
+    const entry = this.#node.sandbox(this.#name);
+    this.close();
+    if (verdict.action === "remove") await this.#node.discard("watch", entry);
+    else if (verdict.action === "stop") await stop(this.#node, entry);
+    else await standby(this.#node, entry, "watch");
+    this.#onEvent({ name: this.#name, event: verdict.action, message: verdict.because });
+  }
+
+  async #verdict(): Promise<Verdict | undefined> {
+    const entry = this.#node.journal.get(this.#name);
+    if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
+    try {
+      this.#client ??= await this.#node.dial(entry);
+      const health = await this.#client.health({ deadlineMs: HEALTH_MS });
+      if (!this.#isReachable) this.#onEvent({ name: this.#name, event: "reachable", message: "it answers again" });
+      this.#isReachable = true;
+      return decide(entry, health, Date.now());
+    } catch (error) {
+      this.close();
+      if (this.#isReachable) {
+        this.#onEvent({ name: this.#name, event: "unreachable", message: messageOf(sandboxError(error)) });
+      }
+      this.#isReachable = false;
+      return undefined;
+    }
+  }
+
+  #failed(error: unknown): void {
+    this.#onEvent({ name: this.#name, event: "failed", message: messageOf(sandboxError(error)) });
+  }
+}

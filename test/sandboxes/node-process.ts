@@ -1,0 +1,39 @@
+/**
+ * A node in a process of its own, for what happens when it ends: `node-process.ts PARTS OPERATION KILL_AT`. Carries the
+ * operation out and is killed before the step of that number; says "done" when it came to its end.
+ */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type NodeParts, openNode } from "./node.ts";
+
+const [parts = "", operation = "", killAt = ""] = process.argv.slice(2);
+const known = JSON.parse(parts) as NodeParts;
+let steps = 0;
+const node = await openNode(known, {
+  onStep: () => {
+    if (String(steps++) === killAt) process.kill(process.pid, "SIGKILL");
+  },
+});
+try {
+  if (operation === "create") await node.create({ image: "debian:12", name: "made" });
+  else if (operation === "fork") await node.fork("box", { name: "forked" });
+  else if (operation === "snapshot") await node.snapshot("box", { name: "taken" });
+  else if (operation === "remove") await node.remove("box");
+  else if (operation === "create-on-full-disk") {
+    fill(join(known.stateFolder, "filler"));
+    await node.create({ image: "debian:12", name: "made" });
+  } else throw new Error(`there is no operation ${operation}`);
+  process.stdout.write("done\n");
+} catch (error) {
+  process.stdout.write(`${error instanceof Error && "code" in error ? String(error.code) : String(error)}\n`);
+}
+node.close();
+
+/** To the last byte. */
+function fill(file: string): void {
+  try {
+    for (;;) writeFileSync(file, Buffer.alloc(4096), { flag: "a" });
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ENOSPC")) throw error;
+  }
+}
