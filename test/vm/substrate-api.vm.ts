@@ -53,11 +53,15 @@ describe("machines of the development substrate", () => {
     }
   }
 
+  const consoleOf = ({ id }: Pick<Box, "id">): string =>
+    readFileSync(join(daemon.state, "instances", id, CONSOLE_LOG), "latin1");
+
+  /** Waits for a state. An instance that has ended instead says why. */
   async function becomes(name: string, state: Box["state"]): Promise<Box> {
     for (;;) {
       const found = await client.instances.get(name);
       if (found.state === state) return found;
-      assert.ok(["Initializing", "Running", "Stopped"].includes(found.state), found.state);
+      assert.notEqual(found.state, "Stopped", consoleOf(found));
       await pause(50);
     }
   }
@@ -220,15 +224,14 @@ describe("machines of the development substrate", () => {
     await client.instances.create({
       name: "plain",
       image: "busybox",
-      cmd: ["/bin/sh", "-c", 'echo "$0 isn\'t lost" >> /srv/deep/data/file; exec sleep 1000000', "it"],
+      cmd: ["/bin/sh", "-c", 'echo "$0 isn\'t lost" >> /srv/deep/data/file; sync; echo WRITTEN; exec sleep 1000000', "it"],
       volumes: [{ volume_id: "data", mount_path: "/srv/deep/data" }],
       skip_guest_agent: true,
       network: { enabled: false },
       size: "300MB",
     });
     const { id, network, size } = await becomes("plain", "Running");
-    const consoleLog = join(daemon.state, "instances", id, CONSOLE_LOG);
-    while (!readFileSync(consoleLog, "latin1").includes("WRITTEN")) await pause(50);
+    while (!consoleOf({ id }).includes("WRITTEN")) await becomes("plain", "Running").then(() => pause(50));
     assert.deepEqual([network, size], [{ enabled: false, ip: null, mac: null }, "300.0 MB"]);
     assert.deepEqual(await refusal(client.instances.standby("plain")), { status: 500, code: "internal_error" });
     assert.deepEqual(await refusal(client.instances.fork("plain", { name: "no", from_running: true })), {
