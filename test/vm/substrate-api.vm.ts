@@ -224,7 +224,12 @@ describe("machines of the development substrate", () => {
     await client.instances.create({
       name: "plain",
       image: "busybox",
-      cmd: ["/bin/sh", "-c", 'echo "$0 isn\'t lost" >> /srv/deep/data/file; sync; echo WRITTEN; exec sleep 1000000', "it"],
+      cmd: [
+        "/bin/sh",
+        "-c",
+        'echo "$0 isn\'t lost" >> /srv/deep/data/file; sync; echo WRITTEN; exec sleep 1000000',
+        "it",
+      ],
       volumes: [{ volume_id: "data", mount_path: "/srv/deep/data" }],
       skip_guest_agent: true,
       network: { enabled: false },
