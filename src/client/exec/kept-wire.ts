@@ -14,7 +14,7 @@ import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { type Settlement, settlement } from "../settlement.ts";
-import { comeBack } from "./come-back.ts";
+import { comeBack, mayPass } from "./come-back.ts";
 import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
 import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
@@ -60,10 +60,6 @@ export class KeptWire implements ExecWire {
   #outputs: KeptOutputs | undefined;
   /** The agent has answered the call that there is, and frames may be sent. */
   #isAttached = false;
-  /** Whether that call takes input. */
-  #takesInput = false;
-  /** That call has been sent the end of the input. */
-  #hasClosed = false;
   #isPaused = false;
   #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
@@ -91,13 +87,9 @@ export class KeptWire implements ExecWire {
 
   send(frame: Frame, sent?: () => void): void {
     if (frame.case === "stdin") {
-      if (this.#isOver) sent?.();
-      else this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
-      this.#sendInput();
-    } else if (frame.case === "stdinClose") {
-      this.#input.close();
-      this.#sendInput();
-    } else {
+      this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
+    } else if (frame.case === "stdinClose") this.#input.close();
+    else {
       if (frame.case === "resize") this.#size = frame.value;
       // A size goes with the next call by itself.
       if (this.#isAttached) this.#call?.send(frame);
@@ -182,9 +174,8 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") {
-      if (this.#noteInput(frame.value.offset, false)) this.#sendInput();
-    } else {
+    else if (frame.case === "stdinAck") this.#noteInput(this.#input.taken(frame.value.offset));
+    else {
       if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
       this.#listener?.frame(frame);
@@ -207,6 +198,17 @@ export class KeptWire implements ExecWire {
     this.#opened.resolve(started);
     this.#listener?.frame({ case: "started", value: started });
     this.#attach(started);
+    this.#acknowledgeBefore();
+  }
+
+  /** What the caller has already: a command that waits for it to be acknowledged would write nothing more to be read. */
+  #acknowledgeBefore(): void {
+    const { first, options } = this.#parts;
+    if (options.acknowledge !== "told") this.#outputs?.noteRead();
+    else if (first.case === "attach") {
+      const { stdoutOffset = 0n, stderrOffset = 0n } = first.value;
+      this.#outputs?.acknowledge({ stdoutOffset, stderrOffset });
+    }
   }
 
   /** The first answer to a later call. */
@@ -223,29 +225,14 @@ export class KeptWire implements ExecWire {
     this.#tell({ kind: "back" });
   }
 
-  #attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted): void {
+  #attach(started: ExecStarted): void {
     this.#isAttached = true;
-    this.#hasClosed = false;
-    this.#takesInput = (stdin || terminal) && !stdinClosed;
-    if (!this.#noteInput(stdinOffset, true)) return;
     // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
-    this.#sendInput();
-    if (this.#size !== undefined && terminal) this.#call?.send({ case: "resize", value: this.#size });
+    this.#noteInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
+    if (this.#size !== undefined && started.terminal) this.#call?.send({ case: "resize", value: this.#size });
     for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
     if (this.#isPaused) this.#call?.pause();
-  }
-
-  #sendInput(): void {
-    if (!this.#isAttached) return;
-    if (!this.#takesInput) {
-      this.#input.drop();
-      return;
-    }
-    for (const value of this.#input.toSend()) this.#call?.send({ case: "stdin", value });
-    if (!this.#input.isSentToItsEnd || this.#hasClosed) return;
-    this.#hasClosed = true;
-    this.#call?.send({ case: "stdinClose", value: {} });
   }
 
   #sendAcknowledgement(): void {
@@ -254,11 +241,9 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
   }
 
-  #noteInput(offset: bigint, isNewCall: boolean): boolean {
-    const isOurs = this.#input.taken(offset, isNewCall);
+  #noteInput(isOurs: boolean): void {
     if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
     else if (this.#input.isTaken) this.#onInputTaken?.();
-    return isOurs;
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {
@@ -275,9 +260,10 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.dial !== undefined)) this.#fail(error);
     else {
       this.#isAttached = false;
+      this.#input.detach();
       this.#tell({ kind: "lost", error });
       this.#comeBack(this.#started.execId, error);
     }
@@ -289,18 +275,12 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
-  /** Connections fail without a reason of the agent's. Credentials that change with a restore may be late. */
-  #mayPass({ status, reason }: GuestError): boolean {
-    if (status === "UNAUTHENTICATED") return this.#parts.dial !== undefined;
-    return reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
-  }
-
   #comeBack(execId: string, lost: GuestError): void {
     comeBack(lost, {
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
       attempt: () => this.#redial(execId),
-      mayPass: (error) => this.#mayPass(error),
+      hasNewCredentials: this.#parts.dial !== undefined,
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
