@@ -64,7 +64,7 @@ export interface KeptOptions extends CallOptions {
    */
   readonly acknowledge?: "read" | "told" | undefined;
   /**
-   * Forget the command at the agent once its end has come, so that its name and buffer are free. Default: with
+   * Forget the command at the agent once its end has come: then its name and buffer are free when `wait()` resolves. Default: with
    * `acknowledge: "read"`.
    */
   readonly forget?: boolean | undefined;

@@ -22,6 +22,8 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 
 /** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
 const ANSWER_MS = 10_000;
+/** For a command to be forgotten before its end is told. */
+const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
 const WAITING_SIGNALS = 64;
 
@@ -32,8 +34,10 @@ type First =
 /** What a kept command's calls need. */
 export interface KeptParts {
   readonly channel: Channel;
-  /** Makes a channel of the agent, to be closed by whoever asked; undefined: that of before dials anew by itself. */
-  readonly dial: (() => Promise<Channel>) | undefined;
+  /** Makes a channel of the agent, to be closed by whoever asked. */
+  readonly dial: () => Promise<Channel>;
+  /** At every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  readonly alwaysDials: boolean;
   readonly name: string;
   readonly first: First;
   readonly options: KeptOptions;
@@ -60,6 +64,8 @@ export class KeptWire implements ExecWire {
   #outputs: KeptOutputs | undefined;
   /** The agent has answered the call that there is, and frames may be sent. */
   #isAttached = false;
+  /** The last attempt found somebody who said nothing. */
+  #isStuck = false;
   #isPaused = false;
   #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
@@ -260,7 +266,7 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.dial !== undefined)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.alwaysDials)) this.#fail(error);
     else {
       this.#isAttached = false;
       this.#input.detach();
@@ -280,15 +286,16 @@ export class KeptWire implements ExecWire {
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
       attempt: () => this.#redial(execId),
-      hasNewCredentials: this.#parts.dial !== undefined,
+      hasNewCredentials: this.#parts.alwaysDials,
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
   /** One attempt. Resolves when the agent has answered. */
   async #redial(execId: string): Promise<void> {
-    const { dial, name } = this.#parts;
-    if (dial !== undefined) {
+    const { dial, alwaysDials, name } = this.#parts;
+    if (alwaysDials || this.#isStuck) {
       const channel = await dial();
+      this.#isStuck = false;
       this.#closeOwnChannel();
       this.#channel = channel;
       if (this.#isOver) {
@@ -309,8 +316,9 @@ export class KeptWire implements ExecWire {
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
-      // What it says yet is not heard any more.
+      // What it says yet is not heard any more. A channel whose connection hangs in its handshake makes no other.
       this.#call = undefined;
+      this.#isStuck = true;
       attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
     }, ANSWER_MS);
     try {
@@ -331,19 +339,25 @@ export class KeptWire implements ExecWire {
 
   #end(): void {
     const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
-    // Nobody waits for it: what is not forgotten lingers, and is forgotten then.
-    if (forget && this.#hasExited) this.forget().catch(() => undefined);
-    this.#close();
-    this.#listener?.ended();
+    this.#call = undefined;
+    const end = (): void => {
+      if (this.#isOver) return;
+      this.#close();
+      this.#listener?.ended();
+    };
+    // Its name is free when its end is told. What cannot be forgotten in time lingers, and is forgotten then.
+    if (forget && this.#hasExited) this.forget(FORGET_MS).then(end, end);
+    else end();
   }
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
-  async forget(): Promise<void> {
+  async forget(deadlineMs?: number): Promise<void> {
     const { name, channel, dial } = this.#parts;
-    const own = this.#isOver && dial !== undefined ? await dial() : undefined;
+    // One that was dialled here is closed by then.
+    const own = this.#isOver && this.#channel !== channel ? await dial() : undefined;
     try {
       const request = { name, execId: this.#started?.execId ?? "" };
-      await (own ?? (this.#isOver ? channel : this.#channel)).unary(ExecSessions.method.endExec, request);
+      await (own ?? this.#channel).unary(ExecSessions.method.endExec, request, { deadlineMs });
     } finally {
       own?.close();
     }
