@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Terminal } from "../../scripts/machine/terminal.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
-import { startCuttingProxy } from "../fixtures/cutting-proxy.ts";
+import { startCuttingProxy } from "../../scripts/machine/cutting-proxy.ts";
 import {
   GUESTCTL,
   type GuestctlResult,

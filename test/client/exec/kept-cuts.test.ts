@@ -7,7 +7,7 @@ import { Readable } from "node:stream";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
 import { type GuestClient, GuestError, type KeptProcess } from "../../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { type CuttingProxy, startCuttingProxy } from "../../fixtures/cutting-proxy.ts";
+import { type CuttingProxy, startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 

@@ -9,7 +9,7 @@ import {
 } from "../../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
-import { startCuttingProxy } from "../../fixtures/cutting-proxy.ts";
+import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { ReleasedSchema } from "../../fixtures/released-schema.ts";
