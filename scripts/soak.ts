@@ -1,13 +1,41 @@
-/** `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing. See `--help`. */
+/**
+ * `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing; or 64 kept commands that
+ * flood their buffers while nobody reads. See `--help`.
+ */
 import { countFrom, runScript, UsageError, words } from "./machine/script.ts";
+import { floods } from "./soak/floods.ts";
 import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 
 const MIB = 2 ** 20;
+/** Of memory that must not grow: what the heap is off by between two collections. */
+const FLOOD_GROWTH_LIMIT_BYTES = 16 * MIB;
 const USAGE = `usage: npm run soak [-- EXECS [AT-ONCE]]
+       npm run soak -- floods [SECONDS]
   EXECS     how many; default: 10000
-  AT-ONCE   how many at a time; default: 50`;
+  AT-ONCE   how many at a time; default: 50
+  SECONDS   how long 64 kept commands flood their buffers with nobody attached; default: 30`;
+
+/** What a byte that is dropped may cost the agent, in seconds of processor time for a GiB. */
+const FLOOD_CPU_LIMIT = 0.5;
+const GIB = 2 ** 30;
+
+async function runFloods(secondsWord = "30"): Promise<number> {
+  const { seconds, bytes, cpuSeconds, warmBytes, grownBytes } = await floods(countFrom(secondsWord, "SECONDS"));
+  const cpuPerGib = cpuSeconds / (bytes / GIB);
+  const lines = [
+    `64 floods that nobody reads: ${(bytes / GIB).toFixed(2)} GiB in ${seconds} s`,
+    `processor time of the agent: ${cpuSeconds.toFixed(1)} s, ${cpuPerGib.toFixed(2)} s/GiB (limit ${FLOOD_CPU_LIMIT})`,
+    `memory: ${(warmBytes / MIB).toFixed(1)} MiB, grown by ${(grownBytes / MIB).toFixed(1)} MiB since (limit ${FLOOD_GROWTH_LIMIT_BYTES / MIB})`,
+  ];
+  process.stdout.write(`${lines.join("\n")}\n`);
+  const isGood = cpuPerGib < FLOOD_CPU_LIMIT && grownBytes < FLOOD_GROWTH_LIMIT_BYTES;
+  process.stdout.write(isGood ? "clean\n" : "NOT CLEAN\n");
+  return isGood ? 0 : 1;
+}
 
 await runScript("soak", USAGE, async () => {
+  const [first, ...rest] = words();
+  if (first === "floods" && rest.length < 2) return runFloods(rest[0]);
   const [execsWord = "10000", atOnceWord = "50", tooMuch] = words();
   if (tooMuch !== undefined) throw new UsageError(`"${tooMuch}" is an argument too many`);
   const execs = countFrom(execsWord, "EXECS");

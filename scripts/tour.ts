@@ -52,6 +52,7 @@ async function tour(): Promise<number> {
     await steps.health(parts);
     await steps.execOnPipes(parts);
     await steps.execInTerminal(parts);
+    await steps.keptCommand(parts);
     await steps.environmentLayers(parts);
     await steps.files(parts);
     await steps.snapshotAndRestore(parts);

@@ -84,12 +84,12 @@ export class Sandbox {
   }
 
   /** Connects as a node agent would. */
-  async dial(token?: string): Promise<GuestClient> {
+  async dial({ token, address = this.address }: { token?: string; address?: string } = {}): Promise<GuestClient> {
     const [caPem, certPem, keyPem, own] = await Promise.all(
       ["ca.pem", "client.pem", "client.key", "token"].map((name) => readFile(join(this.folder, name), "utf8")),
     );
     return connect({
-      address: this.address,
+      address,
       caPem: caPem ?? "",
       certPem: certPem ?? "",
       keyPem: keyPem ?? "",

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { GuestClient } from "../../src/client/index.ts";
+import { startCuttingProxy } from "../machine/cutting-proxy.ts";
 import { Terminal } from "../machine/terminal.ts";
 import type { Report } from "./report.ts";
 import { GUESTCTL, type Sandbox } from "./sandbox.ts";
@@ -70,6 +71,39 @@ export async function execInTerminal({ report, sandbox }: Tour): Promise<void> {
   const code = await terminal.ended();
   report.came(`exit code ${code}`);
   report.expect("sizes", terminal.screen().match(/^\d+ \d+$/gm), ["30 100", "40 120"]);
+}
+
+/** A command that outlives the connection, which is cut right through its output. */
+export async function keptCommand({ report, sandbox, client }: Tour): Promise<void> {
+  report.step("A command that outlives its connection: cut it, attach, and nothing is lost");
+  const last = 200_000;
+  report.asked(`seq 1 ${last}   kept as "numbers", whose connection is cut after the first output`);
+  await using way = await startCuttingProxy(Number(sandbox.address.split(":").at(-1)));
+  const doomed = await sandbox.dial({ address: `127.0.0.1:${way.port}` });
+  const keep = { name: "numbers", bufferBytes: 64 * 1024, whenFull: "block" } as const;
+  const numbers = doomed.exec({ args: ["seq", "1", String(last)], keep });
+  const received: Buffer[] = [];
+  for await (const bytes of numbers.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    received.push(bytes);
+    break;
+  }
+  way.cut();
+  const failure = await numbers.wait().catch((error: unknown) => error as Error);
+  doomed.close();
+  report.came(
+    `${Buffer.concat(received).length} bytes, then ${"message" in failure ? failure.message : "no failure?"}`,
+  );
+  const [kept] = await client.listExecs();
+  report.came(`ListExecs: ${kept?.name}, ${kept?.exit === undefined ? "running" : "ended"}`);
+
+  const { stdoutOffset } = numbers.position;
+  report.asked(`attach "numbers" from offset ${stdoutOffset}`);
+  const again = client.attach("numbers", { stdoutOffset, stderrOffset: 0n });
+  for await (const bytes of again.stdout as AsyncIterable<Buffer>) received.push(bytes);
+  const { code } = await again.wait();
+  const lines = Buffer.concat(received).toString().trimEnd().split("\n");
+  report.came(`all ${lines.length} lines, the last ${lines.at(-1)}; exit code ${code}`);
+  report.expect("lines", lines.every((line, index) => line === String(index + 1)) && lines.length, last);
 }
 
 /** The three layers of a command's environment. */
@@ -139,7 +173,7 @@ export async function refusals({ report, sandbox }: Tour): Promise<void> {
   report.expect("refused", reason.includes("the client certificate is refused"), true);
 
   report.asked("Health with a right certificate and a wrong token");
-  const stranger = await sandbox.dial("not-the-token");
+  const stranger = await sandbox.dial({ token: "not-the-token" });
   const failure = await stranger.health().catch((error: unknown) => error as Error);
   stranger.close();
   report.came("message" in failure ? `${failure.name}: ${failure.message}` : "it answered?");

@@ -155,8 +155,9 @@ export class GuestClient {
 
   #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
     const connectOptions = redialOf(parts.options);
-    const dial = connectOptions && (async () => this.#dial(await connectOptions()));
-    return new KeptProcess({ ...parts, channel: this.#channel, dial }, hasStdin);
+    const dial = async (): Promise<Channel> => this.#dial(await connectOptions?.());
+    const alwaysDials = connectOptions !== undefined;
+    return new KeptProcess({ ...parts, channel: this.#channel, dial, alwaysDials }, hasStdin);
   }
 
   [Symbol.dispose](): void {

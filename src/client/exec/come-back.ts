@@ -13,15 +13,22 @@ export interface ComingBack {
   readonly signal: AbortSignal;
   /** Resolves when the agent has answered. */
   readonly attempt: () => Promise<void>;
-  /** Whether it is worth another attempt. */
-  readonly mayPass: (error: GuestError) => boolean;
+  /** Each attempt is made with the credentials that are right by then. */
+  readonly hasNewCredentials: boolean;
+}
+
+/** Whether another attempt is worth it: connections fail without a reason of the agent's; new credentials may be late. */
+export function mayPass({ status, reason }: GuestError, hasNewCredentials: boolean): boolean {
+  if (status === "UNAUTHENTICATED") return hasNewCredentials;
+  return reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
 }
 
 /**
  * Tries until an attempt succeeds. Rejects with GuestError: that of the last attempt where it will not pass or the time is
  * up, or `lost` where there was none.
  */
-export async function comeBack(lost: GuestError, { untilMs, signal, attempt, mayPass }: ComingBack): Promise<void> {
+export async function comeBack(lost: GuestError, coming: ComingBack): Promise<void> {
+  const { untilMs, signal, attempt, hasNewCredentials } = coming;
   let failure = lost;
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     if (performance.now() + pauseMs > untilMs) throw failure;
@@ -32,7 +39,7 @@ export async function comeBack(lost: GuestError, { untilMs, signal, attempt, may
     } catch (error) {
       failure = error instanceof GuestError ? error : notDialled(error);
       // What cannot be dialled as its credentials are just being replaced can be a moment later.
-      if (failure === error && !mayPass(failure)) throw failure;
+      if (failure === error && !mayPass(failure, hasNewCredentials)) throw failure;
     }
   }
 }

@@ -59,11 +59,12 @@ export interface KeptOptions extends CallOptions {
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
    * What the agent need not hold any more: what has been read from the streams ("read", the default), or what
-   * `acknowledge()` names ("told"): for a reader who must not lose what it has read but not yet stored.
+   * `acknowledge()` names ("told"): for a reader who must not lose what it has read but not yet stored. What lies before the
+   * offsets of an `attach` is acknowledged by it.
    */
   readonly acknowledge?: "read" | "told" | undefined;
   /**
-   * Forget the command at the agent once its end has come, so that its name and buffer are free. Default: with
+   * Forget the command at the agent once its end has come: then its name and buffer are free when `wait()` resolves. Default: with
    * `acknowledge: "read"`.
    */
   readonly forget?: boolean | undefined;

@@ -1,3 +1,6 @@
+import type { ExecStarted } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { Frame } from "./wire.ts";
+
 /** Input that waits for the agent to take it; whoever writes more waits too. */
 const HELD_BYTES = 1024 * 1024;
 
@@ -20,15 +23,15 @@ export class KeptInput {
   #sentBytes = 0;
   readonly #waiting: (() => void)[] = [];
   #isClosed = false;
+  #isCloseSent = false;
+  /** Sends to the call that is attached and takes input. */
+  #send: ((frame: Frame) => void) | undefined;
+  /** A call is attached to a command that takes none. */
+  #isUnwanted = false;
 
   /** How much the agent has taken, as far as it has said. */
   get takenOffset(): bigint {
     return this.#offset ?? 0n;
-  }
-
-  /** The end of the input has come, and all of it is on its way. */
-  get isSentToItsEnd(): boolean {
-    return this.#isClosed && this.#sent === this.#chunks.length;
   }
 
   /** Nothing waits for the agent. */
@@ -38,46 +41,67 @@ export class KeptInput {
 
   /** Holds bytes, which the caller may use again. `done` runs when more may follow. */
   write(bytes: Uint8Array, done: () => void): void {
-    if (bytes.length > 0) this.#chunks.push(Buffer.from(bytes));
-    this.#heldBytes += bytes.length;
+    if (!this.#isUnwanted && bytes.length > 0) {
+      this.#chunks.push(Buffer.from(bytes));
+      this.#heldBytes += bytes.length;
+    }
     if (this.#heldBytes < HELD_BYTES) done();
     else this.#waiting.push(done);
+    this.#flush();
   }
 
+  /** The end of the input. */
   close(): void {
     this.#isClosed = true;
+    this.#flush();
   }
 
-  /** What this call may send now; it counts as sent then. */
-  *toSend(): Generator<Buffer> {
-    for (let chunk = this.#chunks[this.#sent]; chunk !== undefined; chunk = this.#chunks[this.#sent]) {
-      if (this.#sentBytes + chunk.length + FRAME_BYTES > WINDOW_BYTES) return;
-      this.#sent++;
-      this.#sentBytes += chunk.length + FRAME_BYTES;
-      yield chunk;
-    }
+  /** A call is attached. False where the command has got input that it has not got from here. */
+  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): boolean {
+    if (!this.taken(stdinOffset)) return false;
+    this.#sent = this.#sentBytes = 0;
+    this.#isCloseSent = false;
+    if ((stdin || terminal) && !stdinClosed) this.#send = send;
+    else this.drop();
+    this.#flush();
+    return true;
   }
 
-  /**
-   * The agent has taken the input up to there. False where that is more than there was: somebody else has written too.
-   *
-   * @param isNewCall what is left has to be sent again
-   */
-  taken(offset: bigint, isNewCall: boolean): boolean {
+  /** That call is lost. */
+  detach(): void {
+    this.#send = undefined;
+  }
+
+  /** The agent has taken the input up to there. False where that is more than there was: somebody else has written too. */
+  taken(offset: bigint): boolean {
     this.#offset ??= offset;
     const takenBytes = Number(offset - this.#offset);
     if (takenBytes > this.#heldBytes) return false;
     if (takenBytes > 0) this.#forget(takenBytes);
-    if (isNewCall) this.#sent = this.#sentBytes = 0;
     if (this.#heldBytes < HELD_BYTES) this.#release();
+    this.#flush();
     return true;
   }
 
-  /** Nothing of it is wanted any more. */
+  /** No input is wanted any more. */
   drop(): void {
+    this.#isUnwanted = true;
+    this.#send = undefined;
     this.#chunks = [];
     this.#heldBytes = this.#sent = this.#sentBytes = 0;
     this.#release();
+  }
+
+  #flush(): void {
+    for (let chunk = this.#chunks[this.#sent]; chunk !== undefined; chunk = this.#chunks[this.#sent]) {
+      if (this.#send === undefined || this.#sentBytes + chunk.length + FRAME_BYTES > WINDOW_BYTES) return;
+      this.#sent++;
+      this.#sentBytes += chunk.length + FRAME_BYTES;
+      this.#send({ case: "stdin", value: chunk });
+    }
+    if (this.#send === undefined || !this.#isClosed || this.#isCloseSent) return;
+    this.#isCloseSent = true;
+    this.#send({ case: "stdinClose", value: {} });
   }
 
   #forget(bytes: number): void {

@@ -14,7 +14,7 @@ import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
 import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { type Settlement, settlement } from "../settlement.ts";
-import { comeBack } from "./come-back.ts";
+import { comeBack, mayPass } from "./come-back.ts";
 import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
 import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
@@ -22,6 +22,8 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 
 /** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
 const ANSWER_MS = 10_000;
+/** For a command to be forgotten before its end is told. */
+const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
 const WAITING_SIGNALS = 64;
 
@@ -32,8 +34,10 @@ type First =
 /** What a kept command's calls need. */
 export interface KeptParts {
   readonly channel: Channel;
-  /** Makes a channel of the agent, to be closed by whoever asked; undefined: that of before dials anew by itself. */
-  readonly dial: (() => Promise<Channel>) | undefined;
+  /** Makes a channel of the agent, to be closed by whoever asked. */
+  readonly dial: () => Promise<Channel>;
+  /** At every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  readonly alwaysDials: boolean;
   readonly name: string;
   readonly first: First;
   readonly options: KeptOptions;
@@ -60,10 +64,8 @@ export class KeptWire implements ExecWire {
   #outputs: KeptOutputs | undefined;
   /** The agent has answered the call that there is, and frames may be sent. */
   #isAttached = false;
-  /** Whether that call takes input. */
-  #takesInput = false;
-  /** That call has been sent the end of the input. */
-  #hasClosed = false;
+  /** The last attempt found somebody who said nothing. */
+  #isStuck = false;
   #isPaused = false;
   #hasExited = false;
   #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
@@ -91,13 +93,9 @@ export class KeptWire implements ExecWire {
 
   send(frame: Frame, sent?: () => void): void {
     if (frame.case === "stdin") {
-      if (this.#isOver) sent?.();
-      else this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
-      this.#sendInput();
-    } else if (frame.case === "stdinClose") {
-      this.#input.close();
-      this.#sendInput();
-    } else {
+      this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
+    } else if (frame.case === "stdinClose") this.#input.close();
+    else {
       if (frame.case === "resize") this.#size = frame.value;
       // A size goes with the next call by itself.
       if (this.#isAttached) this.#call?.send(frame);
@@ -182,9 +180,8 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") {
-      if (this.#noteInput(frame.value.offset, false)) this.#sendInput();
-    } else {
+    else if (frame.case === "stdinAck") this.#noteInput(this.#input.taken(frame.value.offset));
+    else {
       if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
       this.#listener?.frame(frame);
@@ -207,6 +204,17 @@ export class KeptWire implements ExecWire {
     this.#opened.resolve(started);
     this.#listener?.frame({ case: "started", value: started });
     this.#attach(started);
+    this.#acknowledgeBefore();
+  }
+
+  /** What the caller has already: a command that waits for it to be acknowledged would write nothing more to be read. */
+  #acknowledgeBefore(): void {
+    const { first, options } = this.#parts;
+    if (options.acknowledge !== "told") this.#outputs?.noteRead();
+    else if (first.case === "attach") {
+      const { stdoutOffset = 0n, stderrOffset = 0n } = first.value;
+      this.#outputs?.acknowledge({ stdoutOffset, stderrOffset });
+    }
   }
 
   /** The first answer to a later call. */
@@ -223,29 +231,14 @@ export class KeptWire implements ExecWire {
     this.#tell({ kind: "back" });
   }
 
-  #attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted): void {
+  #attach(started: ExecStarted): void {
     this.#isAttached = true;
-    this.#hasClosed = false;
-    this.#takesInput = (stdin || terminal) && !stdinClosed;
-    if (!this.#noteInput(stdinOffset, true)) return;
     // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
-    this.#sendInput();
-    if (this.#size !== undefined && terminal) this.#call?.send({ case: "resize", value: this.#size });
+    this.#noteInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
+    if (this.#size !== undefined && started.terminal) this.#call?.send({ case: "resize", value: this.#size });
     for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
     if (this.#isPaused) this.#call?.pause();
-  }
-
-  #sendInput(): void {
-    if (!this.#isAttached) return;
-    if (!this.#takesInput) {
-      this.#input.drop();
-      return;
-    }
-    for (const value of this.#input.toSend()) this.#call?.send({ case: "stdin", value });
-    if (!this.#input.isSentToItsEnd || this.#hasClosed) return;
-    this.#hasClosed = true;
-    this.#call?.send({ case: "stdinClose", value: {} });
   }
 
   #sendAcknowledgement(): void {
@@ -254,11 +247,9 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
   }
 
-  #noteInput(offset: bigint, isNewCall: boolean): boolean {
-    const isOurs = this.#input.taken(offset, isNewCall);
+  #noteInput(isOurs: boolean): void {
     if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
     else if (this.#input.isTaken) this.#onInputTaken?.();
-    return isOurs;
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {
@@ -275,9 +266,10 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.alwaysDials)) this.#fail(error);
     else {
       this.#isAttached = false;
+      this.#input.detach();
       this.#tell({ kind: "lost", error });
       this.#comeBack(this.#started.execId, error);
     }
@@ -289,26 +281,21 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
-  /** Connections fail without a reason of the agent's. Credentials that change with a restore may be late. */
-  #mayPass({ status, reason }: GuestError): boolean {
-    if (status === "UNAUTHENTICATED") return this.#parts.dial !== undefined;
-    return reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
-  }
-
   #comeBack(execId: string, lost: GuestError): void {
     comeBack(lost, {
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
       attempt: () => this.#redial(execId),
-      mayPass: (error) => this.#mayPass(error),
+      hasNewCredentials: this.#parts.alwaysDials,
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
   /** One attempt. Resolves when the agent has answered. */
   async #redial(execId: string): Promise<void> {
-    const { dial, name } = this.#parts;
-    if (dial !== undefined) {
+    const { dial, alwaysDials, name } = this.#parts;
+    if (alwaysDials || this.#isStuck) {
       const channel = await dial();
+      this.#isStuck = false;
       this.#closeOwnChannel();
       this.#channel = channel;
       if (this.#isOver) {
@@ -329,8 +316,9 @@ export class KeptWire implements ExecWire {
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
-      // What it says yet is not heard any more.
+      // What it says yet is not heard any more. A channel whose connection hangs in its handshake makes no other.
       this.#call = undefined;
+      this.#isStuck = true;
       attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
     }, ANSWER_MS);
     try {
@@ -351,19 +339,25 @@ export class KeptWire implements ExecWire {
 
   #end(): void {
     const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
-    // Nobody waits for it: what is not forgotten lingers, and is forgotten then.
-    if (forget && this.#hasExited) this.forget().catch(() => undefined);
-    this.#close();
-    this.#listener?.ended();
+    this.#call = undefined;
+    const end = (): void => {
+      if (this.#isOver) return;
+      this.#close();
+      this.#listener?.ended();
+    };
+    // Its name is free when its end is told. What cannot be forgotten in time lingers, and is forgotten then.
+    if (forget && this.#hasExited) this.forget(FORGET_MS).then(end, end);
+    else end();
   }
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
-  async forget(): Promise<void> {
+  async forget(deadlineMs?: number): Promise<void> {
     const { name, channel, dial } = this.#parts;
-    const own = this.#isOver && dial !== undefined ? await dial() : undefined;
+    // One that was dialled here is closed by then.
+    const own = this.#isOver && this.#channel !== channel ? await dial() : undefined;
     try {
       const request = { name, execId: this.#started?.execId ?? "" };
-      await (own ?? (this.#isOver ? channel : this.#channel)).unary(ExecSessions.method.endExec, request);
+      await (own ?? this.#channel).unary(ExecSessions.method.endExec, request, { deadlineMs });
     } finally {
       own?.close();
     }

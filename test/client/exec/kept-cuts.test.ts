@@ -5,9 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
-import type { GuestClient, GuestError, KeptProcess } from "../../../src/client/index.ts";
+import { type GuestClient, GuestError, type KeptProcess } from "../../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { type CuttingProxy, startCuttingProxy } from "../../fixtures/cutting-proxy.ts";
+import { type CuttingProxy, startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 
@@ -103,14 +103,11 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
       });
       command.stderr.resume();
       void writeFrom(command, input);
-      code = await command.wait().then(
-        (result) => result.code,
-        (error: unknown) => {
-          const { reason, message } = error as GuestError;
-          assert.equal(reason, undefined, message);
-          return undefined;
-        },
-      );
+      try {
+        ({ code } = await command.wait());
+      } catch (error) {
+        assert.ok(error instanceof GuestError && error.reason === undefined, String(error));
+      }
       if (code !== undefined) {
         assert.equal(code, 0);
         await command.forget();
@@ -121,7 +118,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     assert.equal(proxy.cuts, CUTS);
     assert.ok(clients > CUTS / 2, `${clients} clients`);
     using client = clientOf(agent);
-    assert.deepEqual(await client.listExecs(), []);
+    assert.ok((await client.listExecs()).every(({ name }) => name !== "stored"));
   });
 });
 

@@ -1,0 +1,229 @@
+import assert from "node:assert/strict";
+import { createHash, type Hash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { Readable } from "node:stream";
+import { after, describe, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import {
+  type ConnectOptions,
+  type GuestClient,
+  type KeptOptions,
+  type KeptPosition,
+  type KeptProcess,
+  restoreSequence,
+} from "../../src/client/index.ts";
+import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { Stage } from "./cases/stage.ts";
+import type { Machine } from "./harness/machine.ts";
+
+const STANDBYS = 3;
+const FORKS = 2;
+const REACH_MS = 600_000;
+/** Makes the build end. */
+const STOP_FILE = "/run/build-stop";
+/** Prints a numbered line on each stream, again and again. */
+const BUILD = `i=0; while ! [ -e ${STOP_FILE} ]; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 20000; done; exit 7`;
+/** Of the pipe's input, at a time and so far apart that its copy stays small. */
+const PIECE_BYTES = 4 * 1024;
+const PIECE_MS = 20;
+
+/** A pipe's input: random pieces until it is told to stop, and what they were. */
+class Source {
+  readonly hash: Hash;
+  #isStopped = false;
+
+  constructor(hash: Hash = createHash("sha256")) {
+    this.hash = hash;
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  async *pieces(): AsyncGenerator<Buffer> {
+    while (!this.#isStopped) {
+      const piece = randomBytes(PIECE_BYTES);
+      this.hash.update(piece);
+      yield piece;
+      await pause(PIECE_MS);
+    }
+  }
+}
+
+/** All that a stream gives. */
+class Sink {
+  readonly #parts: Buffer[] = [];
+  #onMore: (() => void) | undefined;
+
+  constructor(stream: Readable, before: Buffer = Buffer.alloc(0)) {
+    this.#parts.push(before);
+    stream.on("data", (bytes: Buffer) => {
+      this.#parts.push(bytes);
+      this.#onMore?.();
+    });
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.#parts);
+  }
+
+  /** Resolves when the text has come. */
+  async until(text: string): Promise<void> {
+    while (!this.bytes.includes(text)) {
+      await new Promise<void>((resolve) => {
+        this.#onMore = resolve;
+      });
+    }
+  }
+}
+
+/** Fails unless the lines are `word 0`, `word 1` and so on to the last. */
+function assertNumbered(bytes: Buffer, word: string): void {
+  const lines = bytes.toString().trimEnd().split("\n");
+  assert.deepEqual(
+    lines.filter((line, number) => line !== `${word} ${number}`),
+    [],
+  );
+  assert.ok(lines.length > STANDBYS, `${lines.length} lines`);
+}
+
+async function sha256InGuest(client: GuestClient, path: string): Promise<string> {
+  const { stdout } = await client.run({ args: ["/bin/busybox", "sha256sum", path] });
+  return stdout.toString().split(" ")[0] ?? "";
+}
+
+const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess =>
+  client.exec({ args: ["/bin/busybox", "sh", "-c", script], stdin: true, keep: { name } }, options);
+
+describe("kept commands", () => {
+  const stage = new Stage({});
+  after(() => stage.end());
+
+  const optionsOf = (machine: Machine): ConnectOptions => {
+    const { ca, client } = stage.guest.certificates;
+    const pem = { caPem: ca, certPem: client.cert, keyPem: client.key };
+    return { address: `127.0.0.1:${machine.agentPort}`, ...pem, token: stage.guest.token, serverName: SERVER_NAME };
+  };
+
+  test("a build, a terminal and a pipe that blocks go on through three standbys: every byte comes once, on each side", async (t) => {
+    await stage.boot();
+    using client = stage.client();
+    const events = new Map<string, number>();
+    const options: KeptOptions = {
+      failOnGap: true,
+      resume: { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage.machine) },
+      onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
+    };
+    // Nobody reads this one, and it holds up nobody but itself.
+    const unread = { name: "unread", bufferBytes: 4096, whenFull: "block" } as const;
+    await client.exec({ args: ["/bin/busybox", "yes"], keep: unread }).detach();
+    const build = start(client, "build", BUILD, options);
+    const [out, err] = [new Sink(build.stdout), new Sink(build.stderr)];
+    const terminal = { cols: 80, rows: 24 };
+    const shell = client.exec({ args: ["/bin/busybox", "sh"], terminal, keep: { name: "shell" } }, options);
+    const screen = new Sink(shell.stdout);
+    const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
+    const pipe = client.exec({ args: ["/bin/busybox", "tee", "/tmp/copy"], stdin: true, keep }, options);
+    const source = new Source();
+    Readable.from(source.pieces()).pipe(pipe.stdin);
+    const copied = createHash("sha256");
+    pipe.stdout.on("data", (bytes: Buffer) => copied.update(bytes));
+    pipe.stderr.resume();
+    await Promise.all([build.attached, shell.attached, pipe.attached]);
+
+    for (let standby = 1; standby <= STANDBYS; standby++) {
+      shell.stdin.write(`echo before-$((${standby} + 40))\n`);
+      await screen.until(`before-${standby + 40}`);
+      // Nobody waits for its answer: the snapshot may come before or after it.
+      shell.stdin.write(`echo amidst-$((${standby} + 40))\n`);
+      const snapshot = await stage.guest.snapshot(stage.machine, `standby-${standby}`);
+      await stage.replaceMachine(() => stage.guest.start(snapshot));
+      await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      shell.stdin.write(`echo after-$((${standby} + 40))\n`);
+      await screen.until(`amidst-${standby + 40}`);
+      await screen.until(`after-${standby + 40}`);
+    }
+
+    using other = stage.client();
+    source.stop();
+    await other.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
+    shell.stdin.write("exit 5\n");
+    const [built, left, piped] = await Promise.all([build.wait(), shell.wait(), pipe.wait()]);
+    assert.deepEqual([built.code, left.code, piped.code], [7, 5, 0]);
+    assertNumbered(out.bytes, "out");
+    assertNumbered(err.bytes, "err");
+    for (let standby = 1; standby <= STANDBYS; standby++) {
+      for (const word of ["before", "amidst", "after"]) {
+        // Once as it was typed, with its sum not done yet, and once as an answer.
+        const answers = screen.bytes.toString().split(`${word}-${standby + 40}`).length - 1;
+        assert.equal(answers, 1, `${word}-${standby + 40} in ${screen.bytes.toString()}`);
+      }
+    }
+    const sent = source.hash.digest("hex");
+    assert.equal(copied.digest("hex"), sent, "what came out of the pipe");
+    assert.equal(await sha256InGuest(other, "/tmp/copy"), sent, "what its command got");
+    assert.equal(events.get("gap"), undefined);
+    assert.ok((events.get("back") ?? 0) >= 3 * STANDBYS, `back ${events.get("back")} times`);
+    t.diagnostic(`${events.get("lost")} times lost, ${events.get("back")} times back`);
+    assert.deepEqual(
+      (await other.listExecs()).map(({ name, exit }) => [name, exit]),
+      [["unread", undefined]],
+    );
+    await other.endExec("unread");
+  });
+
+  test("two forks of one snapshot go on from the same bytes, and each comes to its own end", async () => {
+    const source = new Source();
+    const stored = { out: Buffer.alloc(0), copied: Buffer.alloc(0) };
+    let positions: readonly KeptPosition[] = [];
+    const first = stage.client();
+    {
+      await first.run({ args: ["/bin/busybox", "rm", "-f", STOP_FILE, "/tmp/copy"] });
+      const build = start(first, "build", BUILD);
+      const out = new Sink(build.stdout);
+      build.stderr.resume();
+      const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
+      const pipe = first.exec({ args: ["/bin/busybox", "tee", "/tmp/copy"], stdin: true, keep });
+      const copied = new Sink(pipe.stdout);
+      pipe.stderr.resume();
+      const pieces = Readable.from(source.pieces());
+      pieces.pipe(pipe.stdin, { end: false });
+      await out.until("out 20\n");
+      source.stop();
+      await once(pieces, "end");
+      // After all that was written before it.
+      await new Promise((resolve) => {
+        pipe.stdin.write("", resolve);
+      });
+      positions = [await build.detach(), await pipe.detach()];
+      Object.assign(stored, { out: out.bytes, copied: copied.bytes });
+    }
+    first.close();
+    const [buildAt, pipeAt] = positions;
+    assert.ok(buildAt !== undefined && pipeAt !== undefined);
+    const snapshot = await stage.guest.snapshot(stage.machine, "fork");
+
+    const ends = new Set<string>();
+    for (let fork = 0; fork < FORKS; fork++) {
+      await stage.replaceMachine(() => stage.guest.start(snapshot));
+      await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      using client = stage.client();
+      const build = client.attach("build", { ...buildAt, stderrOffset: 0n });
+      const out = new Sink(build.stdout, stored.out);
+      const err = new Sink(build.stderr);
+      const pipe = client.attach("pipe", { ...pipeAt, failOnGap: true });
+      const copied = new Sink(pipe.stdout, stored.copied);
+      assert.equal((await pipe.attached).stdinOffset, pipeAt.stdinOffset);
+      pipe.stdin.end(`fork ${fork}\n`);
+      await client.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
+      assert.deepEqual([(await build.wait()).code, (await pipe.wait()).code], [7, 0]);
+      assertNumbered(out.bytes, "out");
+      assertNumbered(err.bytes, "err");
+      const sent = source.hash.copy().update(`fork ${fork}\n`).digest("hex");
+      assert.equal(createHash("sha256").update(copied.bytes).digest("hex"), sent, "what came out of the pipe");
+      assert.equal(await sha256InGuest(client, "/tmp/copy"), sent, "what its command got");
+      ends.add(sent);
+    }
+    assert.equal(ends.size, FORKS);
+  });
+});
