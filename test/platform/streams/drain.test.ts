@@ -19,7 +19,7 @@ import { BufferPool } from "../../../src/platform/streams/buffer-pool.ts";
 import { FdSource } from "../../../src/platform/streams/source.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
-import { addon, bytes, Collector, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
+import { addon, Collector, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
@@ -176,7 +176,7 @@ test("a child that hangs in its start does not make other children's output look
   const ownChildren = (): number => allProcesses().filter(({ parent }) => parent === process.pid).length;
   const before = ownChildren();
   const first = processes.spawn(shell("echo hi"));
-  const hanging = processes.spawn(request(["/bin/true"], { cwd: bytes(folder) }), abort.signal);
+  const hanging = processes.spawn(request(["/bin/true"], { cwd: Buffer.from(folder) }), abort.signal);
   hanging.catch(() => {});
   // The agent's end of the first child's pipe cannot be closed before this turn is over: the second has a copy of it.
   while (ownChildren() < before + 2);
