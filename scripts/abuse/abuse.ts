@@ -10,7 +10,8 @@ import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import { connectionAttacks } from "./connections.ts";
 import { fuzzing, Random } from "./fuzz.ts";
-import { grpcMessage, RawPeer } from "./peer.ts";
+import { envelope } from "../../test/fixtures/raw-http2.ts";
+import { RawPeer } from "./peer.ts";
 import type { Seen, Watched } from "./probe.ts";
 import type { Attack } from "./target.ts";
 import { workloadAttacks } from "./workload.ts";
@@ -114,7 +115,7 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   const peers: RawPeer[] = [];
   for (let index = 0; index < 8; index++) {
     const peer = await RawPeer.connect(agent, { windowBytes: 0 });
-    for (let count = 0; count < 4; count++) peer.data(peer.begin("Exec"), grpcMessage(start), false);
+    for (let count = 0; count < 4; count++) peer.data(peer.begin("Exec"), envelope(start), false);
     peers.push(peer, await RawPeer.connect(agent, { silent: true }));
     await peer.until(() => peer.answered === 4);
     peer.socket.pause();

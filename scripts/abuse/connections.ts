@@ -8,7 +8,8 @@ import { EXEC_ENTRIES_LIMIT } from "../../src/domain/index.ts";
 import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ReadFileRequestSchema, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { frame, FRAME, grpcMessage, halfOpen, headerBlock, RawPeer, requestFields } from "./peer.ts";
+import { callFields, envelope, FRAME, frame, headerBlock } from "../../test/fixtures/raw-http2.ts";
+import { halfOpen, RawPeer } from "./peer.ts";
 import type { Attack, Target } from "./target.ts";
 
 const MIB = 2 ** 20;
@@ -159,7 +160,7 @@ async function readNothing({ agent, inputs }: Target): Promise<number> {
     const peer = await RawPeer.connect(agent, { windowBytes: 0 });
     peers.push(peer);
     for (let count = 0; count < 200; count++, sent += 1) peer.call("ReadFile", file);
-    for (let count = 0; count < 4; count++, sent += 1) peer.data(peer.begin("Exec"), grpcMessage(yes), false);
+    for (let count = 0; count < 4; count++, sent += 1) peer.data(peer.begin("Exec"), envelope(yes), false);
     await peer.until(() => peer.answered > 0);
   }
   await serves(agent);
@@ -185,7 +186,7 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
     peers.push(peer);
     for (let count = 0; count < 200 && !peer.isClosed; count++, sent += 1) {
       const stream = peer.begin("WriteFile");
-      if (count % 2 === 0) peer.data(stream, grpcMessage(header), false);
+      if (count % 2 === 0) peer.data(stream, envelope(header), false);
       // A little less than the smallest window, so that the connection lives.
       peer.data(stream, Buffer.concat([prefix, Buffer.alloc(2_000)]), false);
     }
@@ -268,7 +269,7 @@ export const connectionAttacks: readonly Attack[] = [
     weight: 10,
     run: (target) =>
       flood(target, (peer) => {
-        peer.write(frame(FRAME.headers, 0, 1, headerBlock(requestFields("Health", target.agent.token))));
+        peer.write(frame(FRAME.headers, 0, 1, headerBlock(callFields("Health", target.agent.token))));
         return continuation();
       }),
   },

@@ -3,7 +3,8 @@ import { type DescField, type DescMessage, fromBinary, ScalarType } from "@bufbu
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { frame, FRAME, grpcMessage, RawPeer } from "./peer.ts";
+import { envelope, FRAME, frame } from "../../test/fixtures/raw-http2.ts";
+import { RawPeer } from "./peer.ts";
 import type { Attack, Target } from "./target.ts";
 
 /** Calls in flight on one connection. */
@@ -136,9 +137,9 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
       const message = fuzzedMessage(method.input, random, scratch);
       if (setsClock(method.input, message)) continue;
       const stream = peer.begin(method.name);
-      const parts = [grpcMessage(message)];
+      const parts = [envelope(message)];
       if (method.methodKind !== "unary" && random.below(2) === 0)
-        parts.push(grpcMessage(fuzzedMessage(method.input, random, scratch)));
+        parts.push(envelope(fuzzedMessage(method.input, random, scratch)));
       if (random.below(30) === 0) parts.push(random.bytes(7));
       peer.data(stream, Buffer.concat(parts), true);
       streams.push(stream);

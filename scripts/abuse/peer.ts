@@ -3,68 +3,21 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
+import {
+  callFields,
+  envelope,
+  FLAG,
+  FRAME,
+  frame,
+  headerBlock,
+  PREFACE,
+  SETTING,
+  setting,
+  uint32,
+} from "../../test/fixtures/raw-http2.ts";
 
-/** Frame types (RFC 9113, 6). */
-export const FRAME = {
-  data: 0,
-  headers: 1,
-  reset: 3,
-  settings: 4,
-  ping: 6,
-  goaway: 7,
-  windowUpdate: 8,
-  continuation: 9,
-} as const;
-
-const FLAG = { endStream: 1, ack: 1, endHeaders: 4 } as const;
-const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 const FRAME_HEAD_BYTES = 9;
 const DATA_BYTES = 16_384;
-const INITIAL_WINDOW = 4;
-
-/** A frame in wire format, valid or not. */
-export function frame(type: number, flags: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
-  const head = Buffer.alloc(FRAME_HEAD_BYTES);
-  head.writeUIntBE(payload.length, 0, 3);
-  head[3] = type;
-  head[4] = flags;
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
-
-/** A header block of literals without indexing and without Huffman (RFC 7541, 6.2.2). */
-export function headerBlock(fields: readonly (readonly [string, string])[]): Buffer {
-  const text = (value: string): Buffer => Buffer.concat([hpackLength(value.length), Buffer.from(value, "latin1")]);
-  return Buffer.concat(fields.map(([name, value]) => Buffer.concat([Buffer.of(0), text(name), text(value)])));
-}
-
-function hpackLength(length: number): Buffer {
-  if (length < 0x7f) return Buffer.of(length);
-  const bytes = [0x7f];
-  let rest = length - 0x7f;
-  for (; rest > 0x7f; rest >>>= 7) bytes.push((rest & 0x7f) | 0x80);
-  return Buffer.of(...bytes, rest);
-}
-
-/** The headers of a gRPC call of GuestAgent. */
-export function requestFields(method: string, token: string): readonly (readonly [string, string])[] {
-  return [
-    [":method", "POST"],
-    [":scheme", "https"],
-    [":path", `/svc.guest.v1alpha1.GuestAgent/${method}`],
-    [":authority", "guest"],
-    ["content-type", "application/grpc"],
-    ["te", "trailers"],
-    ["svc-instance-token", token],
-  ];
-}
-
-/** A gRPC message with its prefix. */
-export function grpcMessage(message: Uint8Array): Buffer {
-  const prefix = Buffer.alloc(5);
-  prefix.writeUInt32BE(message.length, 1);
-  return Buffer.concat([prefix, message]);
-}
 
 /** Options of a peer. */
 export interface PeerOptions {
@@ -100,10 +53,8 @@ export class RawPeer {
     await once(socket, "secureConnect");
     const peer = new RawPeer(socket, agent.token);
     if (options.silent === true) return peer;
-    const setting = Buffer.alloc(6);
-    setting.writeUInt16BE(INITIAL_WINDOW, 0);
-    setting.writeUInt32BE(options.windowBytes ?? 2 ** 24, 2);
-    peer.write(PREFACE, frame(FRAME.settings, 0, 0, setting));
+    const window = setting(SETTING.initialWindowSize, options.windowBytes ?? 2 ** 24);
+    peer.write(PREFACE, frame(FRAME.settings, 0, 0, window));
     return peer;
   }
 
@@ -135,7 +86,7 @@ export class RawPeer {
   begin(method: string, token: string = this.#token): number {
     const stream = this.#nextStream;
     this.#nextStream += 2;
-    this.write(frame(FRAME.headers, FLAG.endHeaders, stream, headerBlock(requestFields(method, token))));
+    this.write(frame(FRAME.headers, FLAG.endHeaders, stream, headerBlock(callFields(method, token))));
     return stream;
   }
 
@@ -152,7 +103,7 @@ export class RawPeer {
   /** A whole call of one message. */
   call(method: string, message: Uint8Array): number {
     const stream = this.begin(method);
-    this.data(stream, grpcMessage(message), true);
+    this.data(stream, envelope(message), true);
     return stream;
   }
 
@@ -211,9 +162,7 @@ export class RawPeer {
     if (ends || type === FRAME.reset) this.#ended.add(stream);
     if (type === FRAME.data && payload.length > 0) {
       // The connection's window: a call that does not read must not stop the others.
-      const more = Buffer.alloc(4);
-      more.writeUInt32BE(payload.length, 0);
-      this.write(frame(FRAME.windowUpdate, 0, 0, more));
+      this.write(frame(FRAME.windowUpdate, 0, 0, uint32(payload.length)));
     }
   }
 }

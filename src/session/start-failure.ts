@@ -6,104 +6,73 @@ interface Failure {
   readonly problem: string;
 }
 
-const LIMIT: Failure = {
-  status: "RESOURCE_EXHAUSTED",
-  reason: "EXEC_RESOURCE_LIMIT",
-  problem: "the guest has no more processes, descriptors or memory to start it with; try again later",
-};
+function failure(status: StatusName, reason: Reason, problem: string): Failure {
+  return { status, reason, problem };
+}
+
+/** A command that is not there, that may not be executed, and that is no program. */
+const notFound = (problem: string): Failure => failure("NOT_FOUND", "EXEC_NOT_FOUND", problem);
+const denied = (problem: string): Failure => failure("PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem);
+const badFormat = (problem: string): Failure => failure("FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem);
+const badCwd = (status: StatusName, problem: string): Failure => failure(status, "EXEC_BAD_CWD", problem);
+
+const LIMIT = failure(
+  "RESOURCE_EXHAUSTED",
+  "EXEC_RESOURCE_LIMIT",
+  "the guest has no more processes, descriptors or memory to start it with; try again later",
+);
 
 const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE", "ENFILE"]);
 
 /** execve(2): what each errno says about the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
-  ENOENT: {
-    status: "NOT_FOUND",
-    reason: "EXEC_NOT_FOUND",
-    problem: "no such command (or the interpreter that it names is missing); check args[0] and PATH",
-  },
-  ENOTDIR: {
-    status: "NOT_FOUND",
-    reason: "EXEC_NOT_FOUND",
-    problem: "a part of the command's path is not a directory",
-  },
-  ELOOP: { status: "NOT_FOUND", reason: "EXEC_NOT_FOUND", problem: "too many symbolic links on the command's path" },
-  ENAMETOOLONG: { status: "INVALID_ARGUMENT", reason: "EXEC_NOT_FOUND", problem: "the command's path is too long" },
-  EACCES: {
-    status: "PERMISSION_DENIED",
-    reason: "EXEC_PERMISSION_DENIED",
-    problem: "the command is a directory, is not executable, or lies where its user may not go",
-  },
-  EPERM: {
-    status: "PERMISSION_DENIED",
-    reason: "EXEC_PERMISSION_DENIED",
-    problem: "the guest's kernel does not permit to execute the command",
-  },
-  ENOEXEC: {
-    status: "FAILED_PRECONDITION",
-    reason: "EXEC_BAD_FORMAT",
-    problem: "not a program for this machine (a script needs a #! line; no shell is tried)",
-  },
-  ELIBBAD: { status: "FAILED_PRECONDITION", reason: "EXEC_BAD_FORMAT", problem: "its interpreter is not a program" },
-  EINVAL: { status: "FAILED_PRECONDITION", reason: "EXEC_BAD_FORMAT", problem: "not a valid program" },
-  ETXTBSY: {
-    status: "FAILED_PRECONDITION",
-    reason: "EXEC_TEXT_BUSY",
-    problem: "the command's file is open for writing; try again when its writer has closed it",
-  },
-  E2BIG: {
-    status: "RESOURCE_EXHAUSTED",
-    reason: "EXEC_ARGS_TOO_LONG",
-    problem:
-      "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
-  },
+  ENOENT: notFound("no such command (or the interpreter that it names is missing); check args[0] and PATH"),
+  ENOTDIR: notFound("a part of the command's path is not a directory"),
+  ELOOP: notFound("too many symbolic links on the command's path"),
+  ENAMETOOLONG: failure("INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"),
+  EACCES: denied("the command is a directory, is not executable, or lies where its user may not go"),
+  EPERM: denied("the guest's kernel does not permit to execute the command"),
+  ENOEXEC: badFormat("not a program for this machine (a script needs a #! line; no shell is tried)"),
+  ELIBBAD: badFormat("its interpreter is not a program"),
+  EINVAL: badFormat("not a valid program"),
+  ETXTBSY: failure(
+    "FAILED_PRECONDITION",
+    "EXEC_TEXT_BUSY",
+    "the command's file is open for writing; try again when its writer has closed it",
+  ),
+  E2BIG: failure(
+    "RESOURCE_EXHAUSTED",
+    "EXEC_ARGS_TOO_LONG",
+    "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
+  ),
 };
 
 /** chdir(2): what each errno says about the working directory. */
 const CHDIR: Readonly<Record<string, Failure>> = {
-  ENOENT: { status: "NOT_FOUND", reason: "EXEC_BAD_CWD", problem: "no such working directory" },
-  ENOTDIR: {
-    status: "FAILED_PRECONDITION",
-    reason: "EXEC_BAD_CWD",
-    problem: "the working directory is not a directory",
-  },
-  EACCES: {
-    status: "PERMISSION_DENIED",
-    reason: "EXEC_BAD_CWD",
-    problem: "its user may not enter the working directory",
-  },
+  ENOENT: badCwd("NOT_FOUND", "no such working directory"),
+  ENOTDIR: badCwd("FAILED_PRECONDITION", "the working directory is not a directory"),
+  EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the working directory"),
 };
 
-const IDENTITY: Failure = {
-  status: "PERMISSION_DENIED",
-  reason: "EXEC_BAD_USER",
-  problem: "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
-};
+const IDENTITY = failure(
+  "PERMISSION_DENIED",
+  "EXEC_BAD_USER",
+  "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
+);
 
-const TERMINAL: Failure = {
-  status: "FAILED_PRECONDITION",
-  reason: "EXEC_SETUP_FAILED",
-  problem: "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
-};
+const TERMINAL = failure(
+  "FAILED_PRECONDITION",
+  "EXEC_SETUP_FAILED",
+  "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
+);
 
-const KILLED: Failure = { status: "CANCELLED", reason: "CANCELLED", problem: "stopped while it was being started" };
+const KILLED = failure("CANCELLED", "CANCELLED", "stopped while it was being started");
 
-const BAD_CWD: Failure = {
-  status: "FAILED_PRECONDITION",
-  reason: "EXEC_BAD_CWD",
-  problem: "the working directory cannot be entered",
-};
+const BAD_CWD = badCwd("FAILED_PRECONDITION", "the working directory cannot be entered");
 
-const NOT_EXECUTABLE: Failure = {
-  status: "FAILED_PRECONDITION",
-  reason: "EXEC_SETUP_FAILED",
-  problem: "the command cannot be executed",
-};
+const NOT_EXECUTABLE = failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed");
 
-const SETUP: Failure = {
-  status: "INTERNAL",
-  reason: "EXEC_SETUP_FAILED",
-  problem: "the agent could not set the process up",
-};
+const SETUP = failure("INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up");
 
 function classify(step: SpawnStep, errno: string): Failure {
   if (LIMIT_ERRNOS.has(errno)) return LIMIT;
