@@ -51,7 +51,9 @@ With --json, the events of "exec --name".`,
       const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
         client.attach(name, { ...options, fromNow, execId: wanted ?? execId, terminal: localSize(host) }),
       );
-      if (isTerminal && exit === undefined) redraw(process, host);
+      // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
+      const isDrawn = isTerminal && exit === undefined;
+      if (isDrawn) process.attached.then(() => redraw(process, host)).catch(() => undefined);
       const session = {
         process,
         isInteractive: interactive ?? (isAtTerminal && noInput !== true),
