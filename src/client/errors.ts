@@ -154,6 +154,7 @@ interface Failure {
 }
 
 const BY_REASON: Readonly<Record<string, string>> = {
+  KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
   SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
   TOO_MANY_EXECS: "wait until a command has ended",
   CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",

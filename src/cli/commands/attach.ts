@@ -28,7 +28,8 @@ with the oldest that the agent holds; of a terminal it begins now, and whatever 
     ...CONNECTION_OPTIONS,
   },
   notes: `Leaving, by the escape character of "exec -it" or by the third SIGINT, never ends the command; nor does a lost
-connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed on.
+connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed
+on.
 With --json, the events of "exec --name".`,
   statuses: `as of "exec"; 125 also when somebody else has taken the command up.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
@@ -50,7 +51,9 @@ With --json, the events of "exec --name".`,
       const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
         client.attach(name, { ...options, fromNow, execId: wanted ?? execId, terminal: localSize(host) }),
       );
-      if (isTerminal && exit === undefined) redraw(process, host);
+      // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
+      const isDrawn = isTerminal && exit === undefined;
+      if (isDrawn) process.attached.then(() => redraw(process, host)).catch(() => undefined);
       const session = {
         process,
         isInteractive: interactive ?? (isAtTerminal && noInput !== true),
