@@ -62,7 +62,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
       }));
     const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, log });
     const snapshots = new Snapshots(join(state, "snapshots"), instances, log);
-    const routes = routesOf({ images, volumes, instances, snapshots, version: `development, ${version}` });
+    const routes = routesOf({ images, volumes, instances, snapshots, version: `development-${version}` });
     const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), log);
     server.listen(port, "127.0.0.1");
     await once(server, "listening");
@@ -133,7 +133,7 @@ function guestFolder(state: string): string {
 /** The version that instances are pinned to; without QEMU there are none. */
 function hypervisorVersion(): string {
   const { qemu } = GUEST_ARCHITECTURE;
-  if (missingPrograms([qemu]).length > 0) return "no QEMU";
+  if (missingPrograms([qemu]).length > 0) return "without-qemu";
   const [line = ""] = execFileSync(qemu.name, ["--version"], { encoding: "utf8" }).split("\n");
-  return line.replace(/^QEMU emulator version /, "QEMU ").replace(/ \(.*/, "");
+  return line.replace(/^QEMU emulator version (\S+).*/, "qemu-$1");
 }

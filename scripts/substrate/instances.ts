@@ -17,10 +17,10 @@ import type { Volumes } from "./volumes.ts";
 const DISK = "disk";
 const INITRAMFS = "initramfs";
 const MEBIBYTE = 2 ** 20;
-/** What the agent gives its workload, and more. */
-const STOP_LIMIT_MS = 30_000;
+/** What the agent gives its workload, and more: the guest may be emulated, on a machine with much else to do. */
+const STOP_LIMIT_MS = 60_000;
 /** How long a standby waits for init to start the entrypoint. */
-const START_LIMIT_MS = 30_000;
+const START_LIMIT_MS = 120_000;
 
 /** What an instance has of a volume. */
 export interface VolumeMount {

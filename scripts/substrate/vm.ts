@@ -23,8 +23,8 @@ export const MEMORY = "memory";
 /** What has it until all of it is written. */
 const UNFINISHED_MEMORY = "memory.unfinished";
 const COMPLAINTS = "qemu.log";
-const ANSWER_LIMIT_MS = 60_000;
-const KILL_LIMIT_MS = 30_000;
+const ANSWER_LIMIT_MS = 300_000;
+const KILL_LIMIT_MS = 60_000;
 /** What init says on the console. */
 const STARTED = "GUEST-ENTRYPOINT-STARTED";
 const ENDED = /GUEST-ENTRYPOINT-ENDED (exit|signal) (\d+)/;

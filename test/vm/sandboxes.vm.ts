@@ -1,0 +1,186 @@
+import assert from "node:assert/strict";
+import { chmodSync, copyFileSync, globSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { connect, type GuestClient } from "../../src/client/index.ts";
+import { type ClientCredentials, readClientCredentials } from "../../src/credentials/index.ts";
+import { type Awakening, connectHypeman, Sandboxes } from "../../src/sandboxes/index.ts";
+import { SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { qemusBelow } from "./harness/qemu.ts";
+import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const SECRET = "a-declared-secret";
+/** Of boots under emulation on a machine with much else to do. */
+const REACH_MS = 600_000;
+/** How long a snapshot lies: what its forks are behind, at least. */
+const LIES_MS = 2_000;
+const PROCESS = { args: ["/bin/workload"], env: { API_KEY: SECRET }, ready_cmd: { args: ["/bin/true"] } };
+const HOOKS = {
+  pre_snapshot: { args: ["/bin/sh", "-c", "echo at rest; exit 3"] },
+  post_restore: { args: ["/bin/sh", "-c", "date +%s >> /run/woken"] },
+};
+/** Process id and start time of the workload (proc_pid_stat(5)). */
+const WORKLOAD = "cut -d ' ' -f 1,22 /proc/$(pidof workload)/stat";
+/** What each guest has to have of its own: the kernel's numbers, and the agent's certificate and token. */
+const DRAWS = "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'; echo; sha256sum < /srv/credentials/token";
+
+async function print(guest: GuestClient, script: string): Promise<string> {
+  return (await guest.run({ args: ["/bin/sh", "-c", script] })).stdout.toString().trim();
+}
+
+/** Busybox, and the workload that declares itself idle at SIGUSR1. */
+function layImageOut(folder: string): void {
+  for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(folder, name), { recursive: true });
+  for (const name of ["sh", "cat", "cut", "date", "kill", "killall", "od", "pidof", "sha256sum", "tr", "true"]) {
+    copyFileSync(provideBusybox(), join(folder, "bin", name));
+    chmodSync(join(folder, "bin", name), 0o755);
+  }
+  buildGuestProgram("workload", join(folder, "bin"));
+  writeFileSync(join(folder, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n");
+}
+
+describe("the life of a sandbox", () => {
+  let daemon: SubstrateDaemon;
+  let folder: string;
+  let node: Sandboxes;
+  let parent: ClientCredentials;
+
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), "node-"));
+    daemon = await SubstrateDaemon.start(({ imagesFolder }) => layImageOut(join(imagesFolder, "box")));
+    await daemon.imageReady("box");
+    const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
+    node = await Sandboxes.open({
+      substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
+      folder,
+      nodeId: "node-7",
+      agent: { archive },
+      reachMs: REACH_MS,
+    });
+  });
+  after(async () => {
+    node.close();
+    await daemon[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true });
+  });
+
+  async function dial(name: string): Promise<GuestClient & Disposable> {
+    const guest = await node.connect(name);
+    return Object.assign(guest, { [Symbol.dispose]: () => guest.close() });
+  }
+
+  /** Whatever woke up has done all of its duties as intended. */
+  function isWhole({ warnings, postRestore, ready }: Awakening): void {
+    assert.deepEqual([postRestore, ready], [{ ran: true, timedOut: false, exitCode: 0 }, true]);
+    assert.deepEqual(
+      warnings.filter(({ code }) => code !== "CLOCK_OFF"),
+      [],
+    );
+  }
+
+  test("it is made of an image and the agent's volume, and there once Health answers; no secret is in what the API tells", async () => {
+    const made = await node.create({
+      image: "box",
+      name: "box",
+      process: PROCESS,
+      hooks: HOOKS,
+      tags: { team: "blue" },
+      idleAction: "standby",
+    });
+    assert.deepEqual([made.phase, made.tags["team"], made.keys.bundle.split(" ")[0]], ["ready", "blue", "qemu"]);
+    using guest = await dial("box");
+    const { alive, ready } = await guest.health();
+    assert.deepEqual([alive, ready], [true, true]);
+    assert.equal(await print(guest, "echo $API_KEY"), SECRET);
+    parent = await readClientCredentials(made.credentials);
+    const told = JSON.stringify(await daemon.client().instances.get(made.instanceId ?? ""));
+    for (const secret of [SECRET, parent.token]) assert.ok(!told.includes(secret));
+  });
+
+  test("when its workload declares itself idle, the watch puts it to sleep: no machine is left of it", async () => {
+    using guest = await dial("box");
+    await print(guest, "killall -USR1 workload");
+    const end = new AbortController();
+    await node.watch({ pollMs: 200, signal: end.signal, onEvent: ({ event }) => event === "standby" && end.abort() });
+    const { state, preSnapshot, runEpochMs } = await node.get("box");
+    assert.deepEqual(
+      [state, preSnapshot, runEpochMs],
+      ["Standby", { ran: true, timedOut: false, exitCode: 3 }, undefined],
+    );
+    assert.deepEqual(qemusBelow(daemon.state), []);
+    await assert.rejects(node.connect("box"), { code: "WRONG_STATE" });
+  });
+
+  test("it wakes up as the same, with its duties done, and the old declaration does not put it to sleep again", async () => {
+    const awakening = await node.resume("box");
+    assert.ok(awakening);
+    isWhole(awakening);
+    using guest = await dial("box");
+    const { idleDeclared } = await guest.health();
+    assert.ok(idleDeclared !== undefined && Number(idleDeclared.seconds) * 1000 < awakening.runEpochMs);
+    assert.match(await print(guest, "cat /run/woken"), /^\d+$/);
+    assert.equal((await node.get("box")).state, "Running");
+  });
+
+  test("a snapshot is taken of it, after which it goes on with duties of its own", async () => {
+    let workload: string;
+    {
+      using guest = await dial("box");
+      workload = await print(guest, WORKLOAD);
+    }
+    const { snapshot, awakening } = await node.snapshot("box", { name: "base" });
+    isWhole(awakening);
+    assert.deepEqual([snapshot.source, snapshot.preSnapshot?.exitCode], ["box", 3]);
+    const { tags } = await daemon.client().snapshots.get(snapshot.snapshotId ?? "");
+    assert.equal(tags?.["svc.pre_snapshot"], "exit 3");
+    using guest = await dial("box");
+    assert.equal(await print(guest, WORKLOAD), workload, "the same workload");
+  });
+
+  test("two forks of the snapshot have credentials, randomness and time of their own", async () => {
+    await pause(LIES_MS);
+    const draws: string[] = [];
+    for (const name of ["fork-1", "fork-2"]) {
+      const beganMs = Date.now();
+      const { sandbox, awakening } = await node.fork("base", { name });
+      isWhole(awakening);
+      using guest = await dial(name);
+      const [guestMs, nowMs] = [Number(await print(guest, "date +%s")) * 1000, Date.now()];
+      assert.ok(guestMs >= beganMs - 1000 && guestMs <= nowMs + 1000, `${guestMs} between ${beganMs} and ${nowMs}`);
+      draws.push(...(await print(guest, DRAWS)).split("\n"));
+      using stranger = await strangerAt(sandbox.address ?? "");
+      await assert.rejects(stranger.health({ deadlineMs: REACH_MS }), (error: { status?: string }) =>
+        ["UNAUTHENTICATED", "UNAVAILABLE"].includes(error.status ?? ""),
+      );
+    }
+    using guest = await dial("box");
+    draws.push(...(await print(guest, DRAWS)).split("\n"));
+    assert.deepEqual([draws.length, new Set(draws).size], [6, 6], draws.join("\n"));
+    assert.equal(qemusBelow(daemon.state).length, 3);
+  });
+
+  /** One with the credentials of what the forks were made of, which answer there still. */
+  async function strangerAt(address: string): Promise<GuestClient & Disposable> {
+    using known = connect({ address: (await node.get("box")).address ?? "", ...parent });
+    assert.equal((await known.health()).alive, true);
+    const guest = connect({ address, ...parent });
+    return Object.assign(guest, { [Symbol.dispose]: () => guest.close() });
+  }
+
+  test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
+    for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
+    assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], failed: [] });
+    const { instances, snapshots, volumes } = daemon.client();
+    const states = [undefined, "Standby", "Stopped"] as const;
+    const left = await Promise.all(states.map((state) => instances.list(state === undefined ? {} : { state })));
+    assert.deepEqual([left.flat(), await snapshots.list()], [[], []]);
+    assert.deepEqual(
+      (await volumes.list()).map(({ tags }) => tags),
+      [{ "svc.agent": "true" }],
+    );
+    assert.deepEqual(qemusBelow(daemon.state), []);
+  });
+});
