@@ -11,7 +11,7 @@ import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 import { connectHypeman, type Sandboxes } from "../../src/sandboxes/index.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
-import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
+import { codeOf, failureOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const SPEC = { image: IMAGE, name: "box" };
@@ -217,7 +217,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_ROOT, () => {
     const hang = { args: ["sleep", "100000"] };
     await node.create({ ...SPEC, hooks: { pre_snapshot: hang, post_restore: hang } });
     assert.equal((await node.standby("box")).timedOut, true);
-    const codes = (await node.resume("box"))?.warnings.map(({ code }) => code);
+    const codes = warningsOf(await node.resume("box")).map(({ code }) => code);
     assert.deepEqual(codes, ["DUTIES_DEGRADED", "HOOK_TIMED_OUT"]);
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.timedOut, true);
