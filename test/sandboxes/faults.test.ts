@@ -275,6 +275,30 @@ describe("two nodes", NEEDS_ROOT, () => {
     (await openNode(partsOf(substrate))).close();
   });
 
+  test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using first = await openNode(partsOf(substrate));
+    const folder = join(substrate.stateFolder, "../second-state");
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    let hasVolume = true;
+    substrate.interfere = async (request, when) => {
+      // While the first has made its volume and nothing that has it, and once all of it is there.
+      if (request !== CREATE || when !== "before" || !hasVolume) return undefined;
+      hasVolume = false;
+      assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
+      return undefined;
+    };
+    await first.create(SPEC);
+    assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
+    substrate.volumes.delete("box-credentials");
+    assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
+    assert.ok(!hasVolume);
+    assert.deepEqual(substrate.left(), ["instance box"]);
+    assert.deepEqual(await traces(second, folder), []);
+    using client = await first.connect("box");
+    assert.equal((await client.health()).alive, true);
+  });
+
   test("with one id: neither sweeps the other's, unless it is told that its journal was lost", async () => {
     await using substrate = await HttpSubstrate.start();
     using first = await openNode(partsOf(substrate));
