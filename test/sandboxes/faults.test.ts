@@ -289,14 +289,16 @@ describe("two nodes", NEEDS_ROOT, () => {
       return undefined;
     };
     await first.create(SPEC);
-    assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
-    substrate.volumes.delete("box-credentials");
-    assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
     assert.ok(!hasVolume);
-    assert.deepEqual(substrate.left(), ["instance box"]);
+    // A fork has its parent's volume: here it is the instance whose name is taken.
+    await first.fork("box", { name: "twin" });
+    for (const name of ["box", "twin"]) {
+      assert.equal(await codeOf(second.create({ ...SPEC, name })), "SUBSTRATE_REFUSED");
+      using client = await first.connect(name);
+      assert.equal((await client.health()).alive, true);
+    }
+    assert.deepEqual(substrate.left(), ["instance box", "instance twin", "volume box-credentials"]);
     assert.deepEqual(await traces(second, folder), []);
-    using client = await first.connect("box");
-    assert.equal((await client.health()).alive, true);
   });
 
   test("with one id: neither sweeps the other's, unless it is told that its journal was lost", async () => {
