@@ -138,10 +138,13 @@ export class Node {
     return usable(entry);
   }
 
-  /** Its instance, by its id, and by its name where no id has been told; undefined: there is none. */
+  /**
+   * Its instance, by its id, and by its name and tags where no id has been told: another node may have given the same name.
+   * Undefined: there is none.
+   */
   async instanceOf({ name, instanceId }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.substrate.instance(instanceId);
-    return (await this.substrate.instances({})).find((instance) => instance.name === name);
+    return (await this.substrate.instances(this.tags)).find((instance) => instance.name === name);
   }
 
   /** The same, where it has to be there. Rejects with SandboxError (NOT_FOUND). */
@@ -236,10 +239,7 @@ export class Node {
     // Forks wake up with the volume of what they were forked from: the last one takes it along.
     if (!this.journal.all().some((other) => other.name !== name && other.volumeId === volumeId)) {
       this.step(operation, name, "delete the credential volume");
-      await gone(
-        this.substrate.deleteVolume(volumeId),
-        async () => (await this.substrate.volume(volumeId)) === undefined,
-      );
+      await this.#discardVolume(volumeId);
     }
     this.step(operation, name, "delete the credentials");
     await this.credentials.remove(name);
@@ -255,8 +255,15 @@ export class Node {
     await gone(this.substrate.deleteInstance(id), async () => (await this.substrate.instance(id)) === undefined);
   }
 
+  /** One of the same id that another node has made is left alone. */
+  async #discardVolume(id: string): Promise<void> {
+    const tags = (await this.substrate.volume(id))?.tags;
+    if (tags?.[JOURNAL_TAG] !== this.journal.id) return;
+    await gone(this.substrate.deleteVolume(id), async () => (await this.substrate.volume(id)) === undefined);
+  }
+
   async #discardSnapshot({ name, snapshotId }: SnapshotEntry): Promise<void> {
-    const all = await this.substrate.snapshots({});
+    const all = await this.substrate.snapshots(this.tags);
     const id = snapshotId ?? all.find((each) => each.name === name)?.id;
     if (id === undefined) return;
     const isGone = async (): Promise<boolean> => !(await this.substrate.snapshots({})).some((each) => each.id === id);

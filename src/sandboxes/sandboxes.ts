@@ -135,7 +135,8 @@ export class Sandboxes {
   }
 
   /**
-   * PRE_SNAPSHOT and a snapshot; then the sandbox, which was suspended meanwhile, does its duties.
+   * PRE_SNAPSHOT and a snapshot; then the sandbox, which was suspended meanwhile, does its duties. Where it does not wake up,
+   * the snapshot stays: it may be all that there is of it.
    * @param options.live wants one without the suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(

@@ -31,7 +31,7 @@ async function leave(
     await node.changed(entry, wanted, change);
   } catch (error) {
     const instance = await node.instanceOf(entry).catch(() => undefined);
-    if (instance?.state === "Running") await node.awaken(operation, entry).catch(() => undefined);
+    if (instance !== undefined && isRunning(instance.state)) await node.awaken(operation, entry).catch(() => undefined);
     throw error;
   }
 }
@@ -145,7 +145,8 @@ export async function fork(
   await node.need("fork", parent);
   const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : undefined;
   let origin = parent;
-  if (state === "Running" && parent.kind === "sandbox") {
+  const wasRunning = state !== undefined && isRunning(state);
+  if (wasRunning && parent.kind === "sandbox") {
     await running(node, parent);
     origin = (await quiesced(node, "fork", parent)).suspended;
   } else {
@@ -162,7 +163,7 @@ export async function fork(
     ...inheritance(origin),
   };
   const wakeSource = async (): Promise<Awakening | undefined> =>
-    origin.kind === "sandbox" && state === "Running" ? node.awaken("fork", origin) : undefined;
+    origin.kind === "sandbox" && wasRunning ? node.awaken("fork", origin) : undefined;
   let forked;
   try {
     node.step("fork", name, "write it down");
@@ -176,7 +177,7 @@ export async function fork(
   // Both wait for their duties, and neither for the other.
   const [source, welcome] = await Promise.allSettled([wakeSource(), welcomeFork(node, forked)]);
   if (welcome.status === "rejected") throw await undone(node, "fork", forked, welcome.reason);
-  if (source.status === "rejected") throw source.reason as Error;
+  if (source.status === "rejected") throw await undone(node, "fork", forked, source.reason);
   return { ...welcome.value, source: source.value };
 }
 
@@ -244,13 +245,17 @@ function withoutEpoch(entry: SandboxEntry): SandboxEntry {
 /** Throws SandboxError (WRONG_STATE) for what does not run, or has not done its duties. */
 async function running(node: Node, entry: SandboxEntry): Promise<void> {
   const { state } = await node.existing(entry);
-  // The init may not have said yet that the entrypoint runs, whose agent has answered.
-  if (state !== "Running" && state !== "Initializing") throw wrongState(entry.name, state, "suspended or stopped");
+  if (!isRunning(state)) throw wrongState(entry.name, state, "suspended or stopped");
   if (entry.runEpochMs !== undefined) return;
   throw new SandboxError(
     "WRONG_STATE",
     `${entry.name} has not done its duties since it was suspended; resume it first`,
   );
+}
+
+/** The init may not have said yet that the entrypoint runs, whose agent has answered. */
+function isRunning(state: InstanceState): boolean {
+  return state === "Running" || state === "Initializing";
 }
 
 function wrongState(name: string, state: InstanceState, what: string): SandboxError {

@@ -11,7 +11,7 @@ import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 import { connectHypeman, type Sandboxes } from "../../src/sandboxes/index.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
-import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
+import { codeOf, failureOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const SPEC = { image: IMAGE, name: "box" };
@@ -217,7 +217,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_ROOT, () => {
     const hang = { args: ["sleep", "100000"] };
     await node.create({ ...SPEC, hooks: { pre_snapshot: hang, post_restore: hang } });
     assert.equal((await node.standby("box")).timedOut, true);
-    const codes = (await node.resume("box"))?.warnings.map(({ code }) => code);
+    const codes = warningsOf(await node.resume("box")).map(({ code }) => code);
     assert.deepEqual(codes, ["DUTIES_DEGRADED", "HOOK_TIMED_OUT"]);
     const { snapshot } = await node.snapshot("box");
     assert.equal(snapshot.preSnapshot?.timedOut, true);
@@ -273,6 +273,32 @@ describe("two nodes", NEEDS_ROOT, () => {
     assert.deepEqual(await looking.list(), []);
     first.close();
     (await openNode(partsOf(substrate))).close();
+  });
+
+  test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using first = await openNode(partsOf(substrate));
+    const folder = join(substrate.stateFolder, "../second-state");
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    let hasVolume = true;
+    substrate.interfere = async (request, when) => {
+      // While the first has made its volume and nothing that has it, and once all of it is there.
+      if (request !== CREATE || when !== "before" || !hasVolume) return undefined;
+      hasVolume = false;
+      assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_REFUSED");
+      return undefined;
+    };
+    await first.create(SPEC);
+    assert.ok(!hasVolume);
+    // A fork has its parent's volume: here it is the instance whose name is taken.
+    await first.fork("box", { name: "twin" });
+    for (const name of ["box", "twin"]) {
+      assert.equal(await codeOf(second.create({ ...SPEC, name })), "SUBSTRATE_REFUSED");
+      using client = await first.connect(name);
+      assert.equal((await client.health()).alive, true);
+    }
+    assert.deepEqual(substrate.left(), ["instance box", "instance twin", "volume box-credentials"]);
+    assert.deepEqual(await traces(second, folder), []);
   });
 
   test("with one id: neither sweeps the other's, unless it is told that its journal was lost", async () => {

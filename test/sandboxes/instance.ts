@@ -59,7 +59,15 @@ export class ProcessInstance {
       }
       return `mkdir -p '${path}' && mount --bind '${isWritable ? own : source}' '${path}'`;
     });
-    const lines = ["mount -t tmpfs tmpfs /srv", "mount -t tmpfs tmpfs /run", ...places, 'exec "$@"'];
+    // From its first word on the shell dies with unshare: killed before, that would leave it behind.
+    const lines = [
+      "echo up >&3",
+      "exec 3>&-",
+      "mount -t tmpfs tmpfs /srv",
+      "mount -t tmpfs tmpfs /run",
+      ...places,
+      'exec "$@"',
+    ];
     const variables = Object.entries({ ...env, SVC_GUEST_PORT: String(this.#port) }).map(
       ([key, value]) => `${key}=${value}`,
     );
@@ -67,11 +75,16 @@ export class ProcessInstance {
     const namespaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"];
     const shell = ["setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time", "sh", "-ec", lines.join("\n"), "sh"];
     const console = openSync(join(folder, CONSOLE), "a");
-    const child = spawn("unshare", [...namespaces, ...shell, ...command], { stdio: ["ignore", console, console] });
+    const child = spawn("unshare", [...namespaces, ...shell, ...command], {
+      stdio: ["ignore", console, console, "pipe"],
+    });
     closeSync(console);
     child.once("exit", (code) => (this.exitCode = code ?? undefined));
     this.#process = child;
-    await once(child, "spawn");
+    const word = child.stdio[3];
+    if (word === null || word === undefined) throw new Error("a pipe was asked for");
+    await once(word, "readable");
+    word.destroy();
     await this.#open();
   }
 

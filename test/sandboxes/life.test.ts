@@ -7,7 +7,7 @@ import { type ClientCredentials, readClientCredentials } from "../../src/credent
 import type { Sandboxes, Step } from "../../src/sandboxes/index.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { failureOf as guestFailureOf } from "../fixtures/guest-errors.ts";
-import { codeOf, openNode, partsOf, traces } from "./node.ts";
+import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const SECRET = "a-declared-secret";
@@ -76,7 +76,7 @@ describe("a sandbox", NEEDS_ROOT, () => {
     assert.deepEqual(awakening?.postRestore, { ran: true, timedOut: false, exitCode: 0 });
     // The test's agents may not step the clock of this machine.
     assert.deepEqual(
-      awakening.warnings.map(({ code, message }) => [code, message]),
+      warningsOf(awakening).map(({ code, message }) => [code, message]),
       [["DUTIES_DEGRADED", "the duties could not do: clock_set:EPERM"]],
     );
     assert.ok(awakening.runEpochMs >= resumedMs && awakening.ready);

@@ -2,11 +2,13 @@ import assert from "node:assert/strict";
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import {
+  type Awakening,
   connectHypeman,
   type NodeOptions,
   type SandboxCode,
   SandboxError,
   Sandboxes,
+  type Warning,
 } from "../../src/sandboxes/index.ts";
 import type { HttpSubstrate } from "./substrate.ts";
 
@@ -52,6 +54,14 @@ export async function failureOf(operation: Promise<unknown>): Promise<SandboxErr
 /** The code that it is refused with. */
 export async function codeOf(operation: Promise<unknown>): Promise<SandboxCode> {
   return (await failureOf(operation)).code;
+}
+
+/**
+ * Warnings without that of a clock that is off: how far it is off is as uncertain as the agent is slow to answer, beside a
+ * load. The clock is that of this machine.
+ */
+export function warningsOf(awakening: Awakening | undefined): Warning[] {
+  return (awakening?.warnings ?? []).filter(({ code }) => code !== "CLOCK_OFF");
 }
 
 /** What a node has of sandboxes and snapshots, in its journal and on disk. */

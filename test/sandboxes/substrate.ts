@@ -263,6 +263,8 @@ export class HttpSubstrate implements AsyncDisposable {
     this.created.push(body);
     const image = this.images.get(String(body["image"]));
     if (image?.status !== "ready") throw new Refusal(400, "image_not_ready", "image is not ready");
+    const isTaken = [...this.instances.values()].some(({ name }) => name === body["name"]);
+    if (isTaken) throw new Refusal(400, "name_conflict", "the name is taken");
     const { tags: _tags, ...older } = body;
     return told(await this.#start(this.dropsTags ? older : body, undefined));
   }

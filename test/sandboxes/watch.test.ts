@@ -68,7 +68,8 @@ describe("the watch", NEEDS_ROOT, () => {
     await watch.told("goes", "remove");
     assert.ok(substrate.requests.length > looks && other.ttlMs === 1);
     assert.equal((await node.get("sleeps")).state, "Running");
-    assert.deepEqual(watch.events.map(({ name, event }) => `${name} ${event}`).toSorted(), [
+    const actions = watch.events.filter(({ event }) => event !== "unreachable" && event !== "reachable");
+    assert.deepEqual(actions.map(({ name, event }) => `${name} ${event}`).toSorted(), [
       "goes remove",
       "sleeps standby",
       "stops stop",
@@ -88,7 +89,7 @@ describe("the watch", NEEDS_ROOT, () => {
     await substrate.listen();
     await watch.told("box", "reachable");
     assert.deepEqual(
-      watch.events.map(({ event }) => event),
+      watch.events.slice(0, 2).map(({ event }) => event),
       ["unreachable", "reachable"],
     );
   });
