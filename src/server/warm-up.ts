@@ -30,12 +30,17 @@ const EMPTY_MESSAGE = Buffer.from("\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0", "latin1"
  * Loads and runs once what a first connection and its first call need, so that the first client does not wait for it: a
  * handshake with TLS (where `tls` is given) and a Health, over a pair of streams in memory. No listener knows of it, nothing
  * is logged, and Health is no activity. The client's side shows the server's own certificate, and trusts any. Resolves
- * when it is over, well or not: within five seconds.
+ * when it is over, well or not: within five seconds, or `limitMs`.
  */
-export async function warmUp(router: Router, clock: Clock, tls: TlsMaterial | undefined): Promise<void> {
+export async function warmUp(
+  router: Router,
+  clock: Clock,
+  tls: TlsMaterial | undefined,
+  limitMs: number = LIMIT_MS,
+): Promise<void> {
   const [near, far] = duplexPair();
   for (const stream of [near, far]) stream.on("error", () => {});
-  const signal = AbortSignal.timeout(LIMIT_MS);
+  const signal = AbortSignal.timeout(limitMs);
   const open: Duplex[] = [near, far];
   try {
     const [server, client] = tls === undefined ? open : await shakeHands(near, far, tls, signal);

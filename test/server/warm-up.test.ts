@@ -9,6 +9,9 @@ import { issueCertificates } from "../fixtures/certificates.ts";
 import { recordingLog } from "../fixtures/recording-log.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
 
+/** Beside any load. */
+const GENEROUS_MS = 600_000;
+const SHORT_MS = 500;
 const REPORT: HealthReport = {
   ready: true,
   readyCommandExit: 0,
@@ -42,7 +45,7 @@ async function tlsMaterial(): Promise<{ cert: string; key: string; clientCa: str
 
 test("a warm-up makes one Health call through TLS, HTTP/2 and router, and logs nothing", async () => {
   const { router, log, running, answered } = countingRouter();
-  await warmUp(router, systemClock, await tlsMaterial());
+  await warmUp(router, systemClock, await tlsMaterial(), GENEROUS_MS);
   assert.equal(answered(), 1);
   assert.deepEqual(running, [1, 0]);
   assert.deepEqual(log.lines, []);
@@ -50,7 +53,7 @@ test("a warm-up makes one Health call through TLS, HTTP/2 and router, and logs n
 
 test("a warm-up goes without TLS where there is none", async () => {
   const { router, running, answered } = countingRouter();
-  await warmUp(router, systemClock, undefined);
+  await warmUp(router, systemClock, undefined, GENEROUS_MS);
   assert.equal(answered(), 1);
   assert.deepEqual(running, [1, 0]);
 });
@@ -60,7 +63,7 @@ test("a warm-up leaves no timer that would wake the agent", async (t) => {
   const tls = await tlsMaterial();
   const started = t.mock.method(globalThis, "setInterval");
   const stopped = t.mock.method(globalThis, "clearInterval");
-  await warmUp(router, systemClock, tls);
+  await warmUp(router, systemClock, tls, GENEROUS_MS);
   const timers = started.mock.calls.map(({ result }) => result);
   assert.equal(timers.length, 1, "the connection would send its pings");
   while (!stopped.mock.calls.some(({ arguments: [timer] }) => timer === timers[0])) {
@@ -85,7 +88,7 @@ test("a warm-up whose call is never answered ends all the same, and the call wit
     signal.addEventListener("abort", () => aborted.resolve());
     return new Promise(() => {});
   });
-  const warming = warmUp(router, systemClock, undefined);
+  const warming = warmUp(router, systemClock, undefined, SHORT_MS);
   // The limit's timer keeps no process alive.
   const alive = setInterval(() => {}, 1_000);
   await warming;
