@@ -17,6 +17,7 @@ import { filesBelow, inspect } from "./inspect.ts";
 import { type Architecture, buildLauncher } from "./toolchain.ts";
 import { collectLibraries, staticLibrary } from "./libraries.ts";
 import { nodePackage } from "./node-base.ts";
+import { writePageList } from "./page-list.ts";
 
 /** The agent's script, bundled, and the files that went into it. */
 export interface AgentScript {
@@ -54,6 +55,7 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   };
   collectLicences(materials, join(unfinished, "LICENSES"));
   writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials));
+  writePageList(arch, unfinished);
   writeChecksums(unfinished);
   setModes(unfinished);
   refuseFaults(arch, unfinished, root);

@@ -44,3 +44,11 @@ export function hasExecutableStack(file: string): boolean {
   const flags = /GNU_STACK\s.*?\s([RWE]{2,3})\s/.exec(runTool("readelf", ["-lW", file]))?.[1];
   return flags === undefined || flags.includes("E");
 }
+
+/** The last part of a file that is mapped to be read alone: in an executable made by pkg, what it carries. */
+export function lastReadOnlySegment(file: string): { readonly offset: number; readonly sizeBytes: number } {
+  const loads = [...runTool("readelf", ["-lW", file]).matchAll(/^ +LOAD +(0x\w+) 0x\w+ 0x\w+ (0x\w+) 0x\w+ R +0x/gm)];
+  const [, offset, sizeBytes] = loads.at(-1) ?? [];
+  if (offset === undefined) throw new Error(`${file} has no part that is read alone`);
+  return { offset: Number(offset), sizeBytes: Number(sizeBytes) };
+}

@@ -22,6 +22,8 @@ export class Agent {
   readonly #log: Log;
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
+  /** Aborted by the first call: what it needs is loaded by then. */
+  readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
   /** A signal to leave came before a workload ran that it could be forwarded to. */
   #leaving = false;
@@ -36,7 +38,10 @@ export class Agent {
       log,
       relaxClientCertificateChecks,
       watchArrivals,
-      onCall: () => memory.worked(),
+      onCalls: (running) => {
+        this.#called.abort();
+        memory.calls(running);
+      },
       onLargeCalls: (any) => memory.streaming(any),
     });
     this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
@@ -55,6 +60,7 @@ export class Agent {
       if (!this.#leaving) {
         readiness?.runNow();
         await this.#listeners.serveManagement(this.#rooms, rotation);
+        void this.#settle();
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
       await this.#leave();
@@ -74,6 +80,14 @@ export class Agent {
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#rooms;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
+  }
+
+  /** What can wait until the workload has started: the first client's code is loaded, and then what the start has left is given back. */
+  async #settle(): Promise<void> {
+    const { machineIsIdle, memory } = this.#platform;
+    if (await machineIsIdle(this.#called.signal)) await this.#listeners.warmUp();
+    // Not before: from then on V8 refuses the cached code of what is still to be loaded.
+    memory.worked();
   }
 
   #onSignal(signal: number): void {

@@ -2,7 +2,7 @@ import type { Configuration, TlsMaterial } from "../config/index.ts";
 import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
-import type { Session } from "../rpc/index.ts";
+import type { Router, Session } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import type { WorkloadServer } from "../server/workload/server.ts";
 import { AGENT_VERSION } from "../version.ts";
@@ -15,8 +15,8 @@ export interface ListenerParts {
   /** Makes TLS accept client certificates that are not valid yet; false where that is not possible. */
   readonly relaxClientCertificateChecks: () => boolean;
   readonly watchArrivals: WatchArrivals;
-  /** Called after every management call. */
-  readonly onCall: () => void;
+  /** Called with the number of management calls when one begins or ends. */
+  readonly onCalls: (running: number) => void;
   /** Called with true when the first large call begins, with false when the last has ended. */
   readonly onLargeCalls: (any: boolean) => void;
 }
@@ -28,6 +28,7 @@ export interface ListenerParts {
 export class Listeners {
   readonly #parts: ListenerParts;
   #management: ManagementServer | undefined;
+  #router: Router | undefined;
   #workload: WorkloadServer | undefined;
   #refusal: AgentError | undefined;
 
@@ -54,12 +55,12 @@ export class Listeners {
 
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
-    const { configuration, clock, log, onCall, onLargeCalls, watchArrivals } = this.#parts;
+    const { configuration, clock, log, onCalls, onLargeCalls, watchArrivals } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
     const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
-    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCall, onLargeCalls });
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
     serveGuestAgent(router, capabilities);
     const admitToken = tokenAuthenticator(
       { matches: (candidate) => credentials.matchesToken(candidate), current: () => credentials.currentToken },
@@ -81,6 +82,7 @@ export class Listeners {
       onConnection: () => rotation.lookAgain(),
     });
     this.#management = management;
+    this.#router = router;
     if (guestPort !== undefined && credentials.tls !== undefined) {
       if (!this.#parts.relaxClientCertificateChecks()) {
         log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
@@ -93,6 +95,14 @@ export class Listeners {
       await management.listenUnix(guestSocketPath);
       log.info("management_listening", { path: guestSocketPath });
     }
+  }
+
+  /** Runs once, in memory, what the first connection to the management listener and its first call need. */
+  async warmUp(): Promise<void> {
+    const { configuration, clock } = this.#parts;
+    if (this.#router === undefined) return;
+    const { warmUp } = await import("../server/warm-up.ts");
+    await warmUp(this.#router, clock, configuration.credentials.tls);
   }
 
   /** Makes new connections use the current credentials. */

@@ -15,7 +15,6 @@ import {
   arrivalsWatcher,
   BufferPool,
   Cgroups,
-  dropProgramCache,
   fileAccounts,
   fileCacheDropper,
   guestClock,
@@ -23,6 +22,7 @@ import {
   guestKernel,
   type Inheritance,
   LauncherChannel,
+  machineIsIdle,
   MemoryKeeper,
   mergeSignals,
   NativeProcesses,
@@ -30,6 +30,7 @@ import {
   openFilesLimitForChildren,
   processRandomness,
   processSignals,
+  ProgramPages,
   protectSelf,
   relaxClientCertificateChecks,
 } from "../platform/index.ts";
@@ -55,6 +56,8 @@ export interface Platform {
   readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
+  /** Waits for a moment in which the machine has little to do; false: there was none within five seconds. */
+  readonly machineIsIdle: (signal: AbortSignal) => Promise<boolean>;
   /** Tells the launcher, if there is one, that the agent leaves on purpose and did not crash. */
   readonly announceExit: () => void;
   /** Removes what the platform made outside of this process. */
@@ -92,6 +95,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     relaxClientCertificateChecks: () => relaxClientCertificateChecks(addon),
     watchArrivals: arrivalsWatcher(addon),
     memory: memoryKeeper(addon),
+    machineIsIdle,
     announceExit: () => channel?.announceExit(),
     close: () => cgroups?.close(),
   };
@@ -99,5 +103,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
 
 function memoryKeeper(addon: Addon): MemoryKeeper {
   const folder = bundleFolder(process.env);
-  return new MemoryKeeper(addon, undefined, folder === undefined ? undefined : () => dropProgramCache(addon, folder));
+  const pages = folder === undefined ? undefined : new ProgramPages(addon, folder);
+  pages?.readOnlyTouched();
+  return new MemoryKeeper(addon, pages);
 }

@@ -61,6 +61,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     specs: configuration.hooks,
     start: (hook, abort) => starter.startCommand({ ...hook, term: undefined }, PIPES, abort),
     dutiesSettled: (signal) => restore.settled(signal),
+    beforeSnapshot: () => platform.memory.beforeSnapshot(),
     timers,
     clock,
     log,

@@ -22,6 +22,8 @@ export interface HooksParts {
   readonly start: StartHook;
   /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
+  /** Told when PRE_SNAPSHOT was called for and its hook, if there is one, has ended; the answer goes out afterwards. */
+  readonly beforeSnapshot: () => void;
   readonly timers: Timers;
   readonly clock: Clock;
   readonly log: Log;
@@ -58,8 +60,19 @@ export class Hooks {
     if (timeoutMs > HOOK_TIMEOUT_LIMIT_MS) {
       throw invalidField("timeout_ms", `is ${timeoutMs}: at most ${HOOK_TIMEOUT_LIMIT_MS} are allowed`);
     }
-    const { specs, dutiesSettled } = this.#parts;
-    const spec = kind === "pre_snapshot" ? specs.preSnapshot : specs.postRestore;
+    if (kind === "post_restore") return this.#runIfThere(kind, this.#parts.specs.postRestore, timeoutMs, signal);
+    const outcome = await this.#runIfThere(kind, this.#parts.specs.preSnapshot, timeoutMs, signal);
+    this.#parts.beforeSnapshot();
+    return outcome;
+  }
+
+  async #runIfThere(
+    kind: HookKind,
+    spec: HookSpec | undefined,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<HookOutcome> {
+    const { dutiesSettled } = this.#parts;
     if (spec === undefined) return NOT_CONFIGURED;
     return this.#mutex.run(async () => {
       if (kind === "post_restore") await dutiesSettled(signal);

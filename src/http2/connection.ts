@@ -13,6 +13,9 @@ const IDLE_END_MS = 1_000;
 /** and at the latest this long after closing began. */
 const LONGEST_END_MS = 5_000;
 
+/** A socket as accepted. A stream in memory has no address, and cannot be reset. */
+type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestroy">>;
+
 const SETTLED = Promise.resolve();
 
 /** How a connection finds out that its peer is gone without a word. */
@@ -53,7 +56,7 @@ export interface ConnectionEvents {
  */
 export class Http2Connection {
   readonly #socket: Duplex;
-  readonly #raw: Socket;
+  readonly #raw: RawSocket;
   readonly #events: ConnectionEvents;
   readonly #limits: ConnectionLimits;
   readonly #nowMs: () => number;
@@ -81,7 +84,7 @@ export class Http2Connection {
    * @param raw the accepted socket below it; the same where there is no TLS
    * @param nowMs of a clock that is never stepped
    */
-  constructor(socket: Duplex, raw: Socket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
+  constructor(socket: Duplex, raw: RawSocket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
     this.#socket = socket;
     this.#raw = raw;
     this.#limits = limits;
@@ -274,7 +277,7 @@ export class Http2Connection {
 
   /** With `reset` the kernel drops what the peer has not taken; without, it still delivers that. */
   #destroy(reset: boolean): void {
-    if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy();
+    if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();
   }
 

@@ -12,6 +12,11 @@ export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 
+/** Advice for pages of files that are mapped (madvise(2)): read what is near as well; read nothing else; unmap them. */
+export const ADVICE_NORMAL = 0;
+export const ADVICE_RANDOM = 1;
+export const ADVICE_DONT_NEED = 4;
+
 /** Owns a descriptor and reports when it is readable or writable. Keeps the event loop alive while it watches. */
 export interface FdWatch {
   /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every turn of the loop. */
@@ -154,6 +159,8 @@ export interface Addon {
   cachedState(path: string): readonly bigint[] | number;
   /** Drops a file's clean pages from the page cache. */
   dropFileCache(fd: number): number;
+  /** Advice of madvise(2) for the code and constants of the program and its libraries: one of ADVICE_*. */
+  adviseCode(advice: number): number;
   /** Returns the C library's free memory to the kernel. 1: it had some. */
   trimHeap(): number;
   /** Another process's soft RLIMIT_NOFILE. */
@@ -239,6 +246,7 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "acceptsTlsMaterial",
   "cachedState",
   "dropFileCache",
+  "adviseCode",
   "trimHeap",
   "openFilesLimitOf",
   "openIn",

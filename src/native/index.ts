@@ -1,5 +1,8 @@
 export {
   type Addon,
+  ADVICE_DONT_NEED,
+  ADVICE_NORMAL,
+  ADVICE_RANDOM,
   type FdWatch,
   LEADS_GROUP,
   LEADS_SESSION,

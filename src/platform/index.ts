@@ -2,7 +2,8 @@ export { fileAccounts } from "./accounts.ts";
 export { arrivalsWatcher } from "./arrivals.ts";
 export { relaxClientCertificateChecks } from "./certificate-checks.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
-export { dropProgramCache, fileCacheDropper, MemoryKeeper } from "./memory.ts";
+export { fileCacheDropper, MemoryKeeper } from "./memory.ts";
+export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";
 export { guestFileSystem } from "./files/file-system.ts";
 export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
@@ -11,6 +12,7 @@ export { complain, jsonLog, leaveStandardErrorBlocking, stderrLines } from "./st
 export { Cgroups } from "./processes/cgroups.ts";
 export { NativeProcesses } from "./processes/processes.ts";
 export { openFilesLimitForChildren } from "./processes/spawn.ts";
+export { ProgramPages } from "./program-pages.ts";
 export { protectSelf } from "./self-protection.ts";
 export { processSignals } from "./signals.ts";
 export { BufferPool } from "./streams/buffer-pool.ts";

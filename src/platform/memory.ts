@@ -1,11 +1,12 @@
-import { closeSync, openSync } from "node:fs";
-import { join } from "node:path";
 import type { Addon } from "../native/index.ts";
+import type { ProgramPages } from "./program-pages.ts";
 
 /** Time from work to the check whether the agent is at rest. */
 const LOOK_AFTER_MS = 10_000;
 /** Below this share of one CPU the agent is at rest. */
 const REST_CPU_SHARE = 0.02;
+/** Time from the end of a call until its answer is written and the event loop waits. */
+const ANSWERED_MS = 10;
 /** Giving memory back takes some 20 ms; for less than this it is not worth it. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
@@ -25,18 +26,37 @@ type CollectGarbage = (options: { type: "major"; execution: "sync"; flavor: "las
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
   readonly #lookAfterMs: number;
+  readonly #pages: Pick<ProgramPages, "giveBack" | "unmap"> | undefined;
+  #calls = 0;
   #collectGarbage: CollectGarbage | undefined;
   #timer: NodeJS.Timeout | undefined;
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
   #growsSlowly = false;
-  #atFirstRest: (() => void) | undefined;
+  #hasRested = false;
+  /** What is left to be done once the call that announced a snapshot is answered. */
+  #isAnswered: (() => void) | undefined;
 
-  /** @param atFirstRest frees what the start left elsewhere */
-  constructor(addon: Pick<Addon, "trimHeap">, lookAfterMs: number = LOOK_AFTER_MS, atFirstRest?: () => void) {
+  /** @param pages of the bundle's programs; undefined: the agent does not run from a bundle */
+  constructor(
+    addon: Pick<Addon, "trimHeap">,
+    pages: Pick<ProgramPages, "giveBack" | "unmap"> | undefined,
+    lookAfterMs: number = LOOK_AFTER_MS,
+  ) {
     this.#addon = addon;
+    this.#pages = pages;
     this.#lookAfterMs = lookAfterMs;
-    this.#atFirstRest = atFirstRest;
+  }
+
+  /** To be told of each call when it begins and when it is over: how many there are then. */
+  calls(running: number): void {
+    const isOver = running < this.#calls;
+    this.#calls = running;
+    if (isOver) this.worked();
+    if (running > 0) return;
+    // Once the answer is written, which mapped a third of the pages again.
+    if (this.#isAnswered !== undefined) setTimeout(this.#isAnswered, ANSWERED_MS).unref();
+    this.#isAnswered = undefined;
   }
 
   /** Call it after work. Without work there is no timer that wakes the agent. */
@@ -54,6 +74,19 @@ export class MemoryKeeper {
     process.getBuiltinModule("node:v8").setFlagsFromString(`--minor-gc-task-trigger=${percent}`);
   }
 
+  /**
+   * Gives back everything possible before a snapshot is taken. Does nothing while calls run other than the one that
+   * announces the snapshot.
+   */
+  beforeSnapshot(): void {
+    if (this.#calls > 1) return;
+    this.#giveBackGarbage();
+    this.#pages?.giveBack();
+    this.#isAnswered = () => {
+      if (this.#calls === 0) this.#pages?.unmap();
+    };
+  }
+
   /** Sets the flag at the first work, not at the start: V8 rejects all code that was cached under other flags. */
   #growSlowly(): void {
     if (this.#growsSlowly) return;
@@ -65,18 +98,27 @@ export class MemoryKeeper {
   #look(): void {
     this.#timer = undefined;
     const { user, system } = process.cpuUsage(this.#cpuAtWork);
-    if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) this.worked();
-    else if (residentBytes() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBack();
+    if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) {
+      this.worked();
+      return;
+    }
+    if (residentBytes() > this.#atRestBytes + WORTHWHILE_BYTES) this.#giveBackGarbage();
+    this.#giveBackStart();
   }
 
   /** Frees garbage and code that V8 has not used lately, then makes the C library return the memory to the kernel. */
-  #giveBack(): void {
+  #giveBackGarbage(): void {
     this.#collectGarbage ??= garbageCollector();
     this.#collectGarbage({ type: "major", execution: "sync", flavor: "last-resort" });
     this.#addon.trimHeap();
-    this.#atFirstRest?.();
-    this.#atFirstRest = undefined;
     this.#atRestBytes = residentBytes();
+  }
+
+  /** Once, and when no call runs: the pages that only the start needed. Those of calls would be read at every call. */
+  #giveBackStart(): void {
+    if (this.#hasRested || this.#calls > 0) return;
+    this.#hasRested = true;
+    this.#pages?.giveBack();
   }
 }
 
@@ -102,21 +144,4 @@ function garbageCollector(): CollectGarbage {
 /** Drops an open file's pages from the page cache, best effort. */
 export function fileCacheDropper(addon: Addon): (fd: number) => void {
   return (fd) => void addon.dropFileCache(fd);
-}
-
-/** The agent's executable in the bundle's folder. */
-const PROGRAM = "agent.bin";
-
-/**
- * Drops unused pages of the agent's executable from the page cache: 70 of its 118 MB, which would become part of a
- * snapshot. Pages in use stay.
- */
-export function dropProgramCache(addon: Pick<Addon, "dropFileCache">, bundleFolder: string): void {
-  try {
-    const fd = openSync(join(bundleFolder, PROGRAM), "r");
-    addon.dropFileCache(fd);
-    closeSync(fd);
-  } catch {
-    // The agent may be permitted to run the file but not to read it. Then the pages stay.
-  }
 }

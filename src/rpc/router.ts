@@ -31,8 +31,8 @@ export interface RouterOptions {
   readonly agentVersion: string;
   /** Largest message in either direction, in bytes. */
   readonly messageLimitBytes?: number;
-  /** Called after every call. */
-  readonly onCall?: () => void;
+  /** Called with the number of calls when one begins or ends. */
+  readonly onCalls?: (running: number) => void;
   /** Called with true when there is a first large call, and with false when the last is over. */
   readonly onLargeCalls?: (any: boolean) => void;
 }
@@ -45,7 +45,7 @@ export class Router {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #messageLimitBytes: number;
-  readonly #onCall: (() => void) | undefined;
+  readonly #onCalls: ((running: number) => void) | undefined;
   readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
@@ -58,7 +58,7 @@ export class Router {
     this.#clock = options.clock;
     this.#log = options.log;
     this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
-    this.#onCall = options.onCall;
+    this.#onCalls = options.onCalls;
     this.#onLarge = (change) => {
       const before = this.#largeCalls;
       this.#largeCalls += change;
@@ -186,10 +186,11 @@ export class Router {
 
   #serve(call: Call, interceptor: Interceptor): void {
     this.#calls.add(call);
+    this.#onCalls?.(this.#calls.size);
     const over = (error?: unknown): void => {
       call.finish(error === undefined ? undefined : this.#toAgentError(error, call));
       this.#calls.delete(call);
-      this.#onCall?.();
+      this.#onCalls?.(this.#calls.size);
     };
     const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
     try {

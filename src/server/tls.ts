@@ -65,6 +65,11 @@ export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
   // Check this first: Node calls a resumed session without a certificate authorized.
   if (certificate === undefined || socket.isSessionReused()) return "PEER_DID_NOT_RETURN_A_CERTIFICATE";
   if (!socket.authorized) return String(socket.authorizationError);
+  return described(certificate, socket);
+}
+
+/** What a certificate says, whether it is accepted or not. */
+export function described(certificate: X509Certificate, socket: TLSSocket): PeerCertificate {
   const chain = chainOf(socket.getPeerCertificate(true));
   return {
     subject: certificate.subject.replaceAll("\n", ", "),

@@ -127,6 +127,7 @@ describe("hooks by themselves", () => {
       specs: { preSnapshot: none, postRestore: none },
       start: (_spec, abort) => processes.spawn(shell("true"), abort),
       dutiesSettled,
+      beforeSnapshot: () => {},
       timers: nodeTimers,
       clock: systemClock,
       log: recordingLog(),

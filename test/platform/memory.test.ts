@@ -5,13 +5,15 @@ import { MemoryKeeper } from "../../src/platform/index.ts";
 const LOOK_AFTER_MS = 50;
 const MIB = 2 ** 20;
 
-/** A keeper, and the resident size each time that it gave memory back. */
-function keeper(atFirstRest?: () => void): {
+/** A keeper, the resident size each time that it gave memory back, and what it did with its program's pages. */
+function keeper(): {
   readonly memory: MemoryKeeper;
   readonly trimmed: number[];
+  readonly pages: string[];
   readonly next: () => Promise<void>;
 } {
   const trimmed: number[] = [];
+  const pages: string[] = [];
   let wake = (): void => {};
   const trimHeap = (): number => {
     trimmed.push(process.memoryUsage.rss());
@@ -19,7 +21,8 @@ function keeper(atFirstRest?: () => void): {
     return 1;
   };
   const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
-  return { memory: new MemoryKeeper({ trimHeap }, LOOK_AFTER_MS, atFirstRest), trimmed, next };
+  const program = { giveBack: (): number => pages.push("given back"), unmap: (): number => pages.push("unmapped") };
+  return { memory: new MemoryKeeper({ trimHeap }, program, LOOK_AFTER_MS), trimmed, pages, next };
 }
 
 /** The keeper's own timer does not keep the process alive. */
@@ -72,9 +75,8 @@ test("nothing is done while there is work, and nothing again where nothing has g
   assert.equal(trimmed.length, 1);
 });
 
-test("what the start has left elsewhere is given back at the first rest, once", async () => {
-  let rests = 0;
-  const { memory, next } = keeper(() => rests++);
+test("the program's pages are given back at the first rest, once", async () => {
+  const { memory, pages, next } = keeper();
   for (let round = 0; round < 2; round++) {
     leaveGarbage(16);
     const rested = next();
@@ -82,6 +84,47 @@ test("what the start has left elsewhere is given back at the first rest, once", 
     // The second time nothing need have grown since: then no rest gives anything back.
     const noMore = new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS));
     await awake(round === 0 ? rested : Promise.race([rested, noMore]));
-    assert.equal(rests, 1);
+    assert.deepEqual(pages, ["given back"]);
   }
+});
+
+test("the program's pages are not given back while a call runs, but at the rest after it", async () => {
+  const { memory, trimmed, pages, next } = keeper();
+  memory.calls(1);
+  let rested = next();
+  memory.worked();
+  await awake(rested);
+  assert.deepEqual(pages, []);
+  memory.calls(0);
+  while (pages.length === 0) await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS)));
+  assert.deepEqual(pages, ["given back"]);
+  rested = next();
+  leaveGarbage(16);
+  memory.calls(1);
+  memory.beforeSnapshot();
+  await awake(rested);
+  assert.ok(trimmed.length >= 2);
+});
+
+test("before a snapshot garbage and pages are given back, and what the answer mapped when it is out", async () => {
+  const { memory, trimmed, pages } = keeper();
+  memory.calls(1);
+  memory.beforeSnapshot();
+  assert.equal(trimmed.length, 1);
+  assert.deepEqual(pages, ["given back"]);
+  memory.calls(0);
+  while (pages.length < 2) await awake(new Promise((resolve) => setTimeout(resolve, 10)));
+  assert.deepEqual(pages, ["given back", "unmapped"]);
+});
+
+test("before a snapshot nothing is given back while another call runs", async () => {
+  const { memory, trimmed, pages } = keeper();
+  memory.calls(1);
+  memory.calls(2);
+  memory.beforeSnapshot();
+  memory.calls(1);
+  memory.calls(0);
+  await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS / 2)));
+  assert.equal(trimmed.length, 0);
+  assert.deepEqual(pages, []);
 });

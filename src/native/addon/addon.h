@@ -58,6 +58,7 @@
   F("cachedState", agent_cached_state)                        \
   /* page_cache.c */                                          \
   F("dropFileCache", agent_drop_file_cache)                   \
+  F("adviseCode", agent_advise_code)                          \
   /* cgroup.c */                                              \
   F("mountCgroups", agent_mount_cgroups)                      \
   F("openAt", agent_open_at)                                  \

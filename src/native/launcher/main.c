@@ -17,6 +17,7 @@
 #include "failure.h"
 #include "last_words.h"
 #include "leave.h"
+#include "read_ahead.h"
 #include "remains.h"
 #include "signals.h"
 #include "supervise.h"
@@ -47,6 +48,7 @@ int main(int argc, char **argv) {
   ensure_standard_streams();
   close_inherited_descriptors();
   find_bundle(&bundle);
+  read_ahead(&bundle);
   int environment = move_environment(environ);
   open_channel(&channel, &agent_channel);
   char **command = agent_command(&bundle, argc, argv);

@@ -1,0 +1,132 @@
+/**
+ * Records which pages of the bundle's files a start, the first calls of every kind and the duties touch, into
+ * ../pages-<arch>.txt (see page-list.ts). To be run again, as root, for another Node or where a start does more than before:
+ * `node scripts/package/agent/record-pages.ts` after `npm run build`. The bundle lies on a disk of its own that reads nothing
+ * ahead, so what is in the page cache afterwards is what was touched.
+ */
+import { execFileSync } from "node:child_process";
+import {
+  closeSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type Addon, builtAddonFolder, loadAddon } from "../../../src/native/index.ts";
+import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
+import { clientOf } from "../../../test/fixtures/guest-client.ts";
+import { identityOf, linesOf, PAGE_BYTES, PROGRAM, recordFile, type Run, scriptPages } from "../page-list.ts";
+import type { Architecture } from "../toolchain.ts";
+
+const WARM_UP_MS = 3_000;
+const DISK_BYTES = 300 * 1024 * 1024;
+const ARCH: Architecture = process.arch === "arm64" ? "arm64" : "x64";
+const ROOT = join(import.meta.dirname, "..", "..", "..");
+const BUILT = join(ROOT, "dist", `linux-${ARCH}`);
+const HOOK = { args: ["true"] };
+
+/** Every kind of call. Before a snapshot the agent gives pages back, so that comes in runs of its own. */
+async function callEverything(agent: RunningAgent, scratch: string, kind: HookKind): Promise<void> {
+  using guest = clientOf(agent);
+  await guest.health();
+  await guest.run({ args: ["sh", "-c", "cat; exit 3"] }, Buffer.from("input"));
+  await guest.run({ args: ["sh", "-c", "echo here"], terminal: { cols: 80, rows: 24 } });
+  await guest.writeFile(join(scratch, "file"), Buffer.alloc(300_000, "x"));
+  await Array.fromAsync(guest.readFile(join(scratch, "file")));
+  await guest.statPath(join(scratch, "file"));
+  // No time: the clock of this machine is not the agent's to step.
+  await guest.runRestoreDuties({ entropy: new Uint8Array(64) });
+  await guest.runHook({ kind });
+}
+
+/** The pages of a file that are in memory, up to `end`. To be asked once: what is asked for is read. */
+function* cachedPages(addon: Addon, file: string, end: number): Generator<number> {
+  const byte = Buffer.alloc(1);
+  const fd = openSync(file, "r");
+  for (let page = 0; page < end; page++) if (addon.readCached(fd, byte, page * PAGE_BYTES) === 1) yield page;
+  closeSync(fd);
+}
+
+function runsOf(pages: ReadonlySet<number>): Run[] {
+  const runs: { first: number; count: number }[] = [];
+  for (const page of [...pages].toSorted((a, b) => a - b)) {
+    const last = runs.at(-1);
+    if (last !== undefined && page === last.first + last.count) last.count++;
+    else runs.push({ first: page, count: 1 });
+  }
+  return runs;
+}
+
+/** A disk with the bundle, but for its list. Returns its image. */
+function makeDisk(folder: string, mounted: string): string {
+  const image = join(folder, "disk");
+  mkdirSync(mounted);
+  writeFileSync(image, "");
+  truncateSync(image, DISK_BYTES);
+  execFileSync("mkfs.ext4", ["-q", image]);
+  execFileSync("mount", ["-o", "loop", image, mounted]);
+  cpSync(BUILT, join(mounted, "bundle"), { recursive: true });
+  rmSync(join(mounted, "bundle", "agent.pages"));
+  execFileSync("umount", [mounted]);
+  return image;
+}
+
+/**
+ * Mounts it with nothing of it in memory, and nothing to be read ahead. By a loop device of its own each time: whoever has
+ * copied the table of mounts meanwhile keeps the last one. Returns the device.
+ */
+function mountDisk(image: string, mounted: string): string {
+  const device = execFileSync("losetup", ["--find", "--show", "--read-only", image], { encoding: "utf8" }).trim();
+  execFileSync("blockdev", ["--setra", "0", device]);
+  execFileSync("mount", ["-o", "ro", device, mounted]);
+  return device;
+}
+
+const addon = loadAddon([builtAddonFolder(ROOT)]);
+const folder = mkdtempSync(join(tmpdir(), "guest-agent-pages-"));
+const mounted = join(folder, "mounted");
+const bundle = join(mounted, "bundle");
+const names = [PROGRAM, ...readdirSync(join(BUILT, "lib")).map((name) => join("lib", name))];
+const touched = new Map(names.map((name) => [name, new Set<number>()]));
+try {
+  const image = makeDisk(folder, mounted);
+  // What is touched differs a little from run to run.
+  for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT]) {
+    const device = mountDisk(image, mounted);
+    try {
+      await using agent = await startAgent({
+        command: [join(bundle, "guest-agent")],
+        process: { args: ["sleep", "infinity"] },
+        hooks: { preSnapshot: HOOK, postRestore: HOOK },
+      });
+      // Time for the warm-up.
+      await delay(WARM_UP_MS);
+      await callEverything(agent, folder, kind);
+      for (const [name, pages] of touched) {
+        const { size } = statSync(join(BUILT, name));
+        const end = name === PROGRAM ? scriptPages(join(BUILT, name)).first : Math.ceil(size / PAGE_BYTES);
+        for (const page of cachedPages(addon, join(bundle, name), end)) pages.add(page);
+      }
+    } finally {
+      execFileSync("umount", [mounted]);
+      execFileSync("losetup", ["--detach", device]);
+    }
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+const texts = [...touched].map(([name, pages]) => {
+  const runs = runsOf(pages);
+  console.log(`${name}: ${runs.length} runs, ${((pages.size * PAGE_BYTES) / 1e6).toFixed(1)} MB`);
+  return linesOf(`${name} ${identityOf(BUILT, name)}`, runs);
+});
+writeFileSync(recordFile(ARCH), texts.join(""));

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { availableParallelism } from "node:os";
+import { test } from "node:test";
+import { machineIsIdle } from "../../src/platform/index.ts";
+
+/** What is waited for does not keep the process alive. */
+async function awake<Value>(promise: Promise<Value>): Promise<Value> {
+  const timer = setInterval(() => undefined, 1_000);
+  try {
+    return await promise;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+test("a machine whose CPUs all work is not idle", async () => {
+  const busy = Array.from({ length: availableParallelism() }, () =>
+    spawn(process.execPath, ["-e", "console.log(1); for (;;);"], { stdio: ["ignore", "pipe", "inherit"] }),
+  );
+  try {
+    await Promise.all(busy.map((child) => new Promise((resolve) => child.stdout.once("data", resolve))));
+    assert.equal(await awake(machineIsIdle(new AbortController().signal)), false);
+  } finally {
+    for (const child of busy) child.kill("SIGKILL");
+  }
+});
+
+test("whoever no longer needs to know is not kept waiting", async () => {
+  const controller = new AbortController();
+  const answer = machineIsIdle(controller.signal);
+  controller.abort();
+  assert.equal(await awake(answer), false);
+  assert.equal(await awake(machineIsIdle(AbortSignal.abort())), false);
+});
