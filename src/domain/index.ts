@@ -44,6 +44,7 @@ export {
   type FileType,
   type FolderView,
   type NewFile,
+  type NewFileOptions,
   PathEscapes,
   type ReadableFile,
 } from "./ports/files.ts";
