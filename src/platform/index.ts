@@ -13,4 +13,4 @@ export { NativeProcesses } from "./processes/processes.ts";
 export { openFilesLimitForChildren } from "./processes/spawn.ts";
 export { protectSelf } from "./self-protection.ts";
 export { processSignals } from "./signals.ts";
-export { BufferPool } from "./streams/buffer-pool.ts";
+export { STREAM_BUFFERS } from "./streams/source.ts";

@@ -1,7 +1,13 @@
-import { type ChildProcess, KILL_WAIT_MS, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
+import {
+  type BufferPool,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type Processes,
+  SpawnError,
+  type SpawnRequest,
+} from "../../domain/index.ts";
 import type { Addon, NativeSpawnOptions } from "../../native/index.ts";
 import type { Standing } from "../self-protection.ts";
-import type { BufferPool } from "../streams/buffer-pool.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
 import type { Cgroup } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
