@@ -7,6 +7,7 @@ const COLUMNS: readonly (readonly [Contender, string])[] = [
   ["grpc-go", "grpc-go"],
   ["go-https", "Go HTTPS"],
   ["openssh", "OpenSSH"],
+  ["node-net", "bare Node"],
 ];
 
 /** The most important rows of a full run, those where a peer is ahead among them, as far as they were measured. */
@@ -27,8 +28,6 @@ export const HEADLINES: readonly string[] = [
   "file read: CPU",
   "file write: throughput",
   "file write: CPU",
-  "file write without checksum: throughput",
-  "file write without checksum: CPU",
   "64 file reads at once: throughput",
   "64 file writes at once: throughput",
   "256 execs at once: peak memory",
