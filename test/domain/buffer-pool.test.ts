@@ -31,7 +31,7 @@ test("as much is kept at rest as the pool says", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   const leave = pool.enter();
   const lent = Array.from({ length: 4 }, () => pool.lend());
-  for (const { giveBack } of lent) giveBack();
+  for (const loan of lent) loan.giveBack();
   assert.equal(pool.freeBytes, 3 * FULL);
   leave();
   assert.equal(pool.freeBytes, FULL);
@@ -65,7 +65,7 @@ test("buffers are small while much is on loan, and of full size again afterwards
   assert.equal(pool.lentBytes, 5 * FULL);
   lent.push(pool.lend());
   assert.equal(lent.at(-1)?.bytes.length, TIGHT);
-  for (const { giveBack } of lent) giveBack();
+  for (const loan of lent) loan.giveBack();
   assert.equal(pool.lentBytes, 0);
   assert.equal(pool.lend().bytes.length, FULL);
 });
