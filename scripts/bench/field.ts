@@ -6,6 +6,7 @@ import type { Running, Starter } from "./contender.ts";
 import { anonymousBytesOf } from "./proc.ts";
 import { installPeers } from "./peers/install.ts";
 import { startBuiltAgent } from "./peers/agent.ts";
+import { startGoHttps } from "./peers/go-https.ts";
 import { startGrpcGo } from "./peers/grpc-go.ts";
 import { startNodeHttp2 } from "./peers/node-http2.ts";
 import { startOpenSsh } from "./peers/openssh.ts";
@@ -14,6 +15,7 @@ import type { Contender, Peer } from "./row.ts";
 
 const PEERS: readonly (readonly [Peer, Starter])[] = [
   ["grpc-go", startGrpcGo],
+  ["go-https", startGoHttps],
   ["node-http2", startNodeHttp2],
   ["openssh", startOpenSsh],
   ["qemu-ga", startQemuGa],

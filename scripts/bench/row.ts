@@ -1,7 +1,7 @@
 /**
  * The contenders. `node-http2` is a bare server on the agent's own Node: a lower bound for any agent on Node's HTTP/2.
  */
-export type Contender = "ours" | "grpc-go" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
+export type Contender = "ours" | "grpc-go" | "go-https" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
 
 /** All contenders but the agent. */
 export type Peer = Exclude<Contender, "ours">;

@@ -1,19 +1,19 @@
-import type {
-  Accounts,
-  Clock,
-  FileOwner,
-  FileSystem,
-  Kernel,
-  Processes,
-  ProcessRandomness,
-  Signals,
-  Timers,
-  WatchArrivals,
+import {
+  type Accounts,
+  BufferPool,
+  type Clock,
+  type FileOwner,
+  type FileSystem,
+  type Kernel,
+  type Processes,
+  type ProcessRandomness,
+  type Signals,
+  type Timers,
+  type WatchArrivals,
 } from "../domain/index.ts";
 import { type Addon, bundleFolder } from "../native/index.ts";
 import {
   arrivalsWatcher,
-  BufferPool,
   Cgroups,
   fileAccounts,
   fileCacheDropper,
@@ -33,6 +33,7 @@ import {
   ProgramPages,
   protectSelf,
   relaxClientCertificateChecks,
+  STREAM_BUFFERS,
 } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
@@ -74,7 +75,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
   if (cgroups !== undefined) channel?.entrustCgroups(cgroups.base);
   return {
     inherited: entries,
-    processes: new NativeProcesses(addon, new BufferPool(), {
+    processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {
       openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
       standing: protectSelf(addon),
       cgroups,

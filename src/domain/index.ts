@@ -1,5 +1,6 @@
 export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
+export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
 export {
   type ByteReceiver,
   type ByteSink,
@@ -44,6 +45,7 @@ export {
   type FileType,
   type FolderView,
   type NewFile,
+  type NewFileOptions,
   PathEscapes,
   type ReadableFile,
 } from "./ports/files.ts";

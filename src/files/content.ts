@@ -6,10 +6,10 @@ const GATHER_BYTES = 64 * 1024;
 /** Pieces of at least this size are written as they are. */
 const DIRECT_BYTES = 16 * 1024;
 
-/** Size and SHA-256 of what was written. */
+/** Size of what was written, and its SHA-256 unless nobody wants it. */
 export interface WriteResult {
   readonly bytesWritten: bigint;
-  readonly sha256: Uint8Array;
+  readonly sha256: Uint8Array | undefined;
 }
 
 type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
@@ -47,10 +47,14 @@ export class Content {
     await this.#flush();
     const { path, sizeBytes, sha256: declared } = this.#expected;
     if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
-    const sha256 = Buffer.from(this.#file.sha256());
-    if (declared !== undefined && !sha256.equals(declared)) {
+    const sha256 = this.#file.sha256();
+    if (declared !== undefined && sha256 !== undefined && Buffer.compare(sha256, declared) !== 0) {
       const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
-      const metadata = { path, declared: Buffer.from(declared).toString("hex"), received: sha256.toString("hex") };
+      const metadata = {
+        path,
+        declared: Buffer.from(declared).toString("hex"),
+        received: Buffer.from(sha256).toString("hex"),
+      };
       throw new AgentError("DATA_LOSS", "CHECKSUM_MISMATCH", message, metadata);
     }
     return { bytesWritten: this.#sizeBytes, sha256 };

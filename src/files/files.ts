@@ -2,6 +2,7 @@ import {
   type ActivityClock,
   AgentError,
   Allowance,
+  BufferPool,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
@@ -12,10 +13,9 @@ import {
   type FileTree,
   type Share,
 } from "../domain/index.ts";
-import { ChunkBuffers } from "./chunk-buffers.ts";
 import type { WriteResult } from "./content.ts";
 import { type FileAction, fileFailure, notARegularFile } from "./failure.ts";
-import { readChunks, type ReadOutput } from "./read.ts";
+import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
 import {
   checkFilePath,
   checkReadRequest,
@@ -55,7 +55,7 @@ export interface PathReport {
 /** Reads, writes and describes files of the guest, with the agent's own rights. Everything throws AgentError. */
 export class Files {
   readonly #parts: FilesParts;
-  readonly #buffers = new ChunkBuffers();
+  readonly #buffers = new BufferPool(FILE_BUFFERS);
   readonly #writing = new Set<Promise<WriteResult>>();
   readonly #places: Allowance;
 

@@ -1,4 +1,4 @@
-import type { ChunkBuffer, ChunkBuffers } from "./chunk-buffers.ts";
+import type { BufferPool, LentBuffer } from "../domain/index.ts";
 
 /** Chunks in flight: one is sent while the next is read. */
 const IN_FLIGHT = 2;
@@ -7,16 +7,16 @@ const IN_FLIGHT_TIGHT = 1;
 
 /** Bounds the buffers of one transfer that are in flight. */
 export class Outbox {
-  readonly #buffers: ChunkBuffers;
+  readonly #buffers: BufferPool;
   #inFlight = 0;
   #wake: (() => void) | undefined;
 
-  constructor(buffers: ChunkBuffers) {
+  constructor(buffers: BufferPool) {
     this.#buffers = buffers;
   }
 
   /** Resolves with a buffer as soon as few enough others are in flight. Call it again only after that. */
-  async take(wantedBytes: number): Promise<ChunkBuffer> {
+  async take(wantedBytes: number): Promise<LentBuffer> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;

@@ -1,7 +1,18 @@
-import type { FileAttributes, ReadableFile } from "../domain/index.ts";
-import { CHUNK_BYTES, type ChunkBuffers } from "./chunk-buffers.ts";
+import type { BufferPool, BufferPoolSizes, FileAttributes, ReadableFile } from "../domain/index.ts";
 import { Outbox } from "./outbox.ts";
 import type { ReadRequest } from "./requests.ts";
+
+/** Largest piece of a file in one message. */
+const CHUNK_BYTES = 256 * 1024;
+
+/** Buffers that all files are read into: kept while any file is read, gone when none is. */
+export const FILE_BUFFERS: BufferPoolSizes = {
+  fullBytes: CHUNK_BYTES,
+  tightBytes: 64 * 1024,
+  tightAboveBytes: 2 * 1024 * 1024,
+  keptBytes: 8 * 1024 * 1024,
+  keptAtRestBytes: 0,
+};
 
 /** Receives what a ReadFile call reads. */
 export interface ReadOutput {
@@ -16,7 +27,7 @@ export interface ReadOutput {
 export interface ReadParts {
   readonly file: ReadableFile;
   readonly request: ReadRequest;
-  readonly buffers: ChunkBuffers;
+  readonly buffers: BufferPool;
   readonly output: ReadOutput;
   /** Its reason is thrown once it is aborted. */
   readonly signal: AbortSignal;

@@ -32,6 +32,8 @@ export interface WriteRequest extends FileLocation {
   /** Declared size of the content. */
   readonly sizeBytes: bigint | undefined;
   readonly sha256: Uint8Array | undefined;
+  /** Nobody wants to know the content's SHA-256. */
+  readonly skipSha256: boolean;
   readonly createParents: boolean;
   readonly exclusive: boolean;
   /** Of the last modification, in nanoseconds since 1970; undefined: now. */
@@ -62,11 +64,13 @@ export function checkReadRequest(request: ReadRequest): void {
 
 /** Throws AgentError for a malformed request. */
 export function checkWriteRequest(request: WriteRequest): void {
-  const { mode, uid, gid, sha256 } = request;
+  const { mode, uid, gid, sha256, skipSha256 } = request;
   checkFilePath(request);
   if (mode !== undefined && mode > MAX_MODE) throw invalidField("mode", "has bits beyond 07777");
   if (uid !== undefined && uid > MAX_ID) throw invalidField("uid", `is larger than ${MAX_ID}`);
   if (gid !== undefined && gid > MAX_ID) throw invalidField("gid", `is larger than ${MAX_ID}`);
   if (sha256 !== undefined && sha256.length !== SHA256_BYTES)
     throw invalidField("sha256", `has ${sha256.length} bytes; a SHA-256 has ${SHA256_BYTES}`);
+  if (sha256 !== undefined && skipSha256)
+    throw invalidField("skip_sha256", "is set, and sha256 too: what is declared has to be computed");
 }

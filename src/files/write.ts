@@ -42,7 +42,8 @@ export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
 
 async function writeTo(parts: WriteParts, { path, existing }: Target, owner: FileOwner): Promise<WriteResult> {
   const { fileSystem, request, signal } = parts;
-  const file = await fileSystem.create(folderOf(path), request.sparse);
+  const { sparse, skipSha256 } = request;
+  const file = await fileSystem.create(folderOf(path), { sparse, sha256: !skipSha256 });
   try {
     const result = await receive(file, parts);
     await file.setAttributes(owner, request.mode ?? existing?.mode ?? DEFAULT_MODE);

@@ -39,14 +39,20 @@ interface BackgroundWriter {
 /** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Appends to a file on a libuv thread and keeps the SHA-256 of what it appended. */
+/** Who hashes what a SummingWriter writes: nobody, the calling thread while the worker writes, or the worker. */
+export const NO_SUM = 0;
+export const SUM_HERE = 1;
+export const SUM_ON_THREAD = 2;
+export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
+
+/** Appends to a file on a libuv thread, and keeps the SHA-256 of what it was told to hash. */
 export interface SummingWriter {
   /**
    * Appends all of the bytes, which must not change until it resolves: with 0 or a negated errno (EBUSY while an earlier
-   * write runs). Hashes them on the worker thread if `sumOnThread`, else on the calling thread while the worker writes.
+   * write runs).
    */
-  write(bytes: Uint8Array, sumOnThread: boolean): Promise<number>;
-  /** SHA-256 of all bytes since the last call; undefined while a write runs, or where OpenSSL fails. */
+  write(bytes: Uint8Array, sum: SummedBy): Promise<number>;
+  /** SHA-256 of all bytes hashed since the last call; undefined while a write runs, or where OpenSSL fails. */
   takeSha256(): Buffer | undefined;
 }
 

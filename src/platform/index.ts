@@ -15,4 +15,4 @@ export { openFilesLimitForChildren } from "./processes/spawn.ts";
 export { ProgramPages } from "./program-pages.ts";
 export { protectSelf } from "./self-protection.ts";
 export { processSignals } from "./signals.ts";
-export { BufferPool } from "./streams/buffer-pool.ts";
+export { STREAM_BUFFERS } from "./streams/source.ts";

@@ -52,10 +52,18 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
+/** The session's environment with what it lacks of a user's own variables. */
+interface CompletedEnvironment {
+  readonly base: Environment;
+  readonly user: ResolvedUser;
+  readonly env: Environment;
+}
+
 /** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;
+  #lastEnvironment: CompletedEnvironment | undefined;
 
   constructor(parts: CommandStarterParts) {
     this.#parts = parts;
@@ -91,7 +99,7 @@ export class CommandStarter {
     if (base.length > STRINGS_A_TURN) await nextTurn();
     // For another user inherited HOME, USER and the like are replaced; for the agent's own user only missing ones are
     // set.
-    const env = isOther ? base : withDefaults(base, known(user));
+    const env = isOther ? base : this.#completed(base, user);
     if (env.length > STRINGS_A_TURN) await nextTurn();
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
@@ -121,6 +129,15 @@ export class CommandStarter {
     });
   }
 
+  /** Most commands add nothing to the session's environment, and get the very same one: it is packed for them once. */
+  #completed(base: Environment, user: ResolvedUser): Environment {
+    const last = this.#lastEnvironment;
+    if (last?.base === base && last.user === user) return last.env;
+    const env = withDefaults(base, known(user));
+    if (base === this.#parts.environment.session) this.#lastEnvironment = { base, user, env };
+    return env;
+  }
+
   async #resolve(user: string): Promise<ResolvedUser> {
     const { accounts } = this.#parts;
     if (user === "") return this.#resolveSelf();
@@ -131,7 +148,8 @@ export class CommandStarter {
   /** Finds home and name only: a broken user database must not stop a command that names no user. */
   async #resolveSelf(): Promise<ResolvedUser> {
     const { accounts, ownUid } = this.#parts;
-    const passwd = await accounts.passwd().catch(() => NO_ENTRIES);
+    const found = accounts.passwd();
+    const passwd = found instanceof Promise ? await found.catch(() => NO_ENTRIES) : found;
     return this.#resolveIn(String(ownUid), passwd, NO_ENTRIES);
   }
 

@@ -90,7 +90,7 @@ export class SessionEnvironment {
   readonly #processEnv: ReadonlyMap<string, string>;
   readonly #workloadSocket: ReadonlyMap<string, string>;
   /** Without replacements, computed once: most commands get this one. */
-  readonly #session: Environment;
+  readonly session: Environment;
 
   constructor(sources: EnvironmentSources) {
     this.#inherited = without(sources.inherited, sources.bootstrapNames);
@@ -100,7 +100,7 @@ export class SessionEnvironment {
     this.#processEnv = processEnv;
     const { workloadSocket } = sources;
     this.#workloadSocket = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
-    this.#session = overlay(this.#inherited, processEnv);
+    this.session = overlay(this.#inherited, processEnv);
   }
 
   /** Inherited - bootstrap, with `replaced`, + Process.env + SVC_WORKLOAD_SOCKET. */
@@ -117,7 +117,7 @@ export class SessionEnvironment {
   }
 
   #sessionWith(replaced: Replacements): Environment {
-    if (replaced.size === 0) return this.#session;
+    if (replaced.size === 0) return this.session;
     const set = new Map(
       [...replaced].filter((replacement): replacement is [string, string] => replacement[1] !== undefined),
     );

@@ -94,6 +94,11 @@ describe("WriteFile changes nothing", () => {
     ["a time with a second of nanoseconds", { path: "/tmp/x", mtime: { seconds: 1n, nanos: 1_000_000_000 } }, "mtime"],
     ["a time after the year 9999", { path: "/tmp/x", mtime: { seconds: 253_402_300_800n } }, "mtime"],
     ["a checksum of 31 bytes", { path: "/tmp/x", sha256: new Uint8Array(31) }, "sha256"],
+    [
+      "a checksum that nobody shall compute",
+      { path: "/tmp/x", sha256: new Uint8Array(32), skipSha256: true },
+      "skip_sha256",
+    ],
   ] as const) {
     it(`with ${problem}`, async () => {
       const failure = await failureOf(files.write(header, "x"));

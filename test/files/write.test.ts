@@ -87,6 +87,16 @@ describe("WriteFile", () => {
     assert.ok((await stat(folder.at("solid"))).blocks * 512 >= MIB);
   });
 
+  it("answers without a checksum where the client wants none, and writes the same", async () => {
+    const pieces = [70_000, 3, 1_000_000].map((size) => randomBytes(size));
+    for (const sparse of [false, true]) {
+      const path = folder.at(`unsummed-${sparse}`);
+      const response = await files.write({ path, skipSha256: true, sparse }, ...pieces);
+      assert.ok((await readFile(path)).equals(Buffer.concat(pieces)));
+      assert.deepEqual([response.bytesWritten, response.sha256.length], [1_070_003n, 0]);
+    }
+  });
+
   it("creates an empty file, of no messages or of empty ones", async () => {
     await files.write({ path: folder.at("none") });
     await files.write({ path: folder.at("empty"), size: 0n, sha256: sha256("") }, "", "", "");

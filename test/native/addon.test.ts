@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { closeSync, fstatSync, openSync } from "node:fs";
 import { constants } from "node:os";
 import { test } from "node:test";
-import { READABLE, WRITABLE } from "../../src/native/index.ts";
+import { NO_SUM, READABLE, SUM_HERE, SUM_ON_THREAD, WRITABLE } from "../../src/native/index.ts";
 import { addon, bytes, request, run } from "../fixtures/spawning.ts";
 import { script } from "../fixtures/programs/index.ts";
 
@@ -90,23 +90,24 @@ test("a background writer also writes where another made the descriptor non-bloc
 
 test("a summing writer takes one write at a time, tells why it failed, and has no sum meanwhile", async () => {
   const full = openSync("/dev/full", "w");
-  for (const sumOnThread of [true, false]) {
+  for (const sum of [NO_SUM, SUM_HERE, SUM_ON_THREAD] as const) {
     const writer = new addon.SummingWriter(full);
-    const failed = writer.write(bytes("does not fit"), sumOnThread);
+    const failed = writer.write(bytes("does not fit"), sum);
     assert.equal(writer.takeSha256(), undefined);
-    assert.equal(await writer.write(bytes("too early"), sumOnThread), -EBUSY);
+    assert.equal(await writer.write(bytes("too early"), sum), -EBUSY);
     assert.equal(await failed, -ENOSPC);
   }
   closeSync(full);
   const [reading, writing] = pair(addon.pipe(true));
   const writer = new addon.SummingWriter(writing);
-  assert.equal(await writer.write(bytes("some "), true), 0);
-  assert.equal(await writer.write(bytes("bytes"), false), 0);
-  assert.equal(await writer.write(bytes(""), true), 0);
+  assert.equal(await writer.write(bytes("some "), SUM_ON_THREAD), 0);
+  assert.equal(await writer.write(bytes("bytes"), SUM_HERE), 0);
+  assert.equal(await writer.write(bytes("not summed up"), NO_SUM), 0);
+  assert.equal(await writer.write(bytes(""), SUM_ON_THREAD), 0);
   assert.deepEqual(writer.takeSha256(), createHash("sha256").update("some bytes").digest());
   assert.deepEqual(writer.takeSha256(), createHash("sha256").digest());
   closeSync(reading);
-  assert.equal(await writer.write(bytes("nobody"), true), -EPIPE);
+  assert.equal(await writer.write(bytes("nobody"), SUM_ON_THREAD), -EPIPE);
   closeSync(writing);
 });
 

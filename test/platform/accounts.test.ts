@@ -55,12 +55,15 @@ test("missing files are empty", async () => {
 test("a FIFO, a folder and an endless file are refused with what to do, and hang nobody", async () => {
   execFileSync("mkfifo", [join(folder, "passwd")]);
   await symlink("/", join(folder, "group"));
-  await assert.rejects(fileAccounts(kernel, folder).passwd(), REFUSED);
-  await assert.rejects(fileAccounts(kernel, folder).group(), REFUSED);
+  await assert.rejects(async () => fileAccounts(kernel, folder).passwd(), REFUSED);
+  await assert.rejects(async () => fileAccounts(kernel, folder).group(), REFUSED);
   await rm(join(folder, "group"));
   await writeFile(join(folder, "group"), "");
   await truncate(join(folder, "group"), 5 * 1024 * 1024);
-  await assert.rejects(fileAccounts(kernel, folder).group(), /larger than 4194304 bytes; give the user as a number/);
+  await assert.rejects(
+    async () => fileAccounts(kernel, folder).group(),
+    /larger than 4194304 bytes; give the user as a number/,
+  );
 });
 
 test("by default the files are those of the system", async () => {

@@ -5,6 +5,7 @@ import { AgentError } from "../../src/domain/index.ts";
 import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { FileChunkSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
+import { exitFrame, exitOf, startedFrame } from "../../src/rpc/handlers/exec-frames.ts";
 import { healthFrame } from "../../src/rpc/handlers/health.ts";
 import { timestamp } from "../../src/rpc/codec.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../../src/rpc/index.ts";
@@ -25,6 +26,23 @@ test("a thin frame has the bytes that the full encoder makes", () => {
     const full = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdout", value: payload } }));
     assert.ok(unframe(bytesFieldFrame(STDOUT, payload)).equals(full), `${size} bytes`);
     assert.ok(unframe(messageFrame(FileChunkSchema, create(FileChunkSchema, { data: payload }))).length >= size);
+  }
+});
+
+test("the first and the last frame of a command have the bytes that the full encoder makes", () => {
+  for (const pid of [0, 1, 127, 128, 4_194_304]) {
+    const started = create(ExecFrameSchema, { frame: { case: "started", value: { pid } } });
+    assert.ok(unframe(startedFrame(pid)).equals(toBinary(ExecFrameSchema, started)), `process ${pid}`);
+  }
+  const none = { coreDumped: false, timedOut: false, oomKilled: false, outputComplete: false };
+  const all = { coreDumped: true, timedOut: true, oomKilled: true, outputComplete: true };
+  for (const result of [
+    { code: 0, signal: 0, ...none, durationMs: 0 },
+    { code: 255, signal: 0, ...none, outputComplete: true, durationMs: 127 },
+    { code: 192, signal: 64, ...all, durationMs: 2 ** 40 },
+  ]) {
+    const exit = create(ExecFrameSchema, { frame: { case: "exit", value: exitOf(result) } });
+    assert.ok(unframe(exitFrame(result)).equals(toBinary(ExecFrameSchema, exit)), JSON.stringify(result));
   }
 });
 

@@ -3,9 +3,9 @@ import { once } from "node:events";
 import { closeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { Writable } from "node:stream";
-import { BufferPool } from "../../src/platform/streams/buffer-pool.ts";
+import { BufferPool } from "../../src/domain/index.ts";
 import { FdSink } from "../../src/platform/streams/sink.ts";
-import { FdSource } from "../../src/platform/streams/source.ts";
+import { FdSource, STREAM_BUFFERS } from "../../src/platform/streams/source.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import { addon } from "../fixtures/spawning.ts";
 
@@ -57,7 +57,7 @@ export const onRawTerminal: Attach = (connection, [program, ...args]) => {
   execFileSync("stty", ["raw", "-echo"], { stdio: [slave, "ignore", "inherit"] });
   const child = spawn(program, args, { stdio: [slave, slave, "inherit"] });
   closeSync(slave);
-  const source = new FdSource(addon, new BufferPool(), "terminal", master);
+  const source = new FdSource(addon, new BufferPool(STREAM_BUFFERS), "terminal", master);
   const sink = new FdSink(addon, "terminal", addon.duplicate(master));
   source.start({
     chunk: (bytes, release) => void connection.write(bytes, () => release()),

@@ -4,6 +4,7 @@ import type { Contender } from "../row.ts";
 export const COLOURS: Readonly<Partial<Record<Contender, string>>> = {
   ours: "#2e9e5b",
   "grpc-go": "#0a84c1",
+  "go-https": "#b8860b",
   openssh: "#d9730d",
   "qemu-ga": "#8e44ad",
   "node-http2": "#7f8c8d",

@@ -5,14 +5,18 @@ import { shortNumber } from "./table.ts";
 const COLUMNS: readonly (readonly [Contender, string])[] = [
   ["ours", "ours"],
   ["grpc-go", "grpc-go"],
+  ["go-https", "Go HTTPS"],
   ["openssh", "OpenSSH"],
   ["node-net", "bare Node"],
 ];
 
-/** The most important rows of a full run, as far as they were measured. */
+/** The most important rows of a full run, those where a peer is ahead among them, as far as they were measured. */
 export const HEADLINES: readonly string[] = [
   "Health p50",
+  "CPU of 1,000 Health calls",
   "exec of /bin/true, p50",
+  "CPU of an exec of /bin/true",
+  "first 100 execs: CPU of each",
   "exec of /bin/true, 50 at once, p99",
   "one byte through cat and back, p50",
   "stdout in 256 KiB: throughput",

@@ -1,6 +1,6 @@
 import type { Contender, Peer, Row, Spread, Verdict } from "../row.ts";
 
-const COLUMNS: readonly Contender[] = ["ours", "node-net", "node-http2", "grpc-go", "openssh", "qemu-ga"];
+const COLUMNS: readonly Contender[] = ["ours", "node-net", "node-http2", "grpc-go", "go-https", "openssh", "qemu-ga"];
 
 /** Three significant digits, without an exponent. */
 export function shortNumber(value: number): string {

@@ -9,13 +9,15 @@ import { transferRows } from "./transfer.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 const PARALLEL = 64;
-const CONTENDERS = ["ours", "grpc-go", "openssh", "qemu-ga", "node-http2"] as const;
-const PARALLEL_CONTENDERS = ["ours", "grpc-go", "openssh"] as const;
+const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh", "qemu-ga", "node-http2"] as const;
+const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
+const PARALLEL_CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 const CAT_CONTENDERS = ["ours", "openssh"] as const;
 
 const READ_NOTE = "OpenSSH by sftp; qemu-ga in base64";
 const WRITE_NOTE =
-  "ours and grpc-go: temporary file, SHA-256, fsync, rename; OpenSSH by sftp and qemu-ga: written in place";
+  "ours and grpc-go: temporary file, SHA-256, fsync, rename; OpenSSH by sftp, qemu-ga and go-https: written in place";
+const UNSUMMED_NOTE = "ours and grpc-go: all of that but the SHA-256 (skip_sha256)";
 
 /** Files in and out, one and 64 at a time: read from the page cache, written to a file system in memory. */
 export async function fileRows(bench: Bench): Promise<Row[]> {
@@ -54,6 +56,11 @@ async function measureFiles(bench: Bench, folder: string, targetFolder: string):
   const written = await sideBySide(bench, { name: "file write", contenders: CONTENDERS }, (contender) =>
     alone(contender, writeOf(sizeFor(contender))),
   );
+  const unsummed = await sideBySide(
+    bench,
+    { name: "file write without checksum", contenders: UNSUMMED_CONTENDERS },
+    () => ({ ...writeOf(streamBytes), skipSum: true }),
+  );
   const cat = await sideBySide(bench, { name: "file read against cat", contenders: CAT_CONTENDERS }, (contender) =>
     contender === "ours"
       ? readOf(streamBytes)
@@ -72,6 +79,7 @@ async function measureFiles(bench: Bench, folder: string, targetFolder: string):
     ...transferRows("file read", "out", read, READ_NOTE),
     ...transferRows("file read, OpenSSH by cat", "out", cat),
     ...transferRows("file write", "in", written, WRITE_NOTE),
+    ...transferRows("file write without checksum", "in", unsummed, UNSUMMED_NOTE),
     ...transferRows(`${PARALLEL} file reads at once`, "out", readMany, READ_NOTE),
     ...transferRows(`${PARALLEL} file writes at once`, "in", writtenMany, WRITE_NOTE),
   ];

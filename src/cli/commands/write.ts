@@ -26,6 +26,8 @@ a new one belongs to the workload's user.`,
     const [path, ...more] = positionals;
     if (path === undefined || more.length > 0) throw new UsageError("write wants one path");
     const file = {
+      // Only who asks for JSON sees the sum.
+      skipSha256: values.json !== true,
       createParents: values.parents === true,
       exclusive: values.exclusive === true,
       ...(values.mode !== undefined && { mode: parseMode(values.mode, "--mode") }),

@@ -79,12 +79,20 @@ export interface ReadableFile {
   close(): Promise<void>;
 }
 
+/** How a new file is written. */
+export interface NewFileOptions {
+  /** Blocks of zeros become holes. */
+  readonly sparse: boolean;
+  /** Compute the content's SHA-256. */
+  readonly sha256: boolean;
+}
+
 /** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
 export interface NewFile {
   /** Appends all of the bytes. The caller may reuse them once it resolves. */
   write(bytes: Uint8Array): Promise<void>;
-  /** SHA-256 of all that was written. Call it once. */
-  sha256(): Uint8Array;
+  /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
+  sha256(): Uint8Array | undefined;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
   setAttributes(owner: FileOwner, mode: number): Promise<void>;
   /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond; that of the last access is now. */
@@ -111,8 +119,8 @@ export interface FileTree {
    * FIFO may have effects: `notRegular` says what it is.
    */
   openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
-  /** Creates a file of mode 0600 in a folder. With `sparse` blocks of zeros become holes. */
-  create(folder: FilePath, sparse: boolean): Promise<NewFile>;
+  /** Creates a file of mode 0600 in a folder. */
+  create(folder: FilePath, options: NewFileOptions): Promise<NewFile>;
   /** Creates a directory; mode exactly, whatever the umask. */
   makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
   /** Removes an empty directory. Never rejects: what cannot be removed stays. */

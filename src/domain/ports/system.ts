@@ -48,12 +48,12 @@ export interface ProcessRandomness {
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }
 
-/** The user database of the image. */
+/** The user database of the image. What is known and has not changed is there at once: every command asks. */
 export interface Accounts {
   /** Bytes of /etc/passwd; empty where there is no such file. */
-  passwd(): Promise<Uint8Array>;
+  passwd(): Uint8Array | Promise<Uint8Array>;
   /** Bytes of /etc/group; empty where there is no such file. */
-  group(): Promise<Uint8Array>;
+  group(): Uint8Array | Promise<Uint8Array>;
 }
 
 /** Signals that the agent itself receives. */

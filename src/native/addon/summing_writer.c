@@ -23,6 +23,7 @@ HOST int EVP_DigestUpdate(EVP_MD_CTX *digest, const void *bytes, size_t length);
 HOST int EVP_DigestFinal_ex(EVP_MD_CTX *digest, unsigned char *sum, unsigned int *length);
 
 enum { SHA256_BYTES = 32 };
+enum sum { NO_SUM = 0, SUM_HERE = 1, SUM_ON_THREAD = 2 };
 
 struct summing_writer {
   EVP_MD_CTX *digest;
@@ -39,7 +40,7 @@ struct write_job {
   struct summing_writer *writer;
   const unsigned char *from;
   size_t length;
-  bool sum_on_thread;
+  enum sum sum;
   int result;
 };
 
@@ -103,7 +104,7 @@ static void write_on_thread(napi_env env, void *data) {
   (void)env;
   struct write_job *job = data;
   job->result = write_all(job->writer->fd, job->from, job->length);
-  if (job->sum_on_thread) add_up(job);
+  if (job->sum == SUM_ON_THREAD) add_up(job);
 }
 
 static void finish_write(napi_env env, napi_status status, void *data) {
@@ -116,7 +117,7 @@ static void finish_write(napi_env env, napi_status status, void *data) {
   free(job);
 }
 
-/* write(bytes, sumOnThread): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
+/* write(bytes, sum): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
 static napi_value write_bytes(napi_env env, napi_callback_info info) {
   napi_value self, arguments[2], promise = NULL, name = NULL;
   napi_deferred deferred;
@@ -135,13 +136,13 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   job->writer = writer;
   job->from = bytes;
   job->length = length;
-  napi_get_value_bool(env, arguments[1], &job->sum_on_thread);
+  job->sum = (enum sum)to_int(env, arguments[1]);
   napi_create_reference(env, self, 1, &job->self);
   napi_create_reference(env, arguments[0], 1, &job->bytes);
   napi_create_string_utf8(env, "SummingWriter", NAPI_AUTO_LENGTH, &name);
   napi_create_async_work(env, NULL, name, write_on_thread, finish_write, job, &job->work);
   napi_queue_async_work(env, job->work);
-  if (!job->sum_on_thread) add_up(job);
+  if (job->sum == SUM_HERE) add_up(job);
   return promise;
 }
 

@@ -72,7 +72,7 @@ function changes(
 ): Pick<FolderView, "create" | "makeDirectory" | "removeDirectory"> {
   const open = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, opener, addon, threads);
   return {
-    create: async (folder, sparse) => createFile(await open("create", folder), addon, threads, leftovers, sparse),
+    create: async (folder, options) => createFile(await open("create", folder), addon, threads, leftovers, options),
     makeDirectory: async (path, owner, mode) => {
       const { folder, name } = splitPath(path);
       await using above = await open("mkdir", folder);

@@ -1,6 +1,6 @@
 import { constants } from "node:fs";
-import { type FileOwner, FileSystemError, type NewFile } from "../../domain/index.ts";
-import { type Addon, errnoName, type SummingWriter } from "../../native/index.ts";
+import { type FileOwner, FileSystemError, type NewFile, type NewFileOptions } from "../../domain/index.ts";
+import { type Addon, errnoName, NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
 import type { Descriptor } from "./descriptor.ts";
 import { type Folder, splitPath } from "./folder.ts";
 import type { Leftovers } from "./leftovers.ts";
@@ -39,11 +39,11 @@ export async function createFile(
   addon: WriterMaker,
   threads: FileThreads,
   leftovers: Leftovers,
-  sparse: boolean,
+  { sparse, sha256 }: NewFileOptions,
 ): Promise<NewFile> {
   const placed = (file: Descriptor, name: Buffer | undefined): NewFile => {
     const writer = sparse ? new SparseWriter(file.fd) : new addon.SummingWriter(file.fd);
-    return new PlacedFile(folder, file, name, writer, threads);
+    return new PlacedFile(folder, file, name, writer, sha256, threads);
   };
   try {
     const unnamed = await createUnnamed(folder);
@@ -84,12 +84,14 @@ class PlacedFile implements NewFile {
   #temporary: Buffer | undefined;
   readonly #threads: FileThreads;
   readonly #writer: SummingWriter;
+  readonly #hashes: boolean;
 
   constructor(
     folder: Folder,
     file: Descriptor,
     temporary: Buffer | undefined,
     writer: SummingWriter,
+    hashes: boolean,
     threads: FileThreads,
   ) {
     this.#folder = folder;
@@ -97,18 +99,21 @@ class PlacedFile implements NewFile {
     this.#temporary = temporary;
     this.#threads = threads;
     this.#writer = writer;
+    this.#hashes = hashes;
   }
 
   async write(bytes: Uint8Array): Promise<void> {
     const result = await this.#threads.step("write", () => {
+      if (!this.#hashes) return this.#writer.write(bytes, NO_SUM);
       // For a single file it is faster to hash here while another thread writes.
-      const sumOnThread = this.#threads.busy || bytes.length > SUM_HERE_BYTES;
-      return this.#writer.write(bytes, sumOnThread);
+      const onThread = this.#threads.busy || bytes.length > SUM_HERE_BYTES;
+      return this.#writer.write(bytes, onThread ? SUM_ON_THREAD : SUM_HERE);
     });
     if (result < 0) throw new FileSystemError("write", errnoName(result));
   }
 
-  sha256(): Uint8Array {
+  sha256(): Uint8Array | undefined {
+    if (!this.#hashes) return undefined;
     const sum = this.#writer.takeSha256();
     if (sum === undefined)
       throw new Error("there is no SHA-256 of what was written: a write has not ended, or OpenSSL failed");

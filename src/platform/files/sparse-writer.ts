@@ -1,7 +1,7 @@
 import type { Hash } from "node:crypto";
 import { ftruncate, write } from "node:fs";
 import { promisify } from "node:util";
-import type { SummingWriter } from "../../native/index.ts";
+import { NO_SUM, type SummedBy, type SummingWriter } from "../../native/index.ts";
 
 const writeDescriptor = promisify(write);
 const setSize = promisify(ftruncate);
@@ -24,10 +24,11 @@ export class SparseWriter implements SummingWriter {
   }
 
   /** Rejects with the error of the system call that failed. */
-  async write(bytes: Uint8Array): Promise<number> {
-    const { createHash } = process.getBuiltinModule("node:crypto");
-    this.#hash ??= createHash("sha256");
-    this.#hash.update(bytes);
+  async write(bytes: Uint8Array, sum: SummedBy): Promise<number> {
+    if (sum !== NO_SUM) {
+      this.#hash ??= process.getBuiltinModule("node:crypto").createHash("sha256");
+      this.#hash.update(bytes);
+    }
     const start = this.#sizeBytes;
     this.#sizeBytes += bytes.length;
     let writtenTo = 0;

@@ -106,7 +106,6 @@ export class ChildEnds {
   readonly #addon: Addon;
   readonly #waiting: Map<number, (end: ProcessEnd) => void> = new Map();
   #keepAlive: NodeJS.Timeout | undefined;
-  #listens = false;
 
   constructor(addon: Addon) {
     this.#addon = addon;
@@ -130,14 +129,16 @@ export class ChildEnds {
     const peeked = this.#addon.peekEnd(pid);
     if (peeked === 0) return;
     this.#waiting.delete(pid);
-    if (this.#waiting.size === 0) clearInterval(this.#keepAlive);
+    if (this.#waiting.size === 0) this.#keepAlive?.unref();
     resolve(endFrom(peeked));
   }
 
-  /** Keeps its handler: installing one for each command took longer than asking for the end. */
+  /** Keeps its handler and timer: to make them for each command took longer than asking for the end. */
   #listen(): void {
-    if (!this.#listens) process.on("SIGCHLD", this.#checkAll);
-    this.#listens = true;
-    this.#keepAlive = setInterval(this.#checkAll, FOREVER_MS);
+    if (this.#keepAlive === undefined) {
+      process.on("SIGCHLD", this.#checkAll);
+      this.#keepAlive = setInterval(this.#checkAll, FOREVER_MS);
+    }
+    this.#keepAlive.ref();
   }
 }

@@ -1,7 +1,13 @@
-import { type ChildProcess, KILL_WAIT_MS, type Processes, SpawnError, type SpawnRequest } from "../../domain/index.ts";
+import {
+  type BufferPool,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type Processes,
+  SpawnError,
+  type SpawnRequest,
+} from "../../domain/index.ts";
 import type { Addon, NativeSpawnOptions } from "../../native/index.ts";
 import type { Standing } from "../self-protection.ts";
-import type { BufferPool } from "../streams/buffer-pool.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
 import type { Cgroup } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
@@ -26,17 +32,21 @@ export interface Surroundings {
   readonly onPipeGivenUp?: () => void;
 }
 
+/** A larger environment is packed for each child anew: it may be one command's alone, and megabytes. */
+const KEPT_ENVIRONMENT_BYTES = 64 * 1024;
+
 function optionsFor(
   request: SpawnRequest,
   stdio: Stdio,
   { openFilesLimit, standing }: Surroundings,
+  env: Uint8Array,
 ): Omit<NativeSpawnOptions, "cgroupFd"> {
   const wanted = request.identity;
   const identity = wanted !== undefined && isOwnIdentity(wanted) ? undefined : wanted;
   return {
     candidates: block(request.candidates),
     args: block(request.args),
-    env: block(request.env),
+    env,
     cwd: block([request.cwd]),
     stdio: stdio.fds,
     session: stdio.session,
@@ -63,6 +73,7 @@ export class NativeProcesses implements Processes {
   readonly #starts: StartsInFlight = new StartsInFlight();
   readonly #keptPipes: KeptPipes;
   readonly #table: ProcessTable;
+  #lastEnvironment: { readonly env: SpawnRequest["env"]; readonly packed: Uint8Array } | undefined;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
     this.#addon = addon;
@@ -77,7 +88,7 @@ export class NativeProcesses implements Processes {
     if (isAborted(abort)) throw startAborted();
     const stdio = openStdio(this.#addon, this.#pool, request.stdio, () => this.#starts.settled());
     try {
-      const options = optionsFor(request, stdio, this.#surroundings);
+      const options = optionsFor(request, stdio, this.#surroundings, this.#packed(request.env));
       if (request.identity !== undefined) giveStreamsTo(request.identity.uid, stdio.fds);
       const { pid, cgroup } = await this.#starts.track(this.#start(options, request, abort));
       stdio.closeChildEnds();
@@ -89,6 +100,15 @@ export class NativeProcesses implements Processes {
       closeStreams(stdio);
       throw error;
     }
+  }
+
+  /** The same environment is packed once, where that is small enough to be kept. */
+  #packed(env: SpawnRequest["env"]): Uint8Array {
+    const last = this.#lastEnvironment;
+    if (last?.env === env) return last.packed;
+    const packed = block(env);
+    if (packed.length <= KEPT_ENVIRONMENT_BYTES) this.#lastEnvironment = { env, packed };
+    return packed;
   }
 
   /** Starts the child. The workload stays in the agent's own cgroup, as it may want to make cgroups itself. */

@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, openSync } from "node:fs";
-import { SpawnError, type SpawnStep, type StdioPlan } from "../../domain/index.ts";
+import { type BufferPool, SpawnError, type SpawnStep, type StdioPlan } from "../../domain/index.ts";
 import {
   type Addon,
   errnoName,
@@ -8,7 +8,6 @@ import {
   LEADS_TERMINAL_SESSION,
   type NativeSpawnOptions,
 } from "../../native/index.ts";
-import type { BufferPool } from "../streams/buffer-pool.ts";
 import type { KeptPipes } from "../streams/kept-pipes.ts";
 import { FdSink } from "../streams/sink.ts";
 import { FdSource, type StartsSettled, type StreamKind } from "../streams/source.ts";

@@ -1,10 +1,25 @@
 import { fstatSync } from "node:fs";
 import { constants } from "node:os";
 
-import type { ByteReceiver, ByteSource, ByteStore } from "../../domain/index.ts";
+import type {
+  BufferPool,
+  BufferPoolSizes,
+  ByteReceiver,
+  ByteSource,
+  ByteStore,
+  LentBuffer,
+} from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
-import { BUFFER_BYTES, type BufferPool, type LentBuffer } from "./buffer-pool.ts";
 import { type DrainStep, endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
+
+/** Buffers that the streams of all children are read into. A pipe holds 64 KiB; two busy streams need four buffers. */
+export const STREAM_BUFFERS: BufferPoolSizes = {
+  fullBytes: 64 * 1024,
+  tightBytes: 16 * 1024,
+  tightAboveBytes: 4 * 1024 * 1024,
+  keptBytes: 256 * 1024,
+  keptAtRestBytes: 256 * 1024,
+};
 
 /** What kind of stream a descriptor leads to. */
 export type StreamKind = "pipe" | "terminal";
@@ -217,7 +232,7 @@ export class FdSource implements ByteSource {
 
   /** Whether there may be more. */
   #readInto(store: ByteStore): boolean {
-    const room = Math.min(store.room(), BUFFER_BYTES);
+    const room = Math.min(store.room(), STREAM_BUFFERS.fullBytes);
     this.#storeIsFull = room === 0;
     if (this.#storeIsFull) return false;
     const count = this.#fill(store.bytes, store.position, room);

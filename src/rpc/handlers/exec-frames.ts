@@ -1,9 +1,17 @@
 import { create } from "@bufbuild/protobuf";
 import type { ExecInput, ExecResult, KeptStarted, OutputStream } from "../../exec/index.ts";
-import { type ExecExit, ExecExitSchema, ExecFrameSchema, ExecStream } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
-import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import {
+  type ExecExit,
+  ExecExitSchema,
+  ExecFrameSchema,
+  ExecStartedSchema,
+  ExecStream,
+} from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import { bytesFieldFrame, decodeMessage, FieldWriter, type Frame, messageFrame, tryBytesField } from "../codec.ts";
 import { frameOrder } from "../../domain/index.ts";
 
+const FRAME = ExecFrameSchema.field;
+const EXIT = ExecExitSchema.field;
 const STDIN_FIELD = ExecFrameSchema.field.stdin.number;
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
@@ -44,9 +52,11 @@ export function decodeInput(message: Uint8Array): ExecInput {
   }
 }
 
-/** The first frame of a response. */
+/** The first frame of a response. Laid out by hand, as the last one: with objects the two are a fiftieth of a command's CPU. */
 export function startedFrame(pid: number): Frame {
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "started", value: { pid } } }));
+  const writer = new FieldWriter();
+  writer.message(FRAME.started.number, () => writer.number(ExecStartedSchema.field.pid.number, pid));
+  return writer.frame();
 }
 
 /** The first frame of a kept exec's response. */
@@ -87,6 +97,15 @@ export function exitOf(result: ExecResult): ExecExit {
 
 /** The last frame of a response. */
 export function exitFrame(result: ExecResult): Frame {
-  const frame = { case: "exit", value: exitOf(result) } as const;
-  return messageFrame(ExecFrameSchema, create(ExecFrameSchema, { frame }));
+  const writer = new FieldWriter();
+  writer.message(FRAME.exit.number, () => {
+    writer.number(EXIT.code.number, result.code);
+    writer.number(EXIT.signal.number, result.signal);
+    writer.number(EXIT.coreDumped.number, Number(result.coreDumped));
+    writer.number(EXIT.timedOut.number, Number(result.timedOut));
+    writer.number(EXIT.oomKilled.number, Number(result.oomKilled));
+    writer.number(EXIT.outputComplete.number, Number(result.outputComplete));
+    writer.number(EXIT.durationMs.number, result.durationMs);
+  });
+  return writer.frame();
 }

@@ -66,8 +66,9 @@ export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
 function writeRequest(header: WriteFileHeader): WriteRequest {
   const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive, sparse } = header;
   const modifiedNs = header.mtime && timestampNs("mtime", header.mtime);
-  const attributes = { mode, uid, gid, sizeBytes: size, sha256, modifiedNs };
-  return { path, beneath, noSymlinks, ...attributes, createParents, exclusive, sparse };
+  const attributes = { mode, uid, gid, modifiedNs };
+  const content = { sizeBytes: size, sha256, skipSha256: header.skipSha256 };
+  return { path, beneath, noSymlinks, ...attributes, ...content, createParents, exclusive, sparse };
 }
 
 /** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
@@ -110,5 +111,5 @@ export function statResponse({ attributes, linkTarget }: PathReport): StatPathRe
 
 /** The response of WriteFile. */
 export function writeResponse({ bytesWritten, sha256 }: WriteResult): WriteFileResponse {
-  return create(WriteFileResponseSchema, { bytesWritten, sha256 });
+  return create(WriteFileResponseSchema, { bytesWritten, ...(sha256 && { sha256 }) });
 }

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import {
+  BufferPool,
   type ByteReceiver,
   type ChildProcess,
   KILL_WAIT_MS,
@@ -15,8 +16,7 @@ import {
   type StdioPlan,
 } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
-import { BufferPool } from "../../../src/platform/streams/buffer-pool.ts";
-import { FdSource } from "../../../src/platform/streams/source.ts";
+import { FdSource, STREAM_BUFFERS } from "../../../src/platform/streams/source.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { addon, Collector, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
@@ -207,7 +207,7 @@ async function drainOf(
   const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
   const [ours, theirs] = addon.pipe(true) as readonly [number, number];
   closeSync(theirs);
-  const source = new FdSource(delayed, new BufferPool(), "pipe", ours, () => starts?.settled);
+  const source = new FdSource(delayed, new BufferPool(STREAM_BUFFERS), "pipe", ours, () => starts?.settled);
   t.after(() => source.close());
   source.start({ chunk: (_bytes, release) => release(), end: () => {} });
   return { complete: await source.drain(), asked };

@@ -1,5 +1,5 @@
 // The native half of the benchmark: the peer in Go, and the client that drives every contender.
-// Usage: program serve CREDENTIALS-FOLDER TOKEN | program load TARGET...
+// Usage: program serve|serve-https CREDENTIALS-FOLDER TOKEN | program load TARGET...
 package main
 
 import (
@@ -16,11 +16,13 @@ func main() {
 	switch {
 	case len(args) == 3 && args[0] == "serve":
 		log.Fatal(server.Serve(args[1], args[2]))
+	case len(args) == 3 && args[0] == "serve-https":
+		log.Fatal(server.ServeHttps(args[1], args[2]))
 	case len(args) > 1 && args[0] == "load":
 		if err := load.Drive(args[1:]); err != nil {
 			log.Fatal(err)
 		}
 	default:
-		log.Fatal("usage: program serve CREDENTIALS-FOLDER TOKEN | program load TARGET...")
+		log.Fatal("usage: program serve|serve-https CREDENTIALS-FOLDER TOKEN | program load TARGET...")
 	}
 }

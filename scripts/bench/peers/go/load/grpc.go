@@ -29,6 +29,24 @@ type grpcTarget struct {
 }
 
 func dialGrpc(address, folder, token string) (target, error) {
+	secure, err := clientTls(folder)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(4*windowBytes),
+	)
+	if err != nil {
+		return nil, err
+	}
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "svc-instance-token", token)
+	return &grpcTarget{connection: connection, ctx: ctx}, nil
+}
+
+func clientTls(folder string) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.pem"), filepath.Join(folder, "client.key"))
 	if err != nil {
 		return nil, err
@@ -39,23 +57,12 @@ func dialGrpc(address, folder, token string) (target, error) {
 	}
 	servers := x509.NewCertPool()
 	servers.AppendCertsFromPEM(authority)
-	secure := credentials.NewTLS(&tls.Config{
+	return &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 		RootCAs:      servers,
 		ServerName:   "localhost",
 		MinVersion:   tls.VersionTLS13,
-	})
-	connection, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(secure),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
-		grpc.WithInitialWindowSize(windowBytes),
-		grpc.WithInitialConnWindowSize(4*windowBytes),
-	)
-	if err != nil {
-		return nil, err
-	}
-	ctx := metadata.AppendToOutgoingContext(context.Background(), "svc-instance-token", token)
-	return &grpcTarget{connection: connection, ctx: ctx}, nil
+	}, nil
 }
 
 // Large enough that the client never holds the server back.
@@ -119,14 +126,15 @@ func (t *grpcTarget) readFile(path string) (int64, error) {
 	}
 }
 
-func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int) error {
+func (t *grpcTarget) writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error {
 	stream, cancel, err := t.open("WriteFile")
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	header := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Header{Header: &pb.WriteFileHeader{Path: path}}}
-	if err := stream.SendMsg(encoded(header)); err != nil {
+	header := &pb.WriteFileHeader{Path: path, SkipSha256: skipSum}
+	first := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Header{Header: header}}
+	if err := stream.SendMsg(encoded(first)); err != nil {
 		return err
 	}
 	chunk := func(size int) proto.Message {

@@ -135,7 +135,7 @@ func (t *qgaTarget) readFile(path string) (int64, error) {
 	}
 }
 
-func (t *qgaTarget) writeFile(path string, totalBytes int64, _ int) error {
+func (t *qgaTarget) writeFile(path string, totalBytes int64, _ int, _ bool) error {
 	handle, err := t.open(path, "w")
 	if err != nil {
 		return err

@@ -162,7 +162,7 @@ func (t *sshTarget) readFile(path string) (int64, error) {
 }
 
 // writeFile does less than the others: no temporary file, no sum, no fsync.
-func (t *sshTarget) writeFile(path string, totalBytes int64, _ int) error {
+func (t *sshTarget) writeFile(path string, totalBytes int64, _ int, _ bool) error {
 	files, err := t.sftp()
 	if err != nil {
 		return err

@@ -15,7 +15,8 @@ type target interface {
 	// echo starts a command that gives back what it gets.
 	echo(command []string) (echoSession, error)
 	readFile(path string) (int64, error)
-	writeFile(path string, totalBytes int64, chunkBytes int) error
+	// writeFile writes a file; with skipSum nobody shall compute its checksum, where the protocol has one.
+	writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error
 	// duties performs the restore duties, without a clock step.
 	duties() error
 	close()

@@ -18,7 +18,7 @@ import (
 
 // Serve listens on a port of 127.0.0.1, prints it, and serves for ever.
 func Serve(folder, token string) error {
-	secure, err := transportCredentials(folder)
+	secure, err := tlsConfig(folder)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func Serve(folder, token string) error {
 	}
 	check := tokenCheck{token: token}
 	server := grpc.NewServer(
-		grpc.Creds(secure),
+		grpc.Creds(credentials.NewTLS(secure)),
 		grpc.UnaryInterceptor(check.unary),
 		grpc.StreamInterceptor(check.stream),
 	)
@@ -37,7 +37,7 @@ func Serve(folder, token string) error {
 	return server.Serve(listener)
 }
 
-func transportCredentials(folder string) (credentials.TransportCredentials, error) {
+func tlsConfig(folder string) (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(folder, "server.pem"), filepath.Join(folder, "server.key"))
 	if err != nil {
 		return nil, err
@@ -48,11 +48,11 @@ func transportCredentials(folder string) (credentials.TransportCredentials, erro
 	}
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(authority)
-	return credentials.NewTLS(&tls.Config{
+	return &tls.Config{
 		Certificates:           []tls.Certificate{certificate},
 		ClientCAs:              clients,
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
-	}), nil
+	}, nil
 }
