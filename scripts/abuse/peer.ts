@@ -46,12 +46,12 @@ function hpackLength(length: number): Buffer {
   return Buffer.of(...bytes, rest);
 }
 
-/** The headers of a gRPC call of GuestAgent. */
+/** The headers of a gRPC call to a method of GuestAgent, or to `service/method`. */
 export function requestFields(method: string, token: string): readonly (readonly [string, string])[] {
   return [
     [":method", "POST"],
     [":scheme", "https"],
-    [":path", `/svc.guest.v1alpha1.GuestAgent/${method}`],
+    [":path", method.includes("/") ? `/${method}` : `/svc.guest.v1alpha1.GuestAgent/${method}`],
     [":authority", "guest"],
     ["content-type", "application/grpc"],
     ["te", "trailers"],
