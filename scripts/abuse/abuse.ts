@@ -11,13 +11,14 @@ import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import { connectionAttacks } from "./connections.ts";
 import { fuzzing, Random } from "./fuzz.ts";
 import { envelope } from "../../test/fixtures/raw-http2.ts";
+import { keptAttacks } from "./kept.ts";
 import { RawPeer } from "./peer.ts";
 import type { Seen, Watched } from "./probe.ts";
 import type { Attack } from "./target.ts";
 import { workloadAttacks } from "./workload.ts";
 
 /** All attacks, in order. */
-export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...workloadAttacks];
+export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...keptAttacks, ...workloadAttacks];
 
 /** Limit of the agent's anonymous memory over all attacks. */
 export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;

@@ -1,8 +1,10 @@
 import { join } from "node:path";
 import { type DescField, type DescMessage, fromBinary, ScalarType } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { ExecSessions } from "../../src/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { endAll } from "../../test/fixtures/kept-execs.ts";
 import { envelope, FRAME, frame } from "../../test/fixtures/raw-http2.ts";
 import { RawPeer } from "./peer.ts";
 import type { Attack, Target } from "./target.ts";
@@ -123,9 +125,9 @@ function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
   }
 }
 
-/** Every method of the service, many calls at once; restore duties end all other connections, so they come rarely. */
+/** Every method of the services, many calls at once; restore duties end all other connections, so they come rarely. */
 async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise<number> {
-  const methods = Object.values(GuestAgent.method);
+  const methods = [...Object.values(GuestAgent.method), ...Object.values(ExecSessions.method)];
   let sent = 0;
   let peer = await RawPeer.connect(agent);
   while (sent < inputs) {
@@ -136,7 +138,7 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
       if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
       const message = fuzzedMessage(method.input, random, scratch);
       if (setsClock(method.input, message)) continue;
-      const stream = peer.begin(method.name);
+      const stream = peer.begin(`${method.parent.typeName}/${method.name}`);
       const parts = [envelope(message)];
       if (method.methodKind !== "unary" && random.below(2) === 0)
         parts.push(envelope(fuzzedMessage(method.input, random, scratch)));
@@ -149,6 +151,7 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
     if (!isAnswered && !peer.isClosed) throw new Error("a call with a fuzzed message got no answer");
   }
   peer.destroy();
+  await endAll(agent);
   return sent;
 }
 

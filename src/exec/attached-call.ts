@@ -3,7 +3,7 @@ import type { ExecResult } from "./command.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
-/** What a call learns of the kept exec that it is attached to (message ExecStarted). */
+/** What an attached call learns about its exec (message ExecStarted). */
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
@@ -37,11 +37,11 @@ export interface KeptCall {
   giveUp(error: AgentError): void;
 }
 
-/** Output that may be on its way to a client before it has to take some; the rest waits in the exec's buffer. */
+/** Limit of unsent output of a call; the rest waits in the exec's buffer. */
 const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
-/** Buffers for output: larger pieces than this get one that is used again. */
+/** Larger pieces of output than this are copied to a reused buffer. */
 const SMALL_BYTES = 4 * 1024;
-/** What a frame costs beside its bytes. */
+/** Memory that a frame needs besides its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
  * Input that may wait until the command has taken earlier input, with the call's other frames still being read. The schema
@@ -49,7 +49,7 @@ const FRAME_OVERHEAD_BYTES = 256;
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
-/** One call's side of a kept exec: what it has been sent, and what of its input is not taken yet. */
+/** A call attached to a kept exec: its position in the output, and its input that is not taken yet. */
 export class AttachedCall {
   readonly call: KeptCall;
   readonly activity: Attachment | undefined;
@@ -77,7 +77,7 @@ export class AttachedCall {
     this.#cursor = cursor;
     this.#settle = Promise.withResolvers<void>();
     this.over = this.#settle.promise;
-    // Whoever waits for it is told; nobody does where the client went while the command was being started.
+    // If the client goes while the command starts, nobody waits for this promise.
     this.over.catch(() => {});
   }
 

@@ -14,7 +14,7 @@ export interface ExecResult {
   readonly durationMs: number;
 }
 
-/** What a running command is made of. */
+/** Parts of a running command. */
 export interface CommandParts {
   readonly child: ChildProcess;
   /** 0: no limit. */
@@ -26,7 +26,7 @@ export interface CommandParts {
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
 
-/** A command from its start until nothing of it is left to wait for, whoever listens to it. */
+/** A command from its start until it is reaped. Plain and kept execs share it. */
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;

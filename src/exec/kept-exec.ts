@@ -8,7 +8,7 @@ import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
 const SIGTERM = 15;
 
-/** What a kept exec is made of. */
+/** Parts of a kept exec. */
 export interface KeptParts {
   readonly name: string;
   readonly execId: string;
@@ -22,13 +22,13 @@ export interface KeptParts {
   readonly hasStdin: boolean;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  /** Its process has ended. */
+  /** Called once the process has ended. */
   readonly onProcessEnd: () => void;
-  /** Nothing of it is held any more. */
+  /** Called once the exec is forgotten and its buffer is free. */
   readonly onFreed: () => void;
 }
 
-/** What there is to know about a kept exec (message KeptExec). */
+/** State of a kept exec (message KeptExec). */
 export interface KeptExecState {
   readonly name: string;
   readonly execId: string;
@@ -60,9 +60,9 @@ export class KeptExec {
   readonly #followed: Promise<void>;
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
-  /** How it ended, from the process's end on. */
+  /** Set from the end of the process on. */
   #result: ExecResult | undefined;
-  /** All output that it left behind is in the log. */
+  /** All of its output is in the log. */
   #isDrained = false;
   #endedByAgent = false;
   #forgotten = false;
@@ -149,7 +149,7 @@ export class KeptExec {
     }
   }
 
-  /** Ends the tree. Resolves with how it ended, without waiting for a client that a BLOCK exec's output waits for. */
+  /** Ends the tree. Resolves with the result, even while output of a BLOCK exec still waits for a client. */
   async end(signal: number, graceMs: number): Promise<ExecResult> {
     const ending: Ending = {
       signal: signal === 0 ? SIGTERM : signal,
@@ -163,7 +163,7 @@ export class KeptExec {
     return this.#processEnded.promise;
   }
 
-  /** Ends it because the agent leaves. Resolves when it has ended and whoever is attached has been sent the exit. */
+  /** Ends the command because the agent exits. Resolves when it has ended and the attached call has its exit. */
   async terminate(): Promise<void> {
     this.#log.stopBlocking();
     this.#resume();
@@ -172,7 +172,7 @@ export class KeptExec {
     await this.#attached?.over.catch(() => {});
   }
 
-  /** Holds nothing of it any more. For one whose process has ended. */
+  /** Forgets the exec and frees its buffer. Only after the end of its process. */
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
@@ -199,7 +199,7 @@ export class KeptExec {
   }
 
   #left(attached: AttachedCall): void {
-    // Cancelling is an end that the agent does not cause, and was activity until now; so is having had the exit.
+    // The call was activity until now, unless a restore has ended it.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -209,7 +209,7 @@ export class KeptExec {
   #onProcessEnd(result: ExecResult): void {
     this.#result = result;
     this.#processEnded.resolve(result);
-    // Of a command that nobody is attached to it is nobody's activity.
+    // The end of a command without an attached call is no user activity.
     if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
     this.#linger = setTimeout(() => {
       this.#lingered = true;
@@ -230,7 +230,7 @@ export class KeptExec {
     if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
   }
 
-  /** The sources look again for room in the log. */
+  /** Lets the sources look for room in the log again. */
   #resume(): void {
     this.#parts.child.stdout?.resume();
     this.#parts.child.stderr?.resume();
@@ -240,7 +240,7 @@ export class KeptExec {
   async #carry(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     for await (const frame of attached.call.input) {
-      // What is not taken by now is the next call's to send again.
+      // The next call sends again what was not taken.
       if (attached.isOver) return;
       if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
       else if (frame.kind === "forget") this.#forgotten = true;
@@ -297,7 +297,7 @@ function takenOver(name: string): AgentError {
   return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
 }
 
-/** The answer for a name that no kept exec has, or not the one that is meant. */
+/** The error for a name that no kept exec has, or one with another id. */
 export function unknownExec(name: string): AgentError {
   const message = `there is no kept exec ${JSON.stringify(name)}: it never was, or has been forgotten after its end`;
   return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { name });

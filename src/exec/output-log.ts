@@ -19,7 +19,7 @@ export const READ_BYTES: number = 64 * 1024;
  * for a read that may find nothing. Small buffers make do with less.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** Each turn that the streams take needs a place in a list; with one for so many bytes that is a tenth of the buffer. */
+/** The list of turns has one entry (9 bytes) for this many bytes of the buffer. */
 const BYTES_A_TURN = 64;
 const LEAST_TURNS = 64;
 
@@ -56,7 +56,7 @@ export class OutputLog {
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  /** Whose turn it was and where it ended; a ring too, of turns with ever growing numbers. The last one is open. */
+  /** Stream and end position of each turn, in a ring of their own; turn numbers only grow, and the last turn is open. */
   readonly #turnEnds: Float64Array;
   readonly #turnStreams: Uint8Array;
   #firstTurn = 0;
@@ -100,18 +100,18 @@ export class OutputLog {
     };
   }
 
-  /** A client has so much, and BLOCK may drop it. What is less than before changes nothing. */
+  /** A client has the bytes up to here: BLOCK may drop them. Lower offsets than before change nothing. */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
     this.#acknowledged.stderr = Math.max(this.#acknowledged.stderr, stderr);
   }
 
-  /** Drops the oldest from now on, acknowledged or not: nothing may wait for a client any more. */
+  /** From now on drops the oldest bytes, acknowledged or not, so that nothing waits for a client. */
   stopBlocking(): void {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
 
-  /** Holds nothing any more, and drops whatever is still read. */
+  /** Drops everything held, and everything that is still read. */
   discard(): void {
     this.#whenFull = "discard";
     this.#drop(this.heldBytes);
@@ -133,7 +133,7 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The place of a turn that is dropped is used again.
+    // A new turn may have the list entry of a dropped one.
     cursor.turn = Math.max(cursor.turn, this.#firstTurn);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -20,7 +20,12 @@ it(
   "fuzzed and half messages leave nothing behind, and the agent leaves when it is told to",
   { ...NEEDS_ROOT, timeout: 540_000 },
   async () => {
-    const names = ["fuzzed messages of every method", "messages that are never whole", "countless fields in 4 MiB"];
+    const names = [
+      "fuzzed messages of every method",
+      "messages that are never whole",
+      "countless fields in 4 MiB",
+      "storms of attaches to kept execs",
+    ];
     const attacks = ATTACKS.filter(({ name }) => names.includes(name));
     assert.equal(attacks.length, names.length);
     const rows: AbuseRow[] = [];

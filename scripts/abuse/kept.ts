@@ -1,0 +1,84 @@
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { type ExecAttachSchema, ExecFrameSchema, ExecWhenFull } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { endAll, listExecs } from "../../test/fixtures/kept-execs.ts";
+import { envelope } from "../../test/fixtures/raw-http2.ts";
+import type { Random } from "./fuzz.ts";
+import { RawPeer } from "./peer.ts";
+import type { Attack, Target } from "./target.ts";
+
+type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
+
+/** Streams of one connection: fewer than the agent allows. */
+const CALLS_AT_ONCE = 48;
+const FRAMES_A_CALL = 4;
+const ANSWER_LIMIT_MS = 30_000;
+const EXTREME = [0n, 1n, 65_536n, 2n ** 53n, 2n ** 63n, 2n ** 64n - 1n] as const;
+const NAMES = ["flood", "pipe", "gone", "", ".", "__proto__", "x".repeat(129), "\0", "../a"] as const;
+/** One that writes without an end, one that stops when nobody acknowledges, one that is over. */
+const COMMANDS: readonly FrameInit[] = [
+  { case: "start", value: { args: ["yes"], keep: { name: "flood", bufferBytes: 1 } } },
+  {
+    case: "start",
+    value: { args: ["cat"], stdin: true, keep: { name: "pipe", bufferBytes: 4_096, whenFull: ExecWhenFull.BLOCK } },
+  },
+  { case: "start", value: { args: ["true"], keep: { name: "gone" } } },
+];
+
+function message(frame: FrameInit): Buffer {
+  return envelope(toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame })));
+}
+
+function attachFrame(random: Random): FrameInit {
+  const offset = (): bigint | undefined => (random.below(2) === 0 ? undefined : random.oneOf(EXTREME));
+  const [stdoutOffset, stderrOffset] = [offset(), offset()];
+  const value: MessageInitShape<typeof ExecAttachSchema> = {
+    name: random.oneOf(NAMES),
+    execId: random.oneOf(["", "", "", "0".repeat(32)]),
+    fromNow: random.below(2) === 0,
+    ...(stdoutOffset !== undefined && { stdoutOffset }),
+    ...(stderrOffset !== undefined && { stderrOffset }),
+    ...(random.below(4) === 0 && { size: { cols: random.oneOf([0, 80, 2 ** 32 - 1]), rows: 24 } }),
+  };
+  return { case: "attach", value };
+}
+
+function laterFrame(random: Random): FrameInit {
+  return random.oneOf<FrameInit>([
+    { case: "ack", value: { stdoutOffset: random.oneOf(EXTREME), stderrOffset: random.oneOf(EXTREME) } },
+    { case: "stdin", value: random.bytes(random.oneOf([0, 1, 9_000])) },
+    { case: "stdinAck", value: { offset: random.oneOf(EXTREME) } },
+    { case: "gap", value: { bytes: random.oneOf(EXTREME) } },
+    { case: "resize", value: { cols: 80, rows: 24 } },
+    { case: "forget", value: {} },
+  ]);
+}
+
+/** Calls that take each other's place, with offsets, names and frames that cannot be, half of them unread. */
+async function attachOften({ agent, inputs, random }: Target): Promise<number> {
+  let sent = 0;
+  while (sent < inputs) {
+    const isUnread = random.below(2) === 0;
+    const peer = await RawPeer.connect(agent, isUnread ? { windowBytes: 0 } : {});
+    for (const command of COMMANDS) peer.data(peer.begin("Exec"), message(command), false);
+    for (let call = 0; call < CALLS_AT_ONCE && !peer.isClosed; call++) {
+      const stream = peer.begin("Exec");
+      peer.data(stream, message(attachFrame(random)), false);
+      const frames = random.below(FRAMES_A_CALL);
+      for (let count = 0; count < frames; count++) peer.data(stream, message(laterFrame(random)), false);
+      sent += 1 + frames;
+    }
+    // The calls that found nothing, or lost their places, are answered whoever reads.
+    if (!(await peer.until(() => peer.answered > 1, ANSWER_LIMIT_MS)))
+      throw new Error("nobody was answered in a storm of attaches");
+    peer.destroy();
+    const kept = await listExecs(agent);
+    if (kept.length > COMMANDS.length) throw new Error(`${kept.length} execs are kept`);
+  }
+  await endAll(agent);
+  if ((await listExecs(agent)).length > 0) throw new Error("an exec that was ended and forgotten is still kept");
+  return sent;
+}
+
+export const keptAttacks: readonly Attack[] = [
+  { name: "storms of attaches to kept execs", weight: 4, run: attachOften },
+];
