@@ -70,12 +70,12 @@ export const sandbox: Command = defineCommand({
     "sandbox sweep [--take-over]",
   ],
   about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
-credentials for every fork, hooks, idle actions, and what a broken off command has left. NAME is that of a sandbox, for fork
-and rm of a snapshot too. "ls" shows where each agent is and its folder of credentials, for all other commands.`,
+credentials for every fork, hooks, idle actions, and what a broken off command has left. NAME is that of a sandbox, for
+fork and rm of a snapshot too. "ls" shows where each agent is and its folder of credentials, for all other commands.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
-standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no two nodes of
-a substrate may have the same.`,
+standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no two nodes
+of a substrate may have the same.`,
   statuses: "0 done; 1 done, but not all as intended (see the warnings); 125 guestctl failed.",
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
