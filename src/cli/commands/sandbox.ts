@@ -74,8 +74,8 @@ credentials for every fork, hooks, idle actions, and what a broken off command h
 fork and rm of a snapshot too. "ls" shows where each agent is and its folder of credentials, for all other commands.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
-standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no two nodes
-of a substrate may have the same.`,
+standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no
+two nodes of a substrate may have the same.`,
   statuses: "0 done; 1 done, but not all as intended (see the warnings); 125 guestctl failed.",
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
