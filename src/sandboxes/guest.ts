@@ -43,6 +43,18 @@ export function dialAt(address: string, { caPem, certPem, keyPem, token }: Clien
 }
 
 /**
+ * Asks something of an agent that is dialled for it. A function of its own, because what esbuild makes of `using` in a loop
+ * for Node 20 throws the error of an earlier turn again.
+ */
+async function asked<Answer>(
+  dial: () => Promise<GuestClient>,
+  ask: (client: GuestClient) => Promise<Answer>,
+): Promise<Answer> {
+  using client = await dial();
+  return await ask(client);
+}
+
+/**
  * The first Health of an agent that boots. `look` rejects when the agent will not come any more. Rejects with SandboxError
  * (AGENT_UNREACHABLE) when it has not answered in time.
  */
@@ -55,10 +67,11 @@ export async function firstHealth(
   for (;;) {
     let problem;
     try {
-      using client = await dial();
       const deadlineMs = Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()));
-      const health = await client.health({ waitForReady: true, deadlineMs });
-      return { health, agentVersion: client.agentVersion ?? "" };
+      return await asked(dial, async (client) => {
+        const health = await client.health({ waitForReady: true, deadlineMs });
+        return { health, agentVersion: client.agentVersion ?? "" };
+      });
     } catch (error) {
       if (!(error instanceof GuestError)) throw error;
       problem = error;
@@ -201,11 +214,12 @@ async function writeAll(
 ): Promise<void> {
   const untilMs = performance.now() + reachMs;
   for (let next = inherited; ; next = accepted) {
-    using client = await next();
     try {
-      for (const { path, content } of files) {
-        await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
-      }
+      await asked(next, async (client) => {
+        for (const { path, content } of files) {
+          await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
+        }
+      });
       return;
     } catch (error) {
       if (!(error instanceof GuestError) || performance.now() >= untilMs) throw error;

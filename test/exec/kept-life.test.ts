@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type IncomingMessage, request as httpRequest } from "node:http";
 import { after, afterEach, before, describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
@@ -142,11 +144,12 @@ describe("ListExecs", () => {
   });
 
   it("is not served on the workload's socket", async () => {
-    const url = "http://localhost/svc.guest.v1alpha1.ExecSessions/ListExecs";
-    const json = ["-H", "content-type: application/json", "-d", "{}"];
-    const code = ["-o", "/dev/null", "-w", "%{http_code}"];
-    const args = ["curl", "-sS", "--unix-socket", agent.workloadSocket, ...json, ...code, url];
-    assert.equal(String((await exec(agent, { args })).stdout), "404");
+    const path = "/svc.guest.v1alpha1.ExecSessions/ListExecs";
+    const headers = { "content-type": "application/json" };
+    const asked = httpRequest({ socketPath: agent.workloadSocket, method: "POST", path, headers }).end("{}");
+    const [answer] = (await once(asked, "response")) as [IncomingMessage];
+    answer.resume();
+    assert.equal(answer.statusCode, 404);
   });
 });
 

@@ -216,7 +216,7 @@ describe("an agent that leaves", () => {
     const mark = `1000.${Date.now()}`;
     const running = path(randomUUID());
     await using leaving = await startAgent({
-      hooks: { preSnapshot: { args: ["sh", "-c", `touch ${running}; setsid sleep ${mark} & sleep ${mark}`] } },
+      hooks: { preSnapshot: { args: ["sh", "-c", `setsid sleep ${mark} & touch ${running}; sleep ${mark}`] } },
     });
     using its = clientOf(leaving);
     const outcome = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
