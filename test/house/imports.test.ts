@@ -45,6 +45,10 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
     },
     /cycle: src\/exec\/a\.ts → src\/exec\/b\.ts → src\/exec\/c\.ts → src\/exec\/a\.ts/,
   ],
+  "no using in a loop": [
+    { "src/cli/a.ts": "function f() {\n  for (;;) {\n    try {\n      using client = dial();\n    } catch {}\n  }\n}" },
+    /src\/cli\/a\.ts:4 has using in a loop/,
+  ],
   "no file is longer than 400 lines": [{ "src/exec/exec.ts": "\n".repeat(401) }, /has 401 lines/],
 };
 

@@ -12,6 +12,8 @@ export interface Module {
   readonly packages: readonly string[];
   /** Dynamic imports of something that is no plain string: nobody can follow those. */
   readonly untraceable: number;
+  /** Lines of `using` right in a loop, not in a function inside it. */
+  readonly usingInLoops: readonly number[];
 }
 
 const COMMENTS = /\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm;
@@ -31,7 +33,26 @@ export function parseModule(path: string, text: string): Module {
     files: imports.filter(isFile).map((name) => posix.join(posix.dirname(path), name)),
     packages: imports.filter((name) => !isFile(name)),
     untraceable: (code.match(ANY_DYNAMIC) ?? []).length - dynamic.length,
+    usingInLoops: usingInLoops(text.split("\n")),
   };
+}
+
+const indentOf = (line: string): number => line.length - line.trimStart().length;
+
+/** By indentation, which the formatter keeps: the nearest line above that opens a loop or a function decides. */
+function usingInLoops(lines: readonly string[]): number[] {
+  return lines.flatMap((line, index) => {
+    if (!/^\s*(?:await )?using /.test(line)) return [];
+    let indent = indentOf(line);
+    for (let above = index - 1; above >= 0 && indent > 0; above--) {
+      const opener = lines[above] ?? "";
+      if (opener.trim() === "" || indentOf(opener) >= indent) continue;
+      indent = indentOf(opener);
+      if (/^\s*(?:for|while|do)\b/.test(opener)) return [index + 1];
+      if (/(?:=>|\)(?:: [^=]*)?) \{$/.test(opener) && !/^\s*(?:\} )?(?:if|else|switch|catch)\b/.test(opener)) return [];
+    }
+    return [];
+  });
 }
 
 /** All modules of src/. */
