@@ -27,6 +27,10 @@ const WORKLOAD = "cut -d ' ' -f 1,22 /proc/$(pidof workload)/stat";
 /** What each guest has to have of its own: the kernel's numbers, and the agent's certificate and token. */
 const DRAWS = "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'; echo; sha256sum < /srv/credentials/token";
 
+/** Runs for longer than a standby takes, whatever the machine. */
+const COUNT = 24;
+const COUNTING = `i=0; while [ $i -lt ${COUNT} ]; do i=$((i+1)); echo $i; sleep 0.5; done`;
+
 async function print(guest: GuestClient, script: string): Promise<string> {
   return (await guest.run({ args: ["/bin/sh", "-c", script] })).stdout.toString().trim();
 }
@@ -34,7 +38,20 @@ async function print(guest: GuestClient, script: string): Promise<string> {
 /** Busybox, and the workload that declares itself idle at SIGUSR1. */
 function layImageOut(folder: string): void {
   for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(folder, name), { recursive: true });
-  for (const name of ["sh", "cat", "cut", "date", "kill", "killall", "od", "pidof", "sha256sum", "tr", "true"]) {
+  for (const name of [
+    "sh",
+    "cat",
+    "cut",
+    "date",
+    "kill",
+    "killall",
+    "od",
+    "pidof",
+    "sha256sum",
+    "sleep",
+    "tr",
+    "true",
+  ]) {
     copyFileSync(provideBusybox(), join(folder, "bin", name));
     chmodSync(join(folder, "bin", name), 0o755);
   }
@@ -102,6 +119,8 @@ describe("the life of a sandbox", () => {
 
   test("when its workload declares itself idle, the watch puts it to sleep: no machine is left of it", async () => {
     using guest = await dial("box");
+    const counting = guest.exec({ args: ["/bin/sh", "-c", COUNTING], keep: { name: "count" } });
+    await counting.detach();
     await print(guest, "killall -USR1 workload");
     const end = new AbortController();
     await node.watch({ pollMs: 200, signal: end.signal, onEvent: ({ event }) => event === "standby" && end.abort() });
@@ -123,6 +142,17 @@ describe("the life of a sandbox", () => {
     assert.ok(idleDeclared !== undefined && Number(idleDeclared.seconds) * 1000 < awakening.runEpochMs);
     assert.match(await print(guest, "cat /run/woken"), /^\d+$/);
     assert.equal((await node.get("box")).state, "Running");
+  });
+
+  test("a command that was kept over the standby goes on, and has lost nothing", async () => {
+    using guest = await dial("box");
+    const counting = guest.attach("count", { stdoutOffset: 0n });
+    const output: Buffer[] = [];
+    counting.stdout.on("data", (bytes: Buffer) => output.push(bytes));
+    counting.stderr.resume();
+    assert.equal((await counting.wait()).code, 0);
+    const counted = Array.from({ length: COUNT }, (_, index) => `${index + 1}\n`).join("");
+    assert.equal(Buffer.concat(output).toString(), counted);
   });
 
   test("a snapshot is taken of it, after which it goes on with duties of its own", async () => {
