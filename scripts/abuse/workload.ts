@@ -76,7 +76,7 @@ async function hostileWorkload({ agent, inputs }: Target): Promise<number> {
     // The background sleeps of the fork loop live on by design, until they end by themselves.
     await delay(5_500);
     // Cgroups that were busy with them are removed with the next commands.
-    for (let count = 0; count < COMMANDS; count++) await client.run({ args: ["true"] });
+    for (let command = 0; command < COMMANDS; command++) await client.run({ args: ["true"] });
   } finally {
     client.close();
   }
