@@ -19,6 +19,14 @@ export function reportText(lines: readonly ReportLine[], width: number): string 
   return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${text}\n`).join("");
 }
 
+/** Rows of cells in columns as wide as their widest cell; the first row has all columns. */
+export function tableText(rows: readonly (readonly string[])[]): string {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
+  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+}
+
 /** Why an agent is not ready, by the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: HealthResponse): string {
   return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;

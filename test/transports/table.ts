@@ -1,3 +1,5 @@
+import { tableText } from "../../src/cli/output.ts";
+
 /** How one case went. */
 type Verdict = "ok" | "FAILED" | "skipped" | "-";
 
@@ -20,14 +22,5 @@ export function table(rows: readonly Row[], cases: readonly string[]): string {
       (durationMs / 1000).toFixed(1),
     ]),
   ];
-  const widths = cells[0]?.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0))) ?? [];
-  return cells
-    .map(
-      (row) =>
-        `${row
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
+  return tableText(cells);
 }

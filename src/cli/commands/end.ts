@@ -1,9 +1,9 @@
-import { toJson } from "@bufbuild/protobuf";
 import type { SignalName } from "../../client/index.ts";
 import { EndExecResponseSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine, messageObject } from "../output.ts";
 import { parseDurationMs } from "../values.ts";
 
 export const end: Command = defineCommand({
@@ -34,22 +34,19 @@ forgotten: its output is gone, and its name is free.`,
     if (name === undefined || more.length > 0) throw new UsageError("end wants the name of one kept command");
     const { signal, grace, "exec-id": execId } = values;
     const graceMs = grace === undefined ? undefined : parseDurationMs(grace, "--grace");
-    const client = await openClient(values, host);
-    try {
-      const response = await client.endExec(name, {
-        execId,
-        graceMs,
-        signal: signal === undefined ? undefined : signalOf(signal),
-      });
-      host.stdout.write(
-        values.json === true
-          ? `${JSON.stringify(toJson(EndExecResponseSchema, response, { alwaysEmitImplicit: true, useProtoFieldName: true }))}\n`
-          : `${response.forgotten ? "forgotten" : "ended"}: code ${response.exit?.code ?? "unknown"}, signal ${response.exit?.signal ?? 0}\n`,
-      );
-      return 0;
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    const response = await client.endExec(name, {
+      execId,
+      graceMs,
+      signal: signal === undefined ? undefined : signalOf(signal),
+    });
+    const { exit, forgotten } = response;
+    host.stdout.write(
+      values.json === true
+        ? jsonLine(messageObject(EndExecResponseSchema, response))
+        : `${forgotten ? "forgotten" : "ended"}: code ${exit?.code ?? "unknown"}, signal ${exit?.signal ?? 0}\n`,
+    );
+    return 0;
   },
 });
 

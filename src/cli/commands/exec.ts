@@ -2,6 +2,7 @@ import type { KeepOptions, KeptProcess } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { runSession } from "../session/attach.ts";
 import { openKept } from "../session/kept.ts";
 import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
@@ -164,6 +165,6 @@ async function detach(
 ): Promise<number> {
   const { execId, pid } = await process.attached;
   await process.detach();
-  host.stdout.write(isForPrograms ? `${JSON.stringify({ name, exec_id: execId, pid })}\n` : `${execId}\n`);
+  host.stdout.write(isForPrograms ? jsonLine({ name, exec_id: execId, pid }) : `${execId}\n`);
   return 0;
 }

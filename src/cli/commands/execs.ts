@@ -1,9 +1,9 @@
-import { toJson } from "@bufbuild/protobuf";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { type KeptExec, KeptExecSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine, messageObject, tableText } from "../output.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
@@ -18,31 +18,15 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
   completes: ["nothing"],
   async run({ values, positionals }, host) {
     if (positionals.length > 0) throw new UsageError("execs takes no arguments");
-    const client = await openClient(values, host);
-    try {
-      const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
-      host.stdout.write(values.json === true ? kept.map(asJson).join("") : asTable(kept));
-      return 0;
-    } finally {
-      client.close();
-    }
+    using client = await openClient(values, host);
+    const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const asJson = (exec: KeptExec): string => jsonLine(messageObject(KeptExecSchema, exec));
+    host.stdout.write(values.json === true ? kept.map(asJson).join("") : tableText([HEADINGS, ...kept.map(cellsOf)]));
+    return 0;
   },
 });
 
-function asJson(exec: KeptExec): string {
-  const json = toJson(KeptExecSchema, exec, { alwaysEmitImplicit: true, useProtoFieldName: true });
-  return `${JSON.stringify(json)}\n`;
-}
-
 const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD", "EXEC ID"];
-
-function asTable(kept: readonly KeptExec[]): string {
-  const rows = [HEADINGS, ...kept.map(cellsOf)];
-  const widths = HEADINGS.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
-  const line = (row: readonly string[]): string =>
-    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
-  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
-}
 
 function cellsOf(exec: KeptExec): readonly string[] {
   const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;

@@ -1,4 +1,5 @@
 import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
+import { tableText } from "../output.ts";
 
 /** What a command did, for people and for programs, and whether all of it went as intended. */
 export interface Report {
@@ -104,16 +105,7 @@ export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly 
       `snapshot of ${source}${phase === "ready" ? "" : `, ${phase}`}`,
     ]),
   ];
-  const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
-  return rows
-    .map(
-      (row) =>
-        `${row
-          .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
+  return tableText(rows);
 }
 
 function stateWords({ state, phase, runEpochMs }: SandboxInfo): string {

@@ -1,6 +1,7 @@
 import type { GuestClient, KeptEvent, KeptOptions, KeptProcess } from "../../client/index.ts";
 import type { Connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
+import { jsonLine } from "../output.ts";
 import { localSize } from "./terminal.ts";
 
 /** For a program to see the first of two sizes before the second comes; one that sees only the last draws nothing. */
@@ -39,7 +40,7 @@ export function openKept(
     forget: false,
     onEvent: (event) => {
       if (event.kind === "lost") lostAtMs = performance.now();
-      if (isForPrograms) host.stdout.write(`${JSON.stringify(eventObject(event))}\n`);
+      if (isForPrograms) host.stdout.write(jsonLine(eventObject(event)));
       else say(eventText(name, event, performance.now() - lostAtMs));
       if (event.kind !== "lost" && isTerminal) redraw(process, host);
     },
