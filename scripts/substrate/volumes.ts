@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { createReadStream, createWriteStream, mkdirSync, rmSync } from "node:fs";
+import { createReadStream, createWriteStream, mkdirSync, openSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
@@ -101,7 +101,9 @@ async function unpack(
   folder: string,
   mostBytes: number,
 ): Promise<void> {
-  await pipeline(limitedTo(archive, mostBytes), createWriteStream(file, { mode: 0o600 }));
+  // Opened before the first byte is waited for: a stream that opens it by itself could make it after a refusal has removed the folder's content.
+  const fd = openSync(file, "wx", 0o600);
+  await pipeline(limitedTo(archive, mostBytes), createWriteStream(file, { fd }));
   await pipeline(createReadStream(file), createGunzip(), (content: AsyncIterable<Uint8Array>) =>
     new Extraction(folder, new CopyReport()).extract(withinVolume(readTar(content), mostBytes)),
   );
