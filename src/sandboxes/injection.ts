@@ -1,9 +1,8 @@
 import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
-import { createGunzip, gzip } from "node:zlib";
+import { constants, gunzipSync, gzip } from "node:zlib";
 import { DEFAULT_SERVER_NAME } from "../client/index.ts";
 import type * as Certificates from "../credentials/certificates.ts";
 import {
@@ -23,6 +22,9 @@ const AGENT_MOUNT = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
+
+/** As much of an archive as surely has its first header in it. */
+const BEGINNING_BYTES = 4096;
 
 /** For guests that boot without a clock, and for clocks that are years ahead: each instance has an authority of its own. */
 const VALID_FROM = new Date(0);
@@ -54,7 +56,7 @@ export async function agentVolume(source: AgentSource): Promise<AgentVolume> {
   try {
     const content = await readFile(source.archive);
     const digest = createHash("sha256").update(content).digest("hex").slice(0, 16);
-    const entrypoint = join(AGENT_MOUNT, await topFolder(source.archive), "guest-agent");
+    const entrypoint = join(AGENT_MOUNT, topFolder(content), "guest-agent");
     return { id: `guest-agent-${digest}`, entrypoint, content };
   } catch (error) {
     const message = `cannot read the agent's archive ${source.archive}: ${messageOf(error)}; name a .tar.gz of the build`;
@@ -63,16 +65,9 @@ export async function agentVolume(source: AgentSource): Promise<AgentVolume> {
 }
 
 /** The folder that an archive's first entry is, or lies in. */
-async function topFolder(archive: string): Promise<string> {
-  const stream = createReadStream(archive).pipe(createGunzip());
-  const blocks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    blocks.push(chunk);
-    bytes += chunk.length;
-    if (bytes >= BLOCK_BYTES) break;
-  }
-  const name = readHeader(Buffer.concat(blocks).subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
+function topFolder(archive: Buffer): string {
+  const beginning = gunzipSync(archive.subarray(0, BEGINNING_BYTES), { finishFlush: constants.Z_SYNC_FLUSH });
+  const name = readHeader(beginning.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
   const [folder = ""] = name.replace(/^\.\//, "").split("/");
   if (folder === "") throw new Error("it does not begin with a folder");
   return folder;
