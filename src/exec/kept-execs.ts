@@ -35,7 +35,6 @@ export class KeptExecs {
     const holder = this.#places.get(name);
     if (holder !== undefined) {
       if (!replaceEnded || holder.isRunning) throw nameInUse(holder);
-      holder.exec?.free();
     }
     const place: KeptPlace = {
       name,
@@ -45,7 +44,9 @@ export class KeptExecs {
       isRunning: true,
       started: Promise.withResolvers(),
     };
-    this.#checkLimits(place.bufferBytes);
+    this.#checkLimits(place);
+    // Only now: a start that is refused leaves the ended one as it was.
+    holder?.exec?.free();
     this.#places.set(name, place);
     return place;
   }
@@ -84,15 +85,20 @@ export class KeptExecs {
     await Promise.all(ends);
   }
 
-  #checkLimits(moreBytes: number): void {
-    if (this.#places.size >= KEPT_EXEC_LIMIT) {
+  /** Throws where the place, in that of the same name, would be one too many. */
+  #checkLimits({ name, bufferBytes }: KeptPlace): void {
+    const others = this.#places
+      .values()
+      .filter((place) => place.name !== name)
+      .toArray();
+    if (others.length >= KEPT_EXEC_LIMIT) {
       const message = `${KEPT_EXEC_LIMIT} execs are kept already; forget one that has ended, or end one (EndExec)`;
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_EXECS", message, { limit: String(KEPT_EXEC_LIMIT) });
     }
-    const heldBytes = this.#places.values().reduce((sum, { bufferBytes }) => sum + bufferBytes, 0);
-    if (heldBytes + moreBytes > KEPT_BUFFERS_LIMIT_BYTES) {
+    const heldBytes = others.reduce((sum, other) => sum + other.bufferBytes, 0);
+    if (heldBytes + bufferBytes > KEPT_BUFFERS_LIMIT_BYTES) {
       const message =
-        `kept execs have ${heldBytes} bytes of buffers, and ${moreBytes} more would be over the limit of ` +
+        `kept execs have ${heldBytes} bytes of buffers, and ${bufferBytes} more would be over the limit of ` +
         `${KEPT_BUFFERS_LIMIT_BYTES}; ask for less in start.keep.buffer_bytes, or forget one that has ended`;
       const metadata = { limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);

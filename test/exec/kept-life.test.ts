@@ -98,6 +98,17 @@ describe("what is kept at once", () => {
     for (const client of clients) client.close();
     await noProcessWith(`424242.750${RUN}`);
   });
+
+  it("stays as it is where the one that would replace it is refused", async () => {
+    const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
+    await ended.stream.outcome();
+    using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
+    using __ = await keep(agent, { args: ["true"], keep: { name: "nearly", bufferBytes: 15 * MIB } });
+    const larger = { name: "ended", replaceEnded: true, bufferBytes: 2 * MIB };
+    const refused = await failingExec(agent, { args: ["true"], keep: larger });
+    assert.deepEqual([refused.code, refused.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_BYTES"]);
+    assert.equal((await listExecs(agent))[0]?.execId, ended.started.execId);
+  });
 });
 
 describe("ListExecs", () => {
