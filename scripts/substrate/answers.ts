@@ -2,7 +2,9 @@ import { cpus, totalmem } from "node:os";
 import type { Hypeman } from "@onkernel/hypeman";
 import { SUBNET } from "./addresses.ts";
 import type { ImageRecord } from "./images.ts";
-import type { InstanceRecord, Instances } from "./instances.ts";
+import type { InstanceRecord } from "./instance.ts";
+import type { Instances } from "./instances.ts";
+import type { Machines } from "./machines.ts";
 import type { SnapshotRecord } from "./snapshots.ts";
 import type { VolumeRecord } from "./volumes.ts";
 
@@ -19,14 +21,14 @@ type Answer<Method extends (...args: never[]) => PromiseLike<unknown>> = Omit<
 >;
 
 /** An instance as the API tells it. */
-export function instanceAnswer(instance: InstanceRecord, instances: Instances): Hypeman.Instance {
+export function instanceAnswer(instance: InstanceRecord, machines: Machines): Hypeman.Instance {
   const { address, mac, hasNetwork, overlayBytes, memoryBytes, env, tags, volumes } = instance;
-  const { exitCode = null, exitMessage } = instances.wordsOf(instance);
+  const { exitCode = null, exitMessage } = machines.wordsOf(instance);
   return {
     id: instance.id,
     name: instance.name,
     image: instance.imageName,
-    state: instances.stateOf(instance),
+    state: machines.stateOf(instance),
     created_at: instance.createdAt,
     started_at: instance.startedAt ?? null,
     stopped_at: instance.stoppedAt ?? null,
@@ -37,7 +39,7 @@ export function instanceAnswer(instance: InstanceRecord, instances: Instances): 
       ? { enabled: true, name: "default", ip: address ?? null, mac: mac ?? null }
       : { enabled: false, ip: null, mac: null },
     hypervisor: "qemu",
-    has_snapshot: instances.hasMemory(instance),
+    has_snapshot: machines.hasMemory(instance),
     exit_code: exitCode,
     ...(exitMessage !== undefined && { exit_message: exitMessage }),
     platform: PLATFORM,

@@ -10,6 +10,7 @@ import { missingPrograms } from "../machine/programs.ts";
 import { GuestParts } from "./guest.ts";
 import { Images } from "./images.ts";
 import { Instances } from "./instances.ts";
+import { Machines } from "./machines.ts";
 import { routesOf } from "./routes.ts";
 import { createApiServer } from "./server.ts";
 import { Snapshots } from "./snapshots.ts";
@@ -61,7 +62,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
         throw error;
       }));
     const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, log });
-    const snapshots = new Snapshots(join(state, "snapshots"), instances, log);
+    const snapshots = new Snapshots(join(state, "snapshots"), instances);
     const routes = routesOf({ images, volumes, instances, snapshots, version: `development-${version}` });
     const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), log);
     server.listen(port, "127.0.0.1");
@@ -91,7 +92,7 @@ export async function purge(stateFolder: string): Promise<number> {
   const state = openState(stateFolder);
   const release = lock(state);
   try {
-    const count = await Instances.endAll(join(state, "instances"));
+    const count = await Machines.endAll(join(state, "instances"));
     rmSync(state, { recursive: true, force: true });
     return count;
   } finally {

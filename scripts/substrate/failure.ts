@@ -1,7 +1,7 @@
-/** A refusal as the API tells it. What is wrong inside, as the substrate does, only the daemon's log says. */
+/** A refusal as the API tells it. */
 export class ApiFailure extends Error {
   readonly status: number;
-  /** Machine-readable, as `image_not_ready`. */
+  /** For programs, such as `image_not_ready`. */
   readonly code: string;
 
   constructor(status: number, code: string, message: string, options?: ErrorOptions) {
@@ -11,7 +11,7 @@ export class ApiFailure extends Error {
   }
 }
 
-/** 400: a parameter that cannot be taken; the message names it. */
+/** 400: an invalid parameter; the message names it. */
 export function invalidRequest(message: string): ApiFailure {
   return new ApiFailure(400, "invalid_request", message);
 }
@@ -26,12 +26,12 @@ export function invalidState(message: string): ApiFailure {
   return new ApiFailure(409, "invalid_state", message);
 }
 
-/** 500, which says nothing; the cause goes into the daemon's log. */
-export function internalError(message: string, cause: unknown): ApiFailure {
-  return new ApiFailure(500, "internal_error", message, { cause });
+/** The error itself where it is a refusal, else 500: as on the substrate the caller gets no cause, which the server logs. */
+export function asInternal(message: string, error: unknown): ApiFailure {
+  return error instanceof ApiFailure ? error : new ApiFailure(500, "internal_error", message, { cause: error });
 }
 
-/** A body that does not fit the API's schema. Its answer is not JSON, as the substrate's is not: quotes stand in quotes. */
+/** A body that does not fit the API's schema. The server's answer is no valid JSON then, as the substrate's is not. */
 export class SchemaFailure extends Error {
   constructor(path: string, problem: string) {
     super(`request body has an error: doesn't match schema: Error at "${path}": ${problem}`);

@@ -1,129 +1,54 @@
-import { randomBytes } from "node:crypto";
-import { existsSync, renameSync, rmSync, statSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
-import { copyDisk } from "../../test/vm/harness/disks.ts";
-import type { QemuOptions } from "../../test/vm/harness/qemu.ts";
-import { AGENT_PORT, freeAddress, newMac } from "./addresses.ts";
-import { ApiFailure, internalError, invalidRequest, invalidState, notFound } from "./failure.ts";
-import { type GuestParts, MOST_VOLUMES } from "./guest.ts";
-import type { Images } from "./images.ts";
-import { Locks } from "./locks.ts";
-import { hasTags, mountProblem, type Tags } from "./parameters.ts";
-import { RECORD, Records } from "./records.ts";
-import { clearConsole, consoleWords, MEMORY, Vm } from "./vm.ts";
-import type { Volumes } from "./volumes.ts";
+import { freeAddress, newMac } from "./addresses.ts";
+import { ApiFailure, asInternal, invalidRequest, invalidState, notFound } from "./failure.ts";
+import { MOST_VOLUMES } from "./guest.ts";
+import {
+  type Command,
+  copyInstanceFiles,
+  demandForkable,
+  type InstanceRecord,
+  type InstanceRequest,
+  type InstanceState,
+  newId,
+  type VolumeMount,
+} from "./instance.ts";
+import { type Host, Machines } from "./machines.ts";
+import { hasTags, type Tags } from "./parameters.ts";
+import { Records } from "./records.ts";
+import { mountProblem } from "./requests.ts";
+import { MEMORY } from "./vm.ts";
 
-const DISK = "disk";
-const INITRAMFS = "initramfs";
-const MEBIBYTE = 2 ** 20;
-/** What the agent gives its workload, and more: the guest may be emulated, on a machine with much else to do. */
-const STOP_LIMIT_MS = 60_000;
-/** How long a standby waits for init to start the entrypoint. */
-const START_LIMIT_MS = 120_000;
-
-/** What an instance has of a volume. */
-export interface VolumeMount {
-  readonly volumeId: string;
-  readonly mountPath: string;
-  readonly isReadonly: boolean;
-  readonly overlaySize?: string;
-}
-
-/** What an instance is made with. */
-export interface InstanceRequest {
-  readonly name: string;
-  readonly image: string;
-  readonly hypervisor: string;
-  readonly env: Readonly<Record<string, string>>;
-  readonly entrypoint?: readonly string[];
-  readonly cmd?: readonly string[];
-  readonly tags: Tags;
-  readonly volumes: readonly VolumeMount[];
-  readonly memoryBytes: number;
-  readonly overlayBytes: number;
-  readonly vcpus: number;
-  readonly hasNetwork: boolean;
-  readonly skipGuestAgent: boolean;
-}
-
-/** An instance as it is kept. Its state is not: that shows in its folder and in its process. */
-export interface InstanceRecord extends InstanceRequest {
-  readonly id: string;
-  /** As the API tells it. */
-  readonly imageName: string;
-  readonly imageDigest: string;
-  /** The very disk that its memory refers to. */
-  readonly imageId: string;
-  /** Version of QEMU, kernel and accelerator that it was booted with. A continued guest needs the same. */
-  readonly pinned: { readonly version: string; readonly kernelImage: string; readonly accelerator: string };
-  readonly address?: string;
-  readonly mac?: string;
-  /** It goes on from another one's memory, in which the entrypoint had started: its console does not say so. */
-  readonly isContinued: boolean;
-  readonly createdAt: string;
-  readonly startedAt?: string;
-  readonly stoppedAt?: string;
-}
-
-export type InstanceState = "Initializing" | "Running" | "Standby" | "Stopped";
-
-/** What instances are made of and run on. */
-export interface InstanceParts {
-  readonly images: Images;
-  readonly volumes: Volumes;
-  /** Version of the hypervisor on this host. */
-  readonly version: string;
-  /** Kernel and init, which are got when the first guest needs them. */
-  readonly guest: () => Promise<GuestParts>;
-  readonly log: (line: string) => void;
-}
-
-/** The instances of a daemon. Their machines go on without it. */
+/** The instances of a daemon: their records, what may be done in which state, and one change of each at a time. */
 export class Instances {
+  readonly machines: Machines;
   readonly #records: Records<InstanceRecord>;
-  readonly #vms: Map<string, Vm>;
-  readonly #parts: InstanceParts;
-  readonly #locks = new Locks();
-  /** Names and addresses that are being given out. */
-  readonly #taken = new Set<string>();
+  readonly #host: Host;
+  /** Names of instances that are being made. */
+  readonly #takenNames = new Set<string>();
 
-  private constructor(records: Records<InstanceRecord>, vms: Map<string, Vm>, parts: InstanceParts) {
+  private constructor(records: Records<InstanceRecord>, machines: Machines, host: Host) {
     this.#records = records;
-    this.#vms = vms;
-    this.#parts = parts;
+    this.machines = machines;
+    this.#host = host;
   }
 
-  /** Opens the instances of a folder, and adopts those that run; machines that are in no record are ended. */
-  static async open(folder: string, parts: InstanceParts): Promise<Instances> {
-    const vms = Vm.running(folder);
-    for (const [id, vm] of vms)
-      if (existsSync(join(folder, id, RECORD))) {
-        await vm.settle();
-        parts.log(`instance ${id} is adopted`);
-      } else {
-        await vm.kill();
-        vms.delete(id);
-      }
-    return new Instances(new Records(folder), vms, parts);
-  }
-
-  /** Ends all machines of a folder. */
-  static async endAll(folder: string): Promise<number> {
-    const vms = Vm.running(folder);
-    await Promise.all([...vms.values()].map((vm) => vm.kill()));
-    return vms.size;
+  /** Opens the instances of a folder, and adopts those that run. */
+  static async open(folder: string, host: Host): Promise<Instances> {
+    const machines = await Machines.open(folder, host);
+    return new Instances(new Records(folder), machines, host);
   }
 
   get runningCount(): number {
-    return this.#records.all().filter((instance) => this.#vmOf(instance) !== undefined).length;
+    return this.#records.all().filter((instance) => this.machines.isRunning(instance)).length;
   }
 
-  /** As the contract has it: those on standby only where they are asked for. */
+  /** Instances with these tags. Those on standby are listed only for `state` "Standby", as in the substrate's contract. */
   list(tags: Tags, state?: string): InstanceRecord[] {
-    const wanted = (instance: InstanceRecord): boolean =>
-      state === undefined ? this.stateOf(instance) !== "Standby" : this.stateOf(instance) === state;
-    return this.#records.all().filter((instance) => hasTags(instance.tags, tags) && wanted(instance));
+    return this.#records.all().filter((instance) => {
+      const current = this.machines.stateOf(instance);
+      return hasTags(instance.tags, tags) && (state === undefined ? current !== "Standby" : current === state);
+    });
   }
 
   /** By id, name, or the beginning of an id. @throws ApiFailure */
@@ -145,73 +70,44 @@ export class Instances {
       .filter(({ mount }) => mount.volumeId === volumeId);
   }
 
-  stateOf(instance: InstanceRecord): InstanceState {
-    if (this.#vmOf(instance) !== undefined)
-      return instance.isContinued || this.wordsOf(instance).entrypointStarted ? "Running" : "Initializing";
-    return this.hasMemory(instance) ? "Standby" : "Stopped";
-  }
-
-  hasMemory({ id }: InstanceRecord): boolean {
-    return existsSync(join(this.folderOf(id), MEMORY));
-  }
-
-  wordsOf({ id }: InstanceRecord): ReturnType<typeof consoleWords> {
-    return consoleWords(this.folderOf(id));
-  }
-
-  folderOf(id: string): string {
-    return this.#records.folderOf(id);
-  }
-
   /** Makes an instance and boots it. Resolves when its machine runs; init may still be at work. @throws ApiFailure */
   async create(request: InstanceRequest): Promise<InstanceRecord> {
     try {
       return await this.#create(request);
     } catch (error) {
-      throw asInternal("failed to create instance", error, this.#parts.log);
+      throw asInternal("failed to create instance", error);
     }
   }
 
-  #create(request: InstanceRequest): Promise<InstanceRecord> {
-    const image = this.#parts.images.get(request.image);
+  async #create(request: InstanceRequest): Promise<InstanceRecord> {
+    const image = this.#host.images.get(request.image);
     if (image.status !== "ready")
       throw new ApiFailure(400, "image_not_ready", `image ${image.name} is ${image.status}`);
     const command = [...(request.entrypoint ?? image.entrypoint ?? []), ...(request.cmd ?? image.cmd ?? [])];
     if (command.length === 0) throw invalidRequest("entrypoint: the image has none, and the request neither");
     const volumes = this.#mounted(request.volumes);
-    return this.#named(request.name, "name_conflict", 400, async () => {
+    return this.#make(request.name, { status: 400, code: "name_conflict" }, async (id) => {
       if (request.hypervisor !== "qemu") throw new Error(`there is no ${request.hypervisor} here, only qemu`);
-      const guest = await this.#parts.guest();
-      const id = newId();
-      const folder = this.#records.begin(id);
-      try {
-        guest.writeInstanceDisk(join(folder, DISK), request.overlayBytes);
-        const { kernel, accelerator } = guest;
-        const record: InstanceRecord = {
-          ...request,
-          volumes,
-          id,
-          imageName: image.name,
-          imageDigest: image.digest,
-          imageId: image.id,
-          pinned: { version: this.#parts.version, kernelImage: kernel.image, accelerator: accelerator.name },
-          ...(await this.#network(request.hasNetwork)),
-          isContinued: false,
-          createdAt: new Date().toISOString(),
-        };
-        return await this.#boot(record, guest);
-      } catch (error) {
-        await this.#discard(id);
-        throw error;
-      }
+      return this.#boot({
+        ...request,
+        volumes,
+        id,
+        imageName: image.name,
+        imageDigest: image.digest,
+        imageId: image.id,
+        pinned: await this.machines.makeDisk(id, request.overlayBytes),
+        ...(request.hasNetwork && { address: await this.#freeAddress(), mac: newMac() }),
+        isContinued: false,
+        createdAt: new Date().toISOString(),
+      });
     });
   }
 
-  /** Boots a stopped instance from its disk, with another command where one is given. @throws ApiFailure */
-  start(instance: InstanceRecord, command: Pick<InstanceRequest, "entrypoint" | "cmd">): Promise<InstanceRecord> {
+  /** Boots a stopped instance from its disk; a command that is given replaces the instance's own. @throws ApiFailure */
+  start(instance: InstanceRecord, command: Command): Promise<InstanceRecord> {
     return this.#change(instance, "failed to start instance", async (current) => {
       this.#demand(current, "Stopped");
-      return this.#boot({ ...current, ...command, isContinued: false }, await this.#parts.guest());
+      return this.#boot({ ...current, ...command, isContinued: false });
     });
   }
 
@@ -219,25 +115,24 @@ export class Instances {
   stop(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, "failed to stop instance", async (current) => {
       this.#demand(current, "Running", "Initializing");
-      await this.#end(current, true);
+      await this.machines.end(current.id, !current.skipGuestAgent);
       return this.#records.save({ ...current, stoppedAt: new Date().toISOString() });
     });
   }
 
   /** Ends and removes an instance; its volumes stay. */
-  async delete(instance: InstanceRecord, isGraceful: boolean): Promise<void> {
-    await this.#change(instance, "failed to delete instance", async (current) => {
-      await this.#end(current, isGraceful);
+  delete(instance: InstanceRecord, isGraceful: boolean): Promise<void> {
+    return this.#change(instance, "failed to delete instance", async (current) => {
+      await this.machines.end(current.id, isGraceful && !current.skipGuestAgent);
       this.#records.remove(current.id);
-      return current;
     });
   }
 
-  /** Pauses a running instance to disk; its machine ends. @throws ApiFailure */
+  /** Suspends a running instance to disk; its machine ends. @throws ApiFailure */
   standby(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, "failed to standby instance", async (current) => {
       this.#demand(current, "Running", "Initializing");
-      await this.#suspend(current);
+      await this.machines.suspend(current);
       return current;
     });
   }
@@ -246,30 +141,35 @@ export class Instances {
   restore(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, "failed to restore instance", async (current) => {
       this.#demand(current, "Standby");
-      return this.#continue(current);
+      await this.machines.continue(current);
+      return current;
     });
   }
 
   /**
-   * Has something done with the files of an instance while nobody writes to them: a running one is put on standby for it and
-   * restored afterwards, whatever came of it. @throws ApiFailure
+   * Runs an action on the files of an instance while nobody writes to them: a running instance is suspended before it and
+   * continued afterwards, also when the action fails.
+   *
+   * @param failed what the error says then
+   * @throws ApiFailure
    */
   suspended<T>(instance: InstanceRecord, failed: string, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
     return this.#change(instance, failed, async (current) => {
-      if (this.#vmOf(current) === undefined) return action(current);
-      await this.#suspend(current);
+      if (!this.machines.isRunning(current)) return action(current);
+      await this.machines.suspend(current);
       try {
         return await action(current);
       } finally {
-        await this.#continue(current);
+        await this.machines.continue(current);
       }
     });
   }
 
   /**
-   * Makes a new instance of the files of another one or of a snapshot: everything is that one's but name, id and address.
+   * Makes a new instance from the files of another instance or of a snapshot, with a name, id and address of its own.
    *
-   * @param files folder with disk, initramfs and perhaps memory, to which nobody writes meanwhile
+   * @param files folder with disk, initramfs and perhaps memory; nobody may write to them meanwhile
+   * @param target state of the fork. Default: "Running" with memory, "Stopped" without
    * @throws ApiFailure
    */
   fork(
@@ -279,118 +179,40 @@ export class Instances {
     target: InstanceState | undefined,
   ): Promise<InstanceRecord> {
     demandForkable(source);
-    return this.#named(name, "conflict", 409, async () => {
-      const id = newId();
-      const folder = this.#records.begin(id);
-      try {
-        copyInstanceFiles(files, folder);
-        const { address: _address, startedAt: _startedAt, stoppedAt: _stoppedAt, ...kept } = source;
-        const network = await this.#network(source.hasNetwork);
-        const hasMemory = existsSync(join(folder, MEMORY));
-        const fork = this.#records.save({
-          ...kept,
-          // The guest keeps the card that is in its memory.
-          ...(network.address !== undefined && { address: network.address }),
-          id,
-          name,
-          isContinued: hasMemory,
-          createdAt: new Date().toISOString(),
-        });
-        return await this.#brought(fork, target ?? (hasMemory ? "Running" : "Stopped"));
-      } catch (error) {
-        await this.#discard(id);
-        throw error;
-      }
+    return this.#make(name, { status: 409, code: "conflict" }, async (id, folder) => {
+      copyInstanceFiles(files, folder);
+      const { address: _address, startedAt: _startedAt, stoppedAt: _stoppedAt, ...kept } = source;
+      const hasMemory = existsSync(join(folder, MEMORY));
+      const fork = this.#records.save({
+        ...kept,
+        // The MAC address stays: the card is a part of the guest's memory.
+        ...(source.hasNetwork && { address: await this.#freeAddress() }),
+        id,
+        name,
+        isContinued: hasMemory,
+        createdAt: new Date().toISOString(),
+      });
+      const wanted = target ?? (hasMemory ? "Running" : "Stopped");
+      if (wanted === "Running" && !hasMemory) return this.#boot(fork);
+      if (wanted === "Running") await this.machines.continue(fork);
+      else if (wanted === "Stopped") rmSync(join(folder, MEMORY), { force: true });
+      else if (!hasMemory) throw invalidRequest("target_state: the source has no memory to be on standby with");
+      return fork;
     });
   }
 
-  /** Brings a new fork into the state that it is wanted in. */
-  async #brought(fork: InstanceRecord, target: InstanceState): Promise<InstanceRecord> {
-    const hasMemory = this.hasMemory(fork);
-    if (target === "Running") return hasMemory ? this.#continue(fork) : this.#boot(fork, await this.#parts.guest());
-    if (target === "Stopped") rmSync(join(this.folderOf(fork.id), MEMORY), { force: true });
-    else if (!hasMemory) throw invalidRequest("target_state: the source has no memory to be on standby with");
-    return fork;
-  }
-
-  async #boot(record: InstanceRecord, guest: GuestParts): Promise<InstanceRecord> {
-    const folder = this.folderOf(record.id);
-    const { images } = this.#parts;
-    const image = images.byId(record.imageId) ?? images.byDigest(record.imageDigest);
-    if (image === undefined) throw new Error(`its image ${record.imageName} is gone`);
-    guest.writeInitramfs(join(folder, INITRAMFS), {
-      env: { ...image.env, ...record.env },
-      command: [...(record.entrypoint ?? image.entrypoint ?? []), ...(record.cmd ?? image.cmd ?? [])],
-      workingDirectory: image.working_dir ?? "/",
-      volumes: record.volumes.map(({ mountPath, isReadonly, overlaySize }) => ({
-        mountPath,
-        mode: overlaySize !== undefined ? "overlay" : isReadonly ? "ro" : "rw",
-      })),
-      skipGuestAgent: record.skipGuestAgent,
-    });
-    clearConsole(folder);
-    const booted = this.#records.save({ ...record, imageId: image.id, startedAt: new Date().toISOString() });
-    this.#vms.set(record.id, await Vm.start(folder, this.#machine(booted)));
+  async #boot(record: InstanceRecord): Promise<InstanceRecord> {
+    const imageId = this.machines.imageOf(record).id;
+    const booted = this.#records.save({ ...record, imageId, startedAt: new Date().toISOString() });
+    await this.machines.boot(booted);
     return booted;
   }
 
-  async #continue(record: InstanceRecord): Promise<InstanceRecord> {
-    const { id, imageId, imageName, pinned } = record;
-    if (this.#parts.images.byId(imageId) === undefined) throw new Error(`its image ${imageName} is gone`);
-    if (pinned.version !== this.#parts.version)
-      throw new Error(`it needs ${pinned.version}, and this host has ${this.#parts.version}`);
-    const folder = this.folderOf(id);
-    this.#vms.set(id, await Vm.start(folder, { ...this.#machine(record), incoming: MEMORY }));
-    rmSync(join(folder, MEMORY));
-    return record;
-  }
-
-  async #suspend(record: InstanceRecord): Promise<void> {
-    if (record.skipGuestAgent) throw new Error("it has no guest agent (skip_guest_agent): standby waits for that");
-    const deadline = performance.now() + START_LIMIT_MS;
-    while (this.stateOf(record) === "Initializing") {
-      if (performance.now() > deadline) throw new Error("its guest agent is not ready");
-      await pause(50);
-    }
-    const vm = this.#vmOf(record);
-    if (vm === undefined) throw invalidState(`cannot standby from state ${this.stateOf(record)}`);
-    await vm.standby();
-  }
-
-  async #end(record: InstanceRecord, isGraceful: boolean): Promise<void> {
-    const vm = this.#vmOf(record);
-    if (vm === undefined) return;
-    const canAsk = isGraceful && !record.skipGuestAgent;
-    if (!canAsk || !(await vm.stop(STOP_LIMIT_MS))) await vm.kill();
-  }
-
-  #machine(record: InstanceRecord): QemuOptions {
-    const { images, volumes } = this.#parts;
-    const image = images.byId(record.imageId);
-    if (image === undefined) throw new Error(`its image ${record.imageName} is gone`);
-    const { pinned, address, mac, memoryBytes, vcpus } = record;
-    return {
-      kernelImage: pinned.kernelImage,
-      initramfs: INITRAMFS,
-      disks: [
-        { file: DISK, isReadonly: false },
-        { file: images.diskOf(image), isReadonly: true },
-        ...record.volumes.map(({ volumeId, isReadonly }) => ({ file: volumes.diskOf({ id: volumeId }), isReadonly })),
-      ],
-      forwards: address === undefined ? [] : [{ address, port: AGENT_PORT, guestPort: AGENT_PORT }],
-      accelerator: pinned.accelerator,
-      memoryMib: Math.ceil(memoryBytes / MEBIBYTE),
-      processors: vcpus,
-      ...(mac !== undefined && { mac }),
-      consoleInput: true,
-    };
-  }
-
-  /** The same mounts, with the volumes' ids. @throws ApiFailure */
+  /** The same mounts, with the volumes' ids for their names. @throws ApiFailure */
   #mounted(mounts: readonly VolumeMount[]): VolumeMount[] {
     if (mounts.length > MOST_VOLUMES) throw invalidRequest(`volumes: at most ${MOST_VOLUMES}`);
     return mounts.map((mount) => {
-      const { id } = this.#parts.volumes.get(mount.volumeId);
+      const { id } = this.#host.volumes.get(mount.volumeId);
       const problem = mountProblem(mount.mountPath);
       if (problem !== undefined) throw new Error(problem);
       if (this.attachedTo(id).some((other) => !other.mount.isReadonly || !mount.isReadonly))
@@ -403,83 +225,46 @@ export class Instances {
     });
   }
 
-  async #network(isEnabled: boolean): Promise<{ readonly address?: string; readonly mac?: string }> {
-    if (!isEnabled) return {};
-    const taken = new Set(this.#records.all().flatMap(({ address }) => address ?? []));
-    const address = await freeAddress(taken.union(this.#taken));
-    return { address, mac: newMac() };
-  }
-
-  #vmOf({ id }: InstanceRecord): Vm | undefined {
-    const vm = this.#vms.get(id);
-    if (vm?.isRunning === true) return vm;
-    this.#vms.delete(id);
-    return undefined;
+  async #freeAddress(): Promise<string> {
+    return freeAddress(new Set(this.#records.all().flatMap(({ address }) => address ?? [])));
   }
 
   #demand(instance: InstanceRecord, ...states: readonly InstanceState[]): void {
-    const state = this.stateOf(instance);
+    const state = this.machines.stateOf(instance);
     if (!states.includes(state)) throw invalidState(`instance is ${state}, and has to be ${states.join(" or ")}`);
   }
 
-  /** One change of an instance at a time; each sees what the one before has left. */
+  /** One change of an instance at a time: each gets the record as the one before left it. */
   #change<T>({ id }: InstanceRecord, failed: string, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
-    return this.#locks.run(id, async () => {
+    return this.#records.alone(id, async () => {
       const current = this.#records.get(id);
       if (current === undefined) throw notFound();
       try {
         return await action(current);
       } catch (error) {
-        throw asInternal(failed, error, (line) => this.#parts.log(`${id}: ${line}`));
+        throw asInternal(failed, error);
       }
     });
   }
 
-  async #named<T>(name: string, code: string, status: number, action: () => Promise<T>): Promise<T> {
-    if (this.#taken.has(name) || this.#records.all().some((instance) => instance.name === name))
-      throw new ApiFailure(status, code, `instance name '${name}' already exists`);
-    this.#taken.add(name);
+  /** Makes an instance under a name that is free. Where that fails, machine and folder are gone again. */
+  async #make(
+    name: string,
+    taken: { readonly status: number; readonly code: string },
+    action: (id: string, folder: string) => Promise<InstanceRecord>,
+  ): Promise<InstanceRecord> {
+    if (this.#takenNames.has(name) || this.#records.all().some((instance) => instance.name === name))
+      throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
+    this.#takenNames.add(name);
+    const id = newId();
     try {
-      return await action();
+      return await action(id, this.#records.begin(id));
+    } catch (error) {
+      await this.machines.end(id, false);
+      this.#records.remove(id);
+      throw error;
     } finally {
-      this.#taken.delete(name);
+      this.#takenNames.delete(name);
     }
   }
-
-  async #discard(id: string): Promise<void> {
-    await this.#vms.get(id)?.kill();
-    this.#vms.delete(id);
-    this.#records.remove(id);
-  }
-}
-
-/** Refuses to fork what writes to a volume: two guests would write to it. @throws ApiFailure */
-export function demandForkable({ volumes }: InstanceRecord): void {
-  const writable = volumes.find(({ isReadonly }) => !isReadonly);
-  if (writable === undefined) return;
-  const where = `volume "${writable.volumeId}" mounted at "${writable.mountPath}"`;
-  throw new ApiFailure(501, "not_supported", `cannot fork instance with writable ${where}; use readonly+overlay`);
-}
-
-/** Copies what an instance goes on from, into the folder of a snapshot or of another instance; returns its size in bytes. */
-export function copyInstanceFiles(from: string, to: string): number {
-  let sizeBytes = 0;
-  for (const name of [INITRAMFS, DISK, MEMORY].filter((each) => existsSync(join(from, each)))) {
-    copyDisk(join(from, name), join(to, `${name}.new`));
-    renameSync(join(to, `${name}.new`), join(to, name));
-    sizeBytes += statSync(join(to, name)).blocks * 512;
-  }
-  return sizeBytes;
-}
-
-/** An id that no other thing has. */
-export function newId(): string {
-  return randomBytes(8).toString("hex");
-}
-
-/** What is no refusal becomes the error that says nothing; the log has the cause. */
-export function asInternal(message: string, error: unknown, log: (line: string) => void): ApiFailure {
-  if (error instanceof ApiFailure) return error;
-  log(`${message}: ${error instanceof Error ? error.message : String(error)}`);
-  return internalError(message, error);
 }

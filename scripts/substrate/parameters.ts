@@ -3,25 +3,32 @@ import { invalidRequest, SchemaFailure } from "./failure.ts";
 /** Key-value pairs of an instance, a volume or a snapshot. */
 export type Tags = Readonly<Record<string, string>>;
 
-/** A request's body: a JSON object of whatever fields. Those that nobody asks for are ignored, as the substrate does. */
+/** A request's body: a JSON object. As on the substrate, unknown fields are ignored. */
 export type Body = Readonly<Record<string, unknown>>;
 
-/** Hypervisors that the API knows by name. Only "qemu" is there. */
-const HYPERVISORS = ["cloud-hypervisor", "firecracker", "qemu", "qemu-microvm", "vz"];
-const NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 const SIZE = /^(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B?)?$/i;
 const UNIT_BYTES: Readonly<Record<string, number>> = { B: 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30, T: 2 ** 40 };
 const MOST_TAGS = 50;
 const LONGEST_TAG = { key: 128, value: 256 };
-/** At and below these the substrate mounts nothing. */
-const RESERVED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
-
-/** A text field; undefined where it is absent. */
+/** A text field; undefined where it is absent. As all that follow: @throws SchemaFailure for a value of another type */
 export function text(body: Body, field: string): string | undefined {
   const value = body[field];
   if (value === undefined || value === null) return undefined;
   if (typeof value !== "string") throw new SchemaFailure(`/${field}`, "value must be a string");
   return value;
+}
+
+/** One of these texts; undefined where the field is absent. `path` names the field in the body. */
+export function oneOf<T extends string>(
+  body: Body,
+  field: string,
+  allowed: readonly T[],
+  path = `/${field}`,
+): T | undefined {
+  const value = text(body, field);
+  const found = allowed.find((each) => each === value);
+  if (value === undefined || found !== undefined) return found;
+  throw new SchemaFailure(path, `value is not one of the allowed values [${allowed.join(", ")}]`);
 }
 
 /** A field that has to be there. */
@@ -30,7 +37,7 @@ export function required<T>(value: T | undefined, field: string): T {
   return value;
 }
 
-/** A truth value; false where it is absent. */
+/** A boolean; false where it is absent. */
 export function flag(body: Body, field: string): boolean {
   const value = body[field] ?? false;
   if (typeof value !== "boolean") throw new SchemaFailure(`/${field}`, "value must be a boolean");
@@ -86,7 +93,7 @@ export function tagsOf(body: Body): Tags {
   return limited(pairs(body, "tags"));
 }
 
-/** The tags of a query, as `tags[team]=a&tags[env]=b`: those to set, or those to look for. */
+/** The tags of a query such as `tags[team]=a&tags[env]=b`: to set, or to look for. */
 export function queryTags(query: URLSearchParams): Tags {
   const found: Record<string, string> = {};
   for (const [name, value] of query) {
@@ -113,13 +120,6 @@ export function hasTags(tags: Tags, wanted: Tags): boolean {
   return Object.entries(wanted).every(([key, value]) => tags[key] === value);
 }
 
-/** A name of an instance or a snapshot. */
-export function checkedName(name: string): string {
-  if (!NAME.test(name))
-    throw invalidRequest("name: lowercase letters, digits and dashes, at most 63, and no dash at either end");
-  return name;
-}
-
 /** A size such as "512MB", in bytes; undefined where it is absent. */
 export function size(body: Body, field: string): number | undefined {
   const value = text(body, field);
@@ -129,35 +129,4 @@ export function size(body: Body, field: string): number | undefined {
   if (number === "" || !Number.isSafeInteger(Math.ceil(bytes)) || bytes < 1)
     throw invalidRequest(`${field}: a size such as "512MB" or "2GB", not "${value}"`);
   return Math.ceil(bytes);
-}
-
-/** The hypervisor that is asked for. Whether it is there shows when it is started. */
-export function hypervisor(body: Body): string {
-  const name = text(body, "hypervisor") ?? "qemu";
-  if (!HYPERVISORS.includes(name))
-    throw new SchemaFailure("/hypervisor", `value is not one of the allowed values [${HYPERVISORS.join(", ")}]`);
-  return name;
-}
-
-/** The state that is asked for; undefined where none is. */
-export function targetState(body: Body): "Running" | "Standby" | "Stopped" | undefined {
-  const state = text(body, "target_state");
-  if (state === undefined || state === "Running" || state === "Standby" || state === "Stopped") return state;
-  throw new SchemaFailure("/target_state", "value is not one of the allowed values [Stopped, Standby, Running]");
-}
-
-/** Why nothing can be mounted at a path; undefined where it can. */
-export function mountProblem(path: string): string | undefined {
-  if (!path.startsWith("/") || path === "/" || path.split("/").includes(".."))
-    return `mount_path ${JSON.stringify(path)} is no absolute path below /`;
-  if (/[\s']/.test(path)) return `mount_path ${JSON.stringify(path)} has a blank or a quote in it`;
-  const reserved = RESERVED.find((each) => path === each || path.startsWith(`${each}/`));
-  return reserved === undefined ? undefined : `mount_path ${path} is at or below ${reserved}`;
-}
-
-/** Refuses a line break where the guest's init reads lines. Here the development substrate is narrower than the real one. */
-export function oneLine(value: string, field: string): string {
-  if (/[\n\0]/.test(value))
-    throw invalidRequest(`${field}: no line break or NUL can be in it on the development substrate`);
-  return value;
 }

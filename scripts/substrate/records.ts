@@ -5,12 +5,14 @@ import { join } from "node:path";
 export const RECORD = "record.json";
 
 /**
- * Things of one kind on the daemon's disk: a folder each, with a record that is written whole or not at all. A folder without
- * a record is what a daemon that was killed had begun: nobody knows it, and it goes when the records are next opened.
+ * Things of one kind on the daemon's disk: a folder each, with a record that is replaced as a whole. A folder without a
+ * record was left half-made by a daemon that was killed, and is removed when the records are next opened.
  */
 export class Records<T extends { readonly id: string }> {
   readonly #folder: string;
   readonly #all = new Map<string, T>();
+  /** The last action on each thing, which the next one waits for. */
+  readonly #actions = new Map<string, Promise<unknown>>();
 
   /** Opens the records of a folder, which is made where it is missing. */
   constructor(folder: string) {
@@ -42,7 +44,7 @@ export class Records<T extends { readonly id: string }> {
     return this.folderOf(id);
   }
 
-  /** Puts a thing on record, or replaces what is there of it. */
+  /** Adds a thing's record, or replaces it. */
   save(record: T): T {
     const file = join(this.folderOf(record.id), RECORD);
     writeFileSync(`${file}.new`, JSON.stringify(record), { mode: 0o600 });
@@ -51,7 +53,7 @@ export class Records<T extends { readonly id: string }> {
     return record;
   }
 
-  /** Removes a thing with its files; the record first, so that half of a folder is never taken for a thing. */
+  /** Removes a thing with its files; the record first, so that half a folder is never taken for a thing. */
   remove(id: string): void {
     this.#all.delete(id);
     rmSync(join(this.folderOf(id), RECORD), { force: true });
@@ -62,8 +64,20 @@ export class Records<T extends { readonly id: string }> {
     return this.#all.get(id);
   }
 
-  /** All of them, in the order of their making. */
+  /** All records, in the order in which they were made. */
   all(): T[] {
     return [...this.#all.values()];
+  }
+
+  /** Runs an action on a thing once all earlier ones on it have ended, whether they failed or not. */
+  async alone<V>(id: string, action: () => Promise<V>): Promise<V> {
+    const turn = (this.#actions.get(id) ?? Promise.resolve()).then(action);
+    const ended = turn.catch(() => undefined);
+    this.#actions.set(id, ended);
+    try {
+      return await turn;
+    } finally {
+      if (this.#actions.get(id) === ended) this.#actions.delete(id);
+    }
   }
 }

@@ -1,48 +1,47 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { ApiFailure, SchemaFailure } from "./failure.ts";
+import { ApiFailure, asInternal, SchemaFailure } from "./failure.ts";
 import type { Body } from "./parameters.ts";
 
 const MOST_BODY_BYTES = 2 ** 20;
 
 /** A request as its handler gets it. */
 interface Call {
-  /** The part of the path that names a thing; empty where there is none. */
+  /** The part of the path that names a thing; empty where the path has none. */
   readonly id: string;
   readonly query: URLSearchParams;
-  /** The body as it comes in; for what is no JSON. */
+  /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
   /** Reads the body as a JSON object; an absent one is empty. @throws SchemaFailure */
   readonly body: () => Promise<Body>;
 }
 
-/** A status and what is sent with it as JSON; nothing with 204. */
+/** A status and the answer's JSON; none with 204. */
 export type Reply = readonly [status: number, content?: unknown];
 
-/** One operation of the API. */
-export interface Route {
-  readonly method: "GET" | "POST" | "DELETE";
-  /** As `/instances/{id}/stop`. */
-  readonly path: string;
-  /** No token is asked for. */
-  readonly isOpen?: true;
-  readonly handle: (call: Call) => Promise<Reply> | Reply;
-}
+/** The API's operations by method and path, such as "POST /instances/{id}/stop". */
+export type Routes = Readonly<Record<string, (call: Call) => Promise<Reply> | Reply>>;
+
+/** The only operation that asks for no token. */
+const OPEN = "GET /health";
 
 /**
- * Serves routes over HTTP as the substrate does: JSON both ways, a bearer token, plain text for an unknown path, and for a body
- * that does not fit the schema an answer that only looks like JSON.
+ * Serves routes over HTTP as the substrate does: JSON both ways, a bearer token, plain text for an unknown path, and an
+ * answer that only looks like JSON for a body that does not fit the schema.
  *
- * @param log is told of every call but reads that succeed, and never of what is in it
+ * @param log gets a line for every call but successful reads, without content, and the cause of every internal error
  */
-export function createApiServer(routes: readonly Route[], token: string, log: (line: string) => void): Server {
-  const table = routes.map((route) => ({ route, pattern: patternOf(route.path) }));
+export function createApiServer(routes: Routes, token: string, log: (line: string) => void): Server {
+  const table = Object.entries(routes).map(([operation, handle]) => {
+    const [, method = "", path = ""] = /^(\S+) (.+)$/.exec(operation) ?? [];
+    return { operation, method, pattern: patternOf(path), handle };
+  });
   return createServer((request, response) => {
     const began = performance.now();
     response.on("close", () => {
       const { method = "", url = "" } = request;
       const status = response.writableEnded ? `${response.statusCode}` : "the caller has gone";
-      // Who waits for something asks many times.
+      // Clients poll: their reads would fill the log.
       if (method === "GET" && status === "200") return;
       log(`${method} ${url.replace(/\?.*/, "")}: ${status}, ${Math.round(performance.now() - began)} ms`);
     });
@@ -50,38 +49,39 @@ export function createApiServer(routes: readonly Route[], token: string, log: (l
   });
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    let id = "";
     try {
       const { pathname, searchParams: query } = new URL(request.url ?? "/", "http://localhost");
       const fitting = table.filter(({ pattern }) => pattern.test(pathname));
-      const found = fitting.find(({ route }) => route.method === request.method);
+      const found = fitting.find(({ method }) => method === request.method);
       if (found === undefined) {
         if (fitting.length === 0) plain(response, 404, "404 page not found\n");
         else plain(response, 405, "");
         return;
       }
-      if (found.route.isOpen !== true) authenticate(request, token);
-      const id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
+      if (found.operation !== OPEN) authenticate(request, token);
+      id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
       const body = (): Promise<Body> => jsonOf(request);
-      const [status, content] = await found.route.handle({ id, query, body, stream: request });
+      const [status, content] = await found.handle({ id, query, body, stream: request });
       send(response, status, content === undefined ? "" : JSON.stringify(content));
     } catch (error) {
-      sendFailure(response, error);
+      sendFailure(response, id, error);
     }
   }
 
-  function sendFailure(response: ServerResponse, error: unknown): void {
+  function sendFailure(response: ServerResponse, id: string, error: unknown): void {
     if (error instanceof SchemaFailure) {
       send(response, 400, `{"code":"Bad Request","message":"${error.message}"}`);
       return;
     }
-    const known = error instanceof ApiFailure ? error : undefined;
-    if (known === undefined) log(`internal error: ${error instanceof Error ? error.message : String(error)}`);
-    const { status = 500, code = "internal_error", message = "internal error" } = known ?? {};
+    const { status, code, message, cause } = asInternal("internal error", error);
+    if (status === 500)
+      log(`${id === "" ? "" : `${id}: `}${message}: ${cause instanceof Error ? cause.message : String(cause)}`);
     send(response, status, JSON.stringify({ code, message }));
   }
 }
 
-/** A name may have slashes in it, which are encoded then. */
+/** One `{…}` of the path stands for a name; slashes in it are encoded. */
 function patternOf(path: string): RegExp {
   return new RegExp(`^${path.replace(/\{\w+\}/, "([^/]+)")}$`);
 }

@@ -1,20 +1,13 @@
-import { ApiFailure, invalidState, notFound } from "./failure.ts";
-import {
-  asInternal,
-  copyInstanceFiles,
-  type InstanceRecord,
-  type Instances,
-  type InstanceState,
-  newId,
-} from "./instances.ts";
-import { Locks } from "./locks.ts";
+import { ApiFailure, asInternal, invalidState, notFound } from "./failure.ts";
+import { copyInstanceFiles, type InstanceRecord, type InstanceState, newId } from "./instance.ts";
+import type { Instances } from "./instances.ts";
 import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
 
-/** Which state of its source a snapshot is of: with its memory, or its disk alone. */
+/** The state of the source that a snapshot holds: with memory ("Standby"), or the disk alone ("Stopped"). */
 export type SnapshotKind = "Standby" | "Stopped";
 
-/** A snapshot as it is kept. Nothing in it says of which processor or agent it was taken: that is the node's to know. */
+/** A snapshot on disk. As on the substrate it does not say which processor or agent it needs: the node keeps that. */
 export interface SnapshotRecord {
   readonly id: string;
   /** Empty: none. */
@@ -26,7 +19,7 @@ export interface SnapshotRecord {
   readonly createdAt: string;
 }
 
-/** What snapshots are asked for by. Everything absent is not looked at. */
+/** Which snapshots to list. An absent field matches all. */
 export interface SnapshotFilter {
   readonly tags: Tags;
   readonly name?: string;
@@ -38,14 +31,10 @@ export interface SnapshotFilter {
 export class Snapshots {
   readonly #records: Records<SnapshotRecord>;
   readonly #instances: Instances;
-  readonly #log: (line: string) => void;
-  /** A snapshot is not removed while an instance is made of it. */
-  readonly #locks = new Locks();
 
-  constructor(folder: string, instances: Instances, log: (line: string) => void) {
+  constructor(folder: string, instances: Instances) {
     this.#records = new Records(folder);
     this.#instances = instances;
-    this.#log = log;
   }
 
   list({ tags, name, kind, sourceInstanceId }: SnapshotFilter): SnapshotRecord[] {
@@ -67,10 +56,10 @@ export class Snapshots {
     return found;
   }
 
-  /** Copies an instance, which is suspended meanwhile where it runs. @throws ApiFailure */
+  /** Copies an instance; one that runs is suspended meanwhile. @throws ApiFailure */
   create(source: InstanceRecord, kind: SnapshotKind, name: string, tags: Tags): Promise<SnapshotRecord> {
     return this.#instances.suspended(source, "failed to create snapshot", (current) => {
-      const hasMemory = this.#instances.hasMemory(current);
+      const hasMemory = this.#instances.machines.hasMemory(current);
       if (hasMemory !== (kind === "Standby"))
         throw invalidState(
           `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
@@ -80,7 +69,7 @@ export class Snapshots {
       const id = newId();
       const folder = this.#records.begin(id);
       try {
-        const sizeBytes = copyInstanceFiles(this.#instances.folderOf(current.id), folder);
+        const sizeBytes = copyInstanceFiles(this.#instances.machines.folderOf(current.id), folder);
         const createdAt = new Date().toISOString();
         return Promise.resolve(this.#records.save({ id, name, kind, tags, source: current, sizeBytes, createdAt }));
       } catch (error) {
@@ -90,21 +79,21 @@ export class Snapshots {
     });
   }
 
-  /** Makes an instance of a snapshot. @throws ApiFailure */
+  /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */
   fork(id: string, name: string, target: InstanceState | undefined): Promise<InstanceRecord> {
-    return this.#locks.run(id, async () => {
+    return this.#records.alone(id, async () => {
       const { source } = this.get(id);
       try {
         return await this.#instances.fork(source, this.#records.folderOf(id), name, target);
       } catch (error) {
-        throw asInternal("failed to fork snapshot", error, (line) => this.#log(`${id}: ${line}`));
+        throw asInternal("failed to fork snapshot", error);
       }
     });
   }
 
   /** @throws ApiFailure */
   delete(id: string): Promise<void> {
-    return this.#locks.run(id, () => {
+    return this.#records.alone(id, () => {
       this.get(id);
       this.#records.remove(id);
       return Promise.resolve();

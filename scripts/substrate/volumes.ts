@@ -4,10 +4,8 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
-import { Extraction } from "../../src/cli/copy/extract.ts";
-import { CopyReport } from "../../src/cli/copy/report.ts";
-import { readTar, type TarEntry } from "../../src/cli/copy/tar-read.ts";
-import { ApiFailure, internalError, invalidRequest, notFound } from "./failure.ts";
+import { readTar, type TarEntry, unpack } from "../../src/tar/index.ts";
+import { ApiFailure, asInternal, invalidRequest, notFound } from "./failure.ts";
 import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
 
@@ -31,7 +29,7 @@ export interface VolumeRequest {
   readonly tags: Tags;
 }
 
-/** The volumes of a daemon: disks that are made once, from an archive or empty. */
+/** The volumes of a daemon: disks made empty or from an archive, and never changed by it. */
 export class Volumes {
   readonly #records: Records<VolumeRecord>;
 
@@ -74,13 +72,13 @@ export class Volumes {
     const content = join(folder, "content");
     try {
       mkdirSync(content);
-      if (archive !== undefined) await unpack(archive, join(folder, "archive"), content, sizeGb * GIBIBYTE);
+      if (archive !== undefined) await unpackUpload(archive, join(folder, "archive"), content, sizeGb * GIBIBYTE);
       writeFolderDisk(this.diskOf({ id }), content, sizeGb * GIBIBYTE);
       rmSync(content, { recursive: true });
       return this.#records.save({ id, name, sizeGb, tags, createdAt: new Date().toISOString() });
     } catch (error) {
       this.#records.remove(id);
-      throw error instanceof ApiFailure ? error : internalError("failed to create volume", error);
+      throw asInternal("failed to create volume", error);
     }
   }
 
@@ -88,24 +86,24 @@ export class Volumes {
     try {
       return this.#records.begin(id);
     } catch (error) {
-      // Another call makes it at this moment.
+      // Another call is making it.
       throw new ApiFailure(409, "already_exists", "volume with this ID already exists", { cause: error });
     }
   }
 }
 
-/** The archive is read whole before anything of it is believed: the caller's connection may break off at any byte. */
-async function unpack(
+/** Receives the whole archive before it unpacks anything: the caller's connection may break off at any byte. */
+async function unpackUpload(
   archive: AsyncIterable<Uint8Array>,
   file: string,
   folder: string,
   mostBytes: number,
 ): Promise<void> {
-  // Opened before the first byte is waited for: a stream that opens it by itself could make it after a refusal has removed the folder's content.
+  // Opened now: a stream that opens the file by itself could do so after a refusal has removed the folder.
   const fd = openSync(file, "wx", 0o600);
   await pipeline(limitedTo(archive, mostBytes), createWriteStream(file, { fd }));
   await pipeline(createReadStream(file), createGunzip(), (content: AsyncIterable<Uint8Array>) =>
-    new Extraction(folder, new CopyReport()).extract(withinVolume(readTar(content), mostBytes)),
+    unpack(folder, withinVolume(readTar(content), mostBytes)),
   );
   rmSync(file);
 }
@@ -119,7 +117,7 @@ async function* limitedTo(bytes: AsyncIterable<Uint8Array>, mostBytes: number): 
   }
 }
 
-/** Refuses what would lead out of the volume, and more than fits. */
+/** Refuses links that lead out of the volume, and more content than fits. */
 async function* withinVolume(entries: AsyncIterable<TarEntry>, mostBytes: number): AsyncGenerator<TarEntry> {
   let sum = 0;
   for await (const entry of entries) {

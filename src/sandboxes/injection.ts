@@ -13,7 +13,7 @@ import {
   readClientCredentials,
   writeFolder,
 } from "../credentials/index.ts";
-import { BLOCK_BYTES, paddingBytes, readHeader, writeHeader } from "../tar/index.ts";
+import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../tar/index.ts";
 import { messageOf, SandboxError } from "./errors.ts";
 import type { VolumeMount } from "./substrate.ts";
 
@@ -166,19 +166,12 @@ export class CredentialStore {
       { path: HOOKS_FILE, content: Buffer.from(JSON.stringify(hooksSpec)) },
     ];
     const files = [...(await this.guestFiles(name)), ...specs];
-    const blocks = files.flatMap(({ path, content }) => [
-      writeHeader({
-        type: "file",
-        name: Buffer.from(basename(path)),
-        linkName: Buffer.alloc(0),
-        mode: 0o600,
-        sizeBytes: content.length,
-        modifiedSeconds: 0,
-      }),
-      content,
-      Buffer.alloc(paddingBytes(content.length)),
-    ]);
-    return promisify(gzip)(Buffer.concat([...blocks, Buffer.alloc(2 * BLOCK_BYTES)]));
+    const common = { type: "file", linkName: Buffer.alloc(0), mode: 0o600, modifiedSeconds: 0 } as const;
+    const blocks = files.flatMap(({ path, content }) => {
+      const sizeBytes = content.length;
+      return [entryHead({ ...common, name: Buffer.from(basename(path)), sizeBytes }), content, entryEnd(sizeBytes)];
+    });
+    return promisify(gzip)(Buffer.concat([...blocks, TAR_END]));
   }
 }
 

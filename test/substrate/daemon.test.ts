@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execaNode } from "execa";
 import { RECORD } from "../../scripts/substrate/records.ts";
-import type { InstanceRecord } from "../../scripts/substrate/instances.ts";
+import type { InstanceRecord } from "../../scripts/substrate/instance.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 
 const SCRIPT = join(import.meta.dirname, "../../scripts/substrate.ts");

@@ -2,12 +2,11 @@ import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { downloadFile } from "./download.ts";
-import { downloadTree } from "./extract.ts";
+import { downloadFile, downloadTree } from "./download.ts";
 import { type ArchiveStreams, statIfThere, tarIn, tarOut } from "./guest-command.ts";
 import { locally, localStat, localTree } from "./local-tree.ts";
-import { type CopyReport, Progress } from "./report.ts";
-import { type CopyParts, uploadFile, uploadTree } from "./upload.ts";
+import { type CopyParts, type CopyReport, Progress } from "./report.ts";
+import { uploadFile, uploadTree } from "./upload.ts";
 
 /** Options of a copy. */
 export interface CopyContext extends ArchiveStreams {

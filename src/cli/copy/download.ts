@@ -1,14 +1,13 @@
 import { randomBytes } from "node:crypto";
-import { type FileHandle, open, rename, unlink } from "node:fs/promises";
+import { open, rename, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import { MODE_MASK, readTar, SparseFile, unpack } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
+import { startIfThere } from "./guest-command.ts";
 import { localFailure } from "./local-tree.ts";
-import type { CopyParts } from "./upload.ts";
-
-/** A sandbox must not be able to leave programs here that run as somebody else. */
-export const MODE_MASK = 0o777;
+import { type CopyParts, NOT_COPIED } from "./report.ts";
 
 /** Copies a file out of the sandbox, with its mode and its time. It appears under its name when it is complete. */
 export async function downloadFile(
@@ -47,52 +46,37 @@ export async function downloadFile(
   }
 }
 
-/** Files that the kernel makes up tell sizes that mean nothing. */
+/** Files that the kernel generates tell a size of 0 or 4096, whatever they hold. */
 function isGenerated(path: string): boolean {
   return /^\/+(?:proc|sys)\//.test(path);
 }
 
-/** Pieces that are looked at: the blocks of most file systems. */
-const BLOCK_BYTES = 4096;
-const ZEROS = Buffer.alloc(BLOCK_BYTES);
-
-/**
- * Writes a new file from its beginning to its end. Blocks of zeros are left out: a sparse file of a sandbox, whose holes
- * arrive as zeros, takes no more room here than it does there.
- */
-export class SparseFile {
-  readonly #file: FileHandle;
-  #sizeBytes = 0;
-
-  constructor(file: FileHandle) {
-    this.#file = file;
+/** Copies a directory out of the sandbox, as a tar stream that the image's tar makes. */
+export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
+  const { client, progress, report } = parts;
+  const tar = await startIfThere(client, ["tar", "-cf", "-", "."], { cwd: remote });
+  if (tar === undefined) {
+    throw new CliError(`${remote} is a directory, and the image has no tar to read it with; copy its files by name`);
   }
-
-  /** Appends. */
-  async write(bytes: Uint8Array): Promise<void> {
-    let from = 0;
-    for (let at = 0; at < bytes.length;) {
-      const end = Math.min(bytes.length, at + BLOCK_BYTES - ((this.#sizeBytes + at) % BLOCK_BYTES));
-      // What comes in parts of a block is left out in parts.
-      const isHole = ZEROS.subarray(0, end - at).equals(bytes.subarray(at, end));
-      if (isHole) {
-        await this.#writeAll(bytes.subarray(from, at), this.#sizeBytes + from);
-        from = end;
-      }
-      at = end;
-    }
-    await this.#writeAll(bytes.subarray(from), this.#sizeBytes + from);
-    this.#sizeBytes += bytes.length;
-  }
-
-  /** Gives the file its size, as a hole at its end would be missing. */
-  async end(): Promise<void> {
-    await this.#file.truncate(this.#sizeBytes);
-  }
-
-  async #writeAll(bytes: Uint8Array, position: number): Promise<void> {
-    for (let at = 0; at < bytes.length;) {
-      at += (await this.#file.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
+  async function* counted(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const bytes of stream) {
+      progress.add(bytes.length);
+      yield bytes;
     }
   }
+  try {
+    const entries = readTar(counted(tar.stdout as AsyncIterable<Uint8Array>));
+    const { files, bytes, skipped } = await unpack(local, entries);
+    report.files += files;
+    report.bytes += bytes;
+    for (const name of skipped) report.skip(name, NOT_COPIED);
+  } catch (error) {
+    tar.cancel();
+    // tar's own error says more than that its stream broke off; an error of the cancelled call does not.
+    await tar.wait().catch((reason: unknown) => {
+      if (reason instanceof CliError) throw reason;
+    });
+    throw error;
+  }
+  await tar.wait();
 }

@@ -1,4 +1,18 @@
-/** Progress of a copy. */
+import type { GuestClient } from "../../client/index.ts";
+
+/** What every part of a copy works with. */
+export interface CopyParts {
+  readonly client: GuestClient;
+  readonly progress: Progress;
+  readonly report: CopyReport;
+  /** Make the destination's missing folders. */
+  readonly makesParents: boolean;
+}
+
+/** Why devices, sockets and FIFOs are skipped. */
+export const NOT_COPIED = "neither a file, a directory nor a link";
+
+/** What a copy has copied, and what it has left out. */
 export class CopyReport {
   files = 0;
   bytes = 0;

@@ -1,27 +1,22 @@
 import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
 import { createReadStream, type Stats } from "node:fs";
+import { readlink } from "node:fs/promises";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
+import { entryEnd, entryHead, TAR_END, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { startIfThere, statIfThere } from "./guest-command.ts";
-import { type LocalEntry, localTree } from "./local-tree.ts";
-import type { CopyReport, Progress } from "./report.ts";
-import { TAR_END, tarEntry, tarTypeOf } from "./tar-write.ts";
-
-/** What every part of a copy works with. */
-export interface CopyParts {
-  readonly client: GuestClient;
-  readonly progress: Progress;
-  readonly report: CopyReport;
-  /** Make the destination's missing folders. */
-  readonly makesParents: boolean;
-}
+import { type LocalEntry, locally, localTree } from "./local-tree.ts";
+import { type CopyParts, NOT_COPIED } from "./report.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * Copies a file into the sandbox, with its mode, its time and its holes; what arrives is held against what was read. With the folder that the person named, no link that the workload put into it leads the file elsewhere.
+ * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
+ *
+ * @param folder the folder that the person named, where the file lies below it: then the agent follows no link out of that
+ *   folder, which the workload may have put there
  */
 export async function uploadFile(
   parts: CopyParts,
@@ -71,10 +66,10 @@ function isUnknownBeneath(error: unknown): boolean {
   return error.reason === "UNIMPLEMENTED" || (error.reason === "INVALID_FIELD" && error.metadata["field"] === "path");
 }
 
-/** Holes below this are not worth a call of their own. */
+/** A file with smaller holes goes through the archive: it is not worth a call of its own. */
 const WORTHWHILE_HOLE_BYTES = 1024 * 1024;
 
-/** Bytes of a file that take no room on this machine. */
+/** Bytes of a file that take no room on this disk. */
 function holeBytes({ size, blocks }: Stats): number {
   return size - blocks * 512;
 }
@@ -84,13 +79,12 @@ function timestampOf({ mtimeMs }: Stats): { readonly seconds: bigint; readonly n
   return { seconds: BigInt(seconds), nanos: Math.floor((mtimeMs - seconds * 1_000) * 1_000) * 1_000 };
 }
 
-const NOT_COPIED = "neither a file, a directory nor a link";
 const NEEDS_UTF8 = "its name is not UTF-8, and the image has no tar to make it with";
 const NEEDS_TAR = "the image has no tar to make it with";
 
 /**
- * Copies a directory into the sandbox: as one tar stream where the image has tar (and mkdir), else file by file, which
- * can make neither links nor empty directories.
+ * Copies a directory into the sandbox: as one tar stream where the image has tar (and mkdir), else file by file, without
+ * links and empty directories.
  */
 export async function uploadTree(parts: CopyParts, local: string, remote: string): Promise<void> {
   const { client, makesParents } = parts;
@@ -104,7 +98,7 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
 
 async function uploadTar(parts: CopyParts, local: string, remote: string, isThere: boolean): Promise<boolean> {
   const { client, progress, report, makesParents } = parts;
-  // Looked for first: a directory should not be made for a copy that is then made otherwise.
+  // First of all: without tar no directory must be made.
   const probe = await startIfThere(client, ["tar", "--help"]);
   if (probe === undefined) return false;
   probe.stdout.resume();
@@ -138,9 +132,40 @@ async function uploadTar(parts: CopyParts, local: string, remote: string, isTher
   return true;
 }
 
+/** The type of a local entry in an archive; undefined for devices, sockets and FIFOs, which are not copied. */
+export function tarTypeOf({ stats }: LocalEntry): TarType | undefined {
+  if (stats.isFile()) return "file";
+  if (stats.isDirectory()) return "directory";
+  return stats.isSymbolicLink() ? "symlink" : undefined;
+}
+
+/** The bytes of an entry: headers, content and padding. Calls `progress` with the size of each piece of content. */
+export async function* tarEntry(
+  entry: LocalEntry,
+  type: TarType,
+  progress: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  const { stats, path } = entry;
+  const sizeBytes = type === "file" ? stats.size : 0;
+  const end = Buffer.from(type === "directory" && entry.name.length > 0 ? "/" : "");
+  const name = Buffer.concat([Buffer.from("./"), entry.name, end]);
+  const linkName = type === "symlink" ? await locally(path, readlink(path, { encoding: "buffer" })) : Buffer.alloc(0);
+  const mode = stats.mode & 0o7777;
+  yield entryHead({ type, name, linkName, mode, sizeBytes, modifiedSeconds: stats.mtimeMs / 1000 });
+  if (sizeBytes === 0) return;
+  let sent = 0;
+  for await (const chunk of createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES })) {
+    sent += (chunk as Buffer).length;
+    progress((chunk as Buffer).length);
+    yield chunk as Buffer;
+  }
+  if (sent < sizeBytes) throw new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
+  yield entryEnd(sizeBytes);
+}
+
 /**
- * Copies files with large holes one by one: the archive has room for every zero, and not every tar would make holes of them.
- * Before the others, as the archive gives the folders their modes and times. Returns the names, by their bytes in latin1.
+ * Copies files with large holes one by one: an archive would carry every zero, and not every tar makes holes of them. This
+ * comes before the archive, which then sets modes and times of the folders. Returns the names, their bytes read as latin1.
  */
 async function uploadSparse(parts: CopyParts, local: string, remote: string): Promise<ReadonlySet<string>> {
   const names = new Set<string>();

@@ -15,8 +15,8 @@ const FLOORS: ReadonlyMap<string, number> = new Map([
   ["http2", 3],
   ...CAPABILITIES.map((room) => [room, 3] as const),
   ...["config", "platform"].map((room) => [room, 2] as const),
-  ...["session", "native"].map((room) => [room, 1] as const),
-  ...["domain", "gen", "tar", "transports", "version"].map((room) => [room, 0] as const),
+  ...["session", "native", "tar"].map((room) => [room, 1] as const),
+  ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
 ]);
 
 /** Rooms that not everyone above may enter. */

@@ -1,4 +1,4 @@
-import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, TarError, type TarHeader } from "../../tar/index.ts";
+import { BLOCK_BYTES, damaged, paddingBytes, readHeader, readPax, TarError, type TarHeader } from "./format.ts";
 
 /** An entry of an archive and its content, to be read before the next entry is asked for. */
 export interface TarEntry extends TarHeader {
@@ -10,7 +10,7 @@ const META_LIMIT_BYTES = 1024 * 1024;
 
 type Overrides = Partial<Pick<TarHeader, "name" | "linkName" | "sizeBytes" | "modifiedSeconds">>;
 
-/** Reads the entries of a tar stream. Throws Error if it is invalid or ends early. */
+/** Reads the entries of a tar stream. Throws TarError if it is invalid or ends early. */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const bytes = new ByteStream(stream);
   let overrides: Overrides = {};

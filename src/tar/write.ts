@@ -1,0 +1,28 @@
+import { BLOCK_BYTES, paddingBytes, type TarHeader, writeHeader, writePax } from "./format.ts";
+
+const NAME_BYTES = 100;
+/** What 11 octal digits hold. */
+const SIZE_LIMIT_BYTES = 8 * 1024 ** 3;
+
+/** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */
+export function entryHead(header: TarHeader): Buffer {
+  const { name, linkName, sizeBytes, modifiedSeconds } = header;
+  const values = new Map<string, Buffer>();
+  if (name.length > NAME_BYTES) values.set("path", name);
+  if (linkName.length > NAME_BYTES) values.set("linkpath", linkName);
+  if (sizeBytes >= SIZE_LIMIT_BYTES) values.set("size", Buffer.from(String(sizeBytes)));
+  // Octal digits have no sign, for times before 1970.
+  if (modifiedSeconds < 0) values.set("mtime", Buffer.from(String(Math.floor(modifiedSeconds))));
+  if (values.size === 0) return writeHeader(header);
+  const pax = writePax(values);
+  const about = { ...header, name: Buffer.from("pax"), linkName: Buffer.alloc(0), sizeBytes: pax.length };
+  return Buffer.concat([writeHeader({ ...about, type: "pax" }), pax, entryEnd(pax.length), writeHeader(header)]);
+}
+
+/** The padding after an entry's content of that size. */
+export function entryEnd(sizeBytes: number): Buffer {
+  return Buffer.alloc(paddingBytes(sizeBytes));
+}
+
+/** What ends an archive. */
+export const TAR_END: Buffer = Buffer.alloc(2 * BLOCK_BYTES);
