@@ -31,6 +31,9 @@ export type Parsed<Own extends Options> = ReturnType<
   typeof parseArgs<{ options: Own & typeof COMMON_OPTIONS; allowPositionals: true }>
 >;
 
+/** Number of positional arguments, and what they are, for the error about another number: "write wants one path". */
+type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
+
 /** Definition of a subcommand. */
 export interface CommandParts<Own extends Options> {
   /** Its forms without "guestctl", one per line. */
@@ -44,7 +47,9 @@ export interface CommandParts<Own extends Options> {
   readonly statuses: string;
   /** Arguments, from "guestctl" on. */
   readonly examples: readonly string[];
-  /** What a shell completes for each positional argument; the last is for all further ones. */
+  /** How many positional arguments there are. Default: "nothing". With "anything", `run` checks them itself. */
+  readonly takes?: Takes;
+  /** What a shell completes for each positional argument; the last is for all further ones. Default: nothing. */
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
@@ -79,6 +84,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
           return 0;
         }
         const positionals = [...parsed.positionals, ...args.slice(own.length)];
+        checkCount(parts, positionals);
         return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
       } catch (error) {
         // Loads the client library, which help and usage errors do not need.
@@ -87,6 +93,15 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       }
     },
   };
+}
+
+/** Throws UsageError for another number of positional arguments than the command takes. */
+function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { length }: readonly string[]): void {
+  const [name] = usage[0]?.split(" ") ?? [];
+  if (takes === "nothing" && length > 0) throw new UsageError(`${name} takes no arguments`);
+  if (typeof takes === "string") return;
+  if ("some" in takes && length === 0) throw new UsageError(`${name} wants ${takes.some}`);
+  if ("one" in takes && length !== 1) throw new UsageError(`${name} wants ${takes.one}`);
 }
 
 /** Number of arguments before the first positional one, or up to and including `--`. */

@@ -1,70 +1,36 @@
-import type { CommandEntry } from "./command-line.ts";
+import type { Command, CommandEntry } from "./command-line.ts";
 
 /** All subcommands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
-  [
-    "attach",
-    {
-      summary: "take up a kept command",
-      load: async () => (await import("./commands/attach.ts")).attach,
-    },
-  ],
-  [
-    "cat",
-    {
-      summary: "write files of a sandbox to standard output",
-      load: async () => (await import("./commands/cat.ts")).cat,
-    },
-  ],
-  [
-    "completion",
-    {
-      summary: "write a shell's completion script",
-      load: async () => (await import("./commands/completion.ts")).completion(COMMANDS),
-    },
-  ],
-  [
+  entry("attach", "take up a kept command", async () => (await import("./commands/attach.ts")).attach),
+  entry("cat", "write files of a sandbox to standard output", async () => (await import("./commands/cat.ts")).cat),
+  entry("completion", "write a shell's completion script", async () =>
+    (await import("./commands/completion.ts")).completion(COMMANDS),
+  ),
+  entry(
     "context",
-    {
-      summary: "keep addresses and credentials under names",
-      load: async () => (await import("./commands/context.ts")).context,
-    },
-  ],
-  ["cp", { summary: "copy files to or from a sandbox", load: async () => (await import("./commands/cp.ts")).cp }],
-  ["end", { summary: "end a kept command", load: async () => (await import("./commands/end.ts")).end }],
-  ["exec", { summary: "run a command in a sandbox", load: async () => (await import("./commands/exec.ts")).exec }],
-  ["execs", { summary: "list kept commands", load: async () => (await import("./commands/execs.ts")).execs }],
-  ["health", { summary: "ask an agent how it is", load: async () => (await import("./commands/health.ts")).health }],
-  ["hook", { summary: "run a snapshot or restore hook", load: async () => (await import("./commands/hook.ts")).hook }],
-  [
-    "issue",
-    { summary: "issue the credentials of a sandbox", load: async () => (await import("./commands/issue.ts")).issue },
-  ],
-  [
-    "restore",
-    {
-      summary: "have a restored guest do its duties",
-      load: async () => (await import("./commands/restore.ts")).restore,
-    },
-  ],
-  [
+    "keep addresses and credentials under names",
+    async () => (await import("./commands/context.ts")).context,
+  ),
+  entry("cp", "copy files to or from a sandbox", async () => (await import("./commands/cp.ts")).cp),
+  entry("end", "end a kept command", async () => (await import("./commands/end.ts")).end),
+  entry("exec", "run a command in a sandbox", async () => (await import("./commands/exec.ts")).exec),
+  entry("execs", "list kept commands", async () => (await import("./commands/execs.ts")).execs),
+  entry("health", "ask an agent how it is", async () => (await import("./commands/health.ts")).health),
+  entry("hook", "run a snapshot or restore hook", async () => (await import("./commands/hook.ts")).hook),
+  entry("issue", "issue the credentials of a sandbox", async () => (await import("./commands/issue.ts")).issue),
+  entry("restore", "have a restored guest do its duties", async () => (await import("./commands/restore.ts")).restore),
+  entry(
     "restore-sequence",
-    {
-      summary: "all of a restore: duties, hook, health",
-      load: async () => (await import("./commands/restore.ts")).restoreSequence,
-    },
-  ],
-  [
-    "sandbox",
-    {
-      summary: "make sandboxes and look after them",
-      load: async () => (await import("./commands/sandbox.ts")).sandbox,
-    },
-  ],
-  ["stat", { summary: "describe files of a sandbox", load: async () => (await import("./commands/stat.ts")).stat }],
-  ["watch", { summary: "show how an agent is, live", load: async () => (await import("./commands/watch.ts")).watch }],
-  [
-    "write",
-    { summary: "write standard input to a file", load: async () => (await import("./commands/write.ts")).write },
-  ],
+    "all of a restore: duties, hook, health",
+    async () => (await import("./commands/restore.ts")).restoreSequence,
+  ),
+  entry("sandbox", "make sandboxes and look after them", async () => (await import("./commands/sandbox.ts")).sandbox),
+  entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),
+  entry("watch", "show how an agent is, live", async () => (await import("./commands/watch.ts")).watch),
+  entry("write", "write standard input to a file", async () => (await import("./commands/write.ts")).write),
 ]);
+
+function entry(name: string, summary: string, load: () => Promise<Command>): [string, CommandEntry] {
+  return [name, { summary, load }];
+}

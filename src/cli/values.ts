@@ -5,8 +5,12 @@ const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 6
 /** Below it a number without a unit is more likely to mean seconds than milliseconds. */
 const LEAST_BARE_MS = 1_000;
 
-/** Reads a duration such as `500ms`, `1.5s`, `2m`, `1h` or `5000`, in milliseconds. Throws UsageError. */
-export function parseDurationMs(text: string, option: string): number {
+/**
+ * Reads a duration such as `500ms`, `1.5s`, `2m`, `1h` or `5000`, in milliseconds. Undefined, as of all that follow, where the
+ * option is not given. Throws UsageError.
+ */
+export function parseDurationMs(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
   const durationMs = Math.round(Number(number) * (UNIT_MS[unit] ?? 1));
   if (number === undefined || !Number.isSafeInteger(durationMs) || durationMs === 0) {
@@ -32,7 +36,8 @@ export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEn
 }
 
 /** Reads a whole number from `least` up. */
-export function parseCount(text: string, option: string, least: number): number {
+export function parseCount(text: string | undefined, option: string, least: number): number | undefined {
+  if (text === undefined) return undefined;
   const count = /^\d+$/.test(text) ? Number(text) : NaN;
   if (!Number.isSafeInteger(count) || count < least) {
     throw new UsageError(`${option} wants a whole number, at least ${least}`);
@@ -43,7 +48,8 @@ export function parseCount(text: string, option: string, least: number): number 
 const UNIT_BYTES: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20 };
 
 /** Reads a size such as `65536`, `64K` or `1M`, in bytes. Throws UsageError. */
-export function parseSizeBytes(text: string, option: string): number {
+export function parseSizeBytes(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
   const [, number, unit = ""] = /^(\d+)([KM])?$/.exec(text) ?? [];
   const sizeBytes = Number(number) * (UNIT_BYTES[unit] ?? 1);
   if (number === undefined || !Number.isSafeInteger(sizeBytes) || sizeBytes === 0) {
@@ -53,7 +59,8 @@ export function parseSizeBytes(text: string, option: string): number {
 }
 
 /** Reads permissions in octal, such as `640` or `0640`. */
-export function parseMode(text: string, option: string): number {
+export function parseMode(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
   if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
   return Number.parseInt(text, 8);
 }

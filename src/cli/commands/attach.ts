@@ -33,10 +33,9 @@ on.
 With --json, the events of "exec --name".`,
   statuses: `as of "exec"; 125 also when somebody else has taken the command up.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
-  completes: ["nothing"],
+  takes: { one: "the name of one kept command" },
   async run({ values, positionals }, host) {
-    const [name, ...more] = positionals;
-    if (name === undefined || more.length > 0) throw new UsageError("attach wants the name of one kept command");
+    const [name = ""] = positionals;
     const { from, interactive, "no-input": noInput, "exec-id": wanted } = values;
     if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");

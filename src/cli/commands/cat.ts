@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
 import { jsonLine } from "../output.ts";
 import { parseCount } from "../values.ts";
 
@@ -16,10 +15,10 @@ export const cat: Command = defineCommand({
   notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
   statuses: "0 all was written, 125 failed; what came before the failure has been written.",
   examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
+  takes: { some: "a path" },
   async run({ values, positionals }, host) {
-    if (positionals.length === 0) throw new UsageError("cat wants a path");
-    const start = BigInt(values.offset === undefined ? 0 : parseCount(values.offset, "--offset", 0));
-    const length = BigInt(values.length === undefined ? 0 : parseCount(values.length, "--length", 1));
+    const start = BigInt(parseCount(values.offset, "--offset", 0) ?? 0);
+    const length = BigInt(parseCount(values.length, "--length", 1) ?? 0);
     using client = await openClient(values, host);
     for (const path of positionals) {
       let offset = start;

@@ -19,6 +19,7 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
     notes: 'With --json, one object: "shell" and "script".',
     statuses: "0 written, 125 failed.",
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion fish | source"],
+    takes: "anything",
     completes: [SHELLS, "nothing"],
     async run({ values, positionals }, host) {
       const [name, ...more] = positionals;

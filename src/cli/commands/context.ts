@@ -50,6 +50,7 @@ changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOM
     "context use dev",
     "context list",
   ],
+  takes: "anything",
   completes: [["list", ...Object.keys(ACTIONS)], "context", "nothing"],
   async run({ values, positionals }, host) {
     const [verb = "", ...names] = positionals;

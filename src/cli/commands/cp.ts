@@ -36,6 +36,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     "cp :/var/log/app.log :/etc/hosts .",
     "cp :/srv/www - | tar tvf -",
   ],
+  takes: "anything",
   completes: ["file"],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);

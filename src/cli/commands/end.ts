@@ -2,7 +2,6 @@ import type { SignalName } from "../../client/index.ts";
 import { EndExecResponseSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
 import { jsonLine, messageObject } from "../output.ts";
 import { parseDurationMs } from "../values.ts";
 
@@ -28,12 +27,11 @@ forgotten: its output is gone, and its name is free.`,
   notes: `With --json, the fields of the schema (EndExecResponse): "exit" and "forgotten".`,
   statuses: "0 ended or forgotten, 125 failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
-  completes: ["nothing"],
+  takes: { one: "the name of one kept command" },
   async run({ values, positionals }, host) {
-    const [name, ...more] = positionals;
-    if (name === undefined || more.length > 0) throw new UsageError("end wants the name of one kept command");
+    const [name = ""] = positionals;
     const { signal, grace, "exec-id": execId } = values;
-    const graceMs = grace === undefined ? undefined : parseDurationMs(grace, "--grace");
+    const graceMs = parseDurationMs(grace, "--grace");
     using client = await openClient(values, host);
     const response = await client.endExec(name, {
       execId,

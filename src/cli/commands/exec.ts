@@ -83,10 +83,9 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     "exec --name build -d -- make -j4",
     "exec -it --name shell -- bash",
   ],
-  completes: ["nothing"],
+  takes: { some: "a command" },
   takesCommand: true,
   async run({ values, positionals }, host) {
-    if (positionals.length === 0) throw new UsageError("exec wants a command");
     const isInteractive = values.interactive === true;
     const ttyCount = values.tty?.length ?? 0;
     const isTerminal = ttyCount > 0;
@@ -103,7 +102,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       user: values.user,
       stdin: isInteractive,
       terminal: isTerminal ? terminalOf(host) : undefined,
-      timeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
+      timeoutMs: parseDurationMs(values.timeout, "--timeout"),
     };
     const connection = await connector(values, host);
     const client = connection.connect();
@@ -149,9 +148,9 @@ function keepOf(values: KeepValues): KeepOptions | undefined {
     throw new UsageError("--when-full wants drop-oldest or block");
   return {
     name,
-    bufferBytes: buffer === undefined ? undefined : parseSizeBytes(buffer, "--buffer"),
+    bufferBytes: parseSizeBytes(buffer, "--buffer"),
     whenFull,
-    lingerMs: linger === undefined ? undefined : parseDurationMs(linger, "--linger"),
+    lingerMs: parseDurationMs(linger, "--linger"),
     replaceEnded: replace,
   };
 }

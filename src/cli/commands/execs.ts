@@ -2,7 +2,6 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { type KeptExec, KeptExecSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
 import { jsonLine, messageObject, tableText } from "../output.ts";
 
 export const execs: Command = defineCommand({
@@ -15,9 +14,7 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
 "stdin_closed".`,
   statuses: "0 listed, 125 failed.",
   examples: ["execs", "execs --json | jq -r .name"],
-  completes: ["nothing"],
-  async run({ values, positionals }, host) {
-    if (positionals.length > 0) throw new UsageError("execs takes no arguments");
+  async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
     const asJson = (exec: KeptExec): string => jsonLine(messageObject(KeptExecSchema, exec));

@@ -2,7 +2,7 @@ import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { STATUS_NOT_READY, UsageError } from "../errors.ts";
+import { STATUS_NOT_READY } from "../errors.ts";
 import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
 
 export const health: Command = defineCommand({
@@ -13,9 +13,7 @@ export const health: Command = defineCommand({
 "guest_time", and "idle_declared" once there has been one.`,
   statuses: "0 ready, 1 not ready, 125 no answer.",
   examples: ["health --address 127.0.0.1:7071 --credentials ./creds", "health --json | jq .ready"],
-  completes: ["nothing"],
-  async run({ values, positionals }, host) {
-    if (positionals.length > 0) throw new UsageError("health takes no arguments");
+  async run({ values }, host) {
     using client = await openClient(values, host);
     const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     const isJson = values.json === true;

@@ -19,12 +19,13 @@ here.`,
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail".`,
   statuses: `the hook's own, 0 when none is configured, 124 when it was killed at its timeout, 125 when guestctl fails.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook post-restore --json"],
+  takes: "anything",
   completes: [Object.keys(KINDS), "nothing"],
   async run({ values, positionals }, host) {
     const [name = "", ...more] = positionals;
     const kind = KINDS[name];
     if (kind === undefined || more.length > 0) throw new UsageError("say which hook: pre-snapshot or post-restore");
-    const timeoutMs = values.timeout === undefined ? 0 : parseDurationMs(values.timeout, "--timeout");
+    const timeoutMs = parseDurationMs(values.timeout, "--timeout") ?? 0;
     using client = await openClient(values, host);
     const response = await client.runHook({ kind, timeoutMs });
     if (values.json === true) host.stdout.write(jsonLine(messageObject(RunHookResponseSchema, response)));

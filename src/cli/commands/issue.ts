@@ -21,12 +21,12 @@ and a client certificate, and an instance token. They are valid from 1970 on, fo
 With --json, one object: "folder", "not_after", and "agent_variables" (names and values for the agent's environment).`,
   statuses: "0 issued, 125 failed.",
   examples: ["issue ./creds", "issue --days 7 --force ./creds"],
+  takes: { one: "one folder" },
   completes: ["folder", "nothing"],
   async run({ values, positionals }, host) {
-    const [folder, ...more] = positionals;
-    if (folder === undefined || folder === "" || more.length > 0) throw new UsageError("issue wants one folder");
-    const days = values.days === undefined ? DEFAULT_DAYS : parseCount(values.days, "--days", 1);
-    const notAfter = lastDay(days);
+    const [folder = ""] = positionals;
+    if (folder === "") throw new UsageError("issue wants one folder");
+    const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
     await prepareFolder(folder, values.force === true);
     const certificates = await issueCertificates(DEFAULT_SERVER_NAME, { notBefore: new Date(0), notAfter });
     await writeFolder(folder, certificates, generateToken());

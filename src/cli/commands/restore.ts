@@ -43,12 +43,11 @@ const ENTROPY_LIMIT_BYTES = 65_536;
 /** Reads them. Throws UsageError. */
 function dutiesOptions(values: DutiesValues): DutiesOptions {
   const bytes = values["entropy-bytes"];
-  const entropyBytes = bytes === undefined ? undefined : parseCount(bytes, "--entropy-bytes", 1);
+  const entropyBytes = parseCount(bytes, "--entropy-bytes", 1);
   if (entropyBytes !== undefined && entropyBytes > ENTROPY_LIMIT_BYTES) {
     throw new UsageError(`--entropy-bytes may be ${ENTROPY_LIMIT_BYTES} at most`);
   }
-  const reachMs = values.wait === undefined ? undefined : parseDurationMs(values.wait, "--wait");
-  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs };
+  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs: parseDurationMs(values.wait, "--wait") };
 }
 
 export const restore: Command = defineCommand({
@@ -60,9 +59,7 @@ credentials read anew, every other connection closed. "restore-sequence" does al
 "clock_drift_ms" (text), "clock_stepped", "degraded".`,
   statuses: '0 every duty done, 1 some could not be (see "degraded" in docs/operations.md), 125 guestctl failed.',
   examples: ["restore", "restore --no-time --json"],
-  completes: ["nothing"],
-  async run({ values, positionals }, host) {
-    if (positionals.length > 0) throw new UsageError("restore takes no arguments");
+  async run({ values }, host) {
     const options = dutiesOptions(values);
     const response = await restoreDuties((await connector(values, host)).connect, options);
     const json = messageObject(RestoreDutiesResponseSchema, response);
@@ -87,11 +84,9 @@ done).`,
   statuses: `0 all as intended; 1 a duty could not be done, the clock is more than 100 ms off, the hook failed, or the
 workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
-  completes: ["nothing"],
-  async run({ values, positionals }, host) {
-    if (positionals.length > 0) throw new UsageError("restore-sequence takes no arguments");
+  async run({ values }, host) {
     const options = dutiesOptions(values);
-    const hookTimeoutMs = values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout");
+    const hookTimeoutMs = parseDurationMs(values.timeout, "--timeout");
     const outcome = await runSequence((await connector(values, host)).connect, { ...options, hookTimeoutMs });
     host.stdout.write(values.json === true ? asJson(outcome) : textOf(outcome, options.hostTime !== false));
     const { clockErrorMs } = outcome;

@@ -84,6 +84,7 @@ two nodes of a substrate may have the same.`,
     "sandbox fork box --name twin",
     "sandbox rm box twin",
   ],
+  takes: "anything",
   completes: [Object.keys(VERBS), "nothing"],
   async run({ values, positionals }, host) {
     const [verb = "", ...names] = positionals;
@@ -109,9 +110,9 @@ async function create(node: Sandboxes, words: readonly string[], values: Values)
     process: args.length === 0 ? process : { ...process, args },
     hooks: values.hooks === undefined ? undefined : await specOf(values.hooks),
     tags: values.tag && Object.fromEntries(values.tag.map(tagOf)),
-    vcpus: values.vcpus === undefined ? undefined : parseCount(values.vcpus, "--vcpus", 1),
+    vcpus: parseCount(values.vcpus, "--vcpus", 1),
     memory: values.memory,
-    ttlMs: values.ttl === undefined ? undefined : parseDurationMs(values.ttl, "--ttl"),
+    ttlMs: parseDurationMs(values.ttl, "--ttl"),
     idleAction: values["idle-action"] as IdleAction | undefined,
   };
   const made = await node.create(spec);
@@ -193,10 +194,9 @@ async function rm(node: Sandboxes, names: readonly string[]): Promise<Report> {
 
 async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Report> {
   nothingMore("watch", names);
-  const pollMs = values.poll === undefined ? undefined : parseDurationMs(values.poll, "--poll");
   const end = new AbortController();
   const watching = node.watch({
-    pollMs,
+    pollMs: parseDurationMs(values.poll, "--poll"),
     signal: end.signal,
     onEvent: (event) => {
       const line = values.json === true ? JSON.stringify(event) : `${event.name}: ${event.event}: ${event.message}`;

@@ -2,7 +2,6 @@ import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
 import { jsonLine, messageObject, type ReportLine, reportText } from "../output.ts";
 
 export const stat: Command = defineCommand({
@@ -16,8 +15,8 @@ export const stat: Command = defineCommand({
 (number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
   statuses: "0 all were described, 125 failed.",
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
+  takes: { some: "a path" },
   async run({ values, positionals }, host) {
-    if (positionals.length === 0) throw new UsageError("stat wants a path");
     using client = await openClient(values, host);
     const options = { noFollow: values.dereference !== true, deadlineMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals) {

@@ -24,13 +24,10 @@ up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" an
 "error".`,
   statuses: "0 left by q; with --count 0 ready, 1 not ready, 125 no answer at the last look; 125 when guestctl fails.",
   examples: ["watch", "watch --interval 200ms --json | jq --unbuffered .health.ready", "watch --count 1"],
-  completes: ["nothing"],
-  async run({ values, positionals }, host) {
-    if (positionals.length > 0) throw new UsageError("watch takes no arguments");
-    const intervalMs =
-      values.interval === undefined ? DEFAULT_INTERVAL_MS : parseDurationMs(values.interval, "--interval");
+  async run({ values }, host) {
+    const intervalMs = parseDurationMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
     if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval wants ${LEAST_INTERVAL_MS}ms at least`);
-    const count = values.count === undefined ? undefined : parseCount(values.count, "--count", 1);
+    const count = parseCount(values.count, "--count", 1);
     const isLive = values.json !== true && host.stdin.isTTY && host.stdout.isTTY;
     const run = isLive ? watchLive : watchAsLines;
     const last = await run(await connector(values, host), { intervalMs, count }, host);

@@ -1,6 +1,5 @@
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { UsageError } from "../errors.ts";
 import { jsonLine } from "../output.ts";
 import { parseMode } from "../values.ts";
 
@@ -21,16 +20,16 @@ a new one belongs to the workload's user.`,
   notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
   statuses: "0 written, 125 failed; the file is as it was then.",
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
-  completes: ["nothing"],
+  takes: { one: "one path" },
   async run({ values, positionals }, host) {
-    const [path, ...more] = positionals;
-    if (path === undefined || more.length > 0) throw new UsageError("write wants one path");
+    const [path = ""] = positionals;
+    const mode = parseMode(values.mode, "--mode");
     const file = {
       // Only who asks for JSON sees the sum.
       skipSha256: values.json !== true,
       createParents: values.parents === true,
       exclusive: values.exclusive === true,
-      ...(values.mode !== undefined && { mode: parseMode(values.mode, "--mode") }),
+      ...(mode !== undefined && { mode }),
     };
     using client = await openClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);

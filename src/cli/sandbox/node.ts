@@ -54,15 +54,14 @@ export async function openNode(
     throw new UsageError(`--api wants a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
   }
   const archive = values.agent ?? env["GUESTCTL_AGENT"];
-  const port = values["agent-port"];
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),
     folder: stateFolder(values, env),
     nodeId: values["node-id"] ?? env["GUESTCTL_NODE_ID"] ?? hostname(),
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
-    agentPort: port === undefined ? undefined : parseCount(port, "--agent-port", 1),
-    hookTimeoutMs: values.timeout === undefined ? undefined : parseDurationMs(values.timeout, "--timeout"),
-    reachMs: values.wait === undefined ? undefined : parseDurationMs(values.wait, "--wait"),
+    agentPort: parseCount(values["agent-port"], "--agent-port", 1),
+    hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
+    reachMs: parseDurationMs(values.wait, "--wait"),
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
   });
