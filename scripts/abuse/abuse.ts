@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { create, toBinary } from "@bufbuild/protobuf";
+import { messageOf } from "../../src/domain/index.ts";
 import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { type Footprint, settledFootprint } from "../soak/footprint.ts";
@@ -101,7 +102,7 @@ async function outcomeOf(running: Promise<number>): Promise<Outcome> {
   try {
     return { inputs: await Promise.race([running, late]), problem: "" };
   } catch (error) {
-    return { inputs: 0, problem: error instanceof Error ? error.message : String(error) };
+    return { inputs: 0, problem: messageOf(error) };
   }
 }
 

@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
+import { messageOf } from "../../src/domain/index.ts";
 
 /** A program in PATH, and its Debian package. */
 export interface Program {
@@ -40,7 +41,7 @@ export function providePrograms(programs: readonly Program[], purpose: string): 
     try {
       installPackages(packagesOf(missing));
     } catch (error) {
-      say(`apt-get failed: ${error instanceof Error ? error.message : String(error)}`);
+      say(`apt-get failed: ${messageOf(error)}`);
     }
   }
   const still = missingPrograms(missing);

@@ -1,4 +1,5 @@
 import { parseArgs } from "node:util";
+import { messageOf } from "../../src/domain/index.ts";
 
 /** Exit status for a wrong command line, as sysexits.h has it. */
 const USAGE_STATUS = 64;
@@ -38,7 +39,7 @@ export async function runScript(name: string, usage: string, run: () => Promise<
   try {
     process.exitCode = await run();
   } catch (error) {
-    console.error(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+    console.error(`${name}: ${messageOf(error)}`);
     if (isMistake(error)) console.error(usage);
     process.exitCode = isMistake(error) ? USAGE_STATUS : 1;
   }

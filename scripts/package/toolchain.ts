@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { messageOf } from "../../src/domain/index.ts";
 import { installPackages } from "../machine/programs.ts";
 
 /** An architecture that the agent is built for, by Node's name. */
@@ -97,7 +98,7 @@ function installCompiler(arch: Architecture): boolean {
     installPackages([CROSS_PACKAGES[arch]]);
     return true;
   } catch (error) {
-    console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
+    console.error(`build: ${messageOf(error)}`);
     return false;
   }
 }

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { messageOf } from "../../src/domain/index.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
 import { type ConnectionsSeen, ConnectionsWatch } from "./connections.ts";
@@ -84,7 +85,7 @@ async function runMix(
         if (moved.cleanedUp !== undefined) cleanUps.due++;
         if (moved.cleanedUp === true) cleanUps.done++;
       } catch (error) {
-        failures.push(`${number} (${kind.name}): ${error instanceof Error ? error.message : String(error)}`);
+        failures.push(`${number} (${kind.name}): ${messageOf(error)}`);
       }
     }
     client.close();

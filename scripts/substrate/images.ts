@@ -17,6 +17,7 @@ import {
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
+import { messageOf } from "../../src/domain/index.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
@@ -167,7 +168,7 @@ export class Images {
     } catch (error) {
       if (this.#closing.signal.aborted) return;
       // The API gives no reason.
-      this.#log(`image ${image.name} failed: ${error instanceof Error ? error.message : String(error)}`);
+      this.#log(`image ${image.name} failed: ${messageOf(error)}`);
       save({ status: "failed" });
     } finally {
       rmSync(work, { recursive: true, force: true });

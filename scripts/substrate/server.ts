@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { messageOf } from "../../src/domain/index.ts";
 import { ApiFailure, asInternal, SchemaFailure } from "./failure.ts";
 import type { Body } from "./parameters.ts";
 
@@ -75,8 +76,7 @@ export function createApiServer(routes: Routes, token: string, log: (line: strin
       return;
     }
     const { status, code, message, cause } = asInternal("internal error", error);
-    if (status === 500)
-      log(`${id === "" ? "" : `${id}: `}${message}: ${cause instanceof Error ? cause.message : String(cause)}`);
+    if (status === 500) log(`${id === "" ? "" : `${id}: `}${message}: ${messageOf(cause)}`);
     send(response, status, JSON.stringify({ code, message }));
   }
 }

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, open, realpath, rename, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, isAbsolute, join } from "node:path";
-import { errnoOf } from "../domain/index.ts";
+import { errnoOf, messageOf } from "../domain/index.ts";
 import { CliError } from "./errors.ts";
 
 /** An agent's address and credentials, saved under a name. */
@@ -44,8 +44,7 @@ export async function readContexts(path: string): Promise<Contexts> {
   try {
     return parseContexts(text);
   } catch (error) {
-    const problem = error instanceof Error ? error.message : String(error);
-    throw new CliError(`${path} is broken: ${problem}; correct it, or remove it and set the contexts anew`);
+    throw new CliError(`${path} is broken: ${messageOf(error)}; correct it, or remove it and set the contexts anew`);
   }
 }
 

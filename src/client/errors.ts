@@ -40,6 +40,11 @@ export class GuestError extends Error {
   }
 }
 
+/** The GuestError for what a caller has given that cannot be sent or used. */
+export function invalidArgument(message: string, cause?: unknown): GuestError {
+  return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
+}
+
 /** The call that failed, and what is known about it from elsewhere. */
 export interface FailedCall {
   /** Name of the method. */

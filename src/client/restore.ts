@@ -33,8 +33,9 @@ export interface DutiesOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The calls of a restore; a GuestClient has them. */
+/** The part of a GuestClient that a restore needs. */
 export interface RestoredGuest {
+  readonly agentVersion?: string | undefined;
   health(options?: CallOptions): Promise<HealthResponse>;
   runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse>;
   runRestoreDuties(
@@ -44,16 +45,23 @@ export interface RestoredGuest {
   close(): void;
 }
 
-/** Makes a client, with the credentials that are right at this moment. */
-export type Dial = () => RestoredGuest | Promise<RestoredGuest>;
+/**
+ * Makes a client, with the credentials that are right at this moment.
+ * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent takes
+ */
+export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
 /**
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
  * be reached: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(
-  dial: Dial,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
+export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
+  return dutiesOf(() => dial(false), options);
+}
+
+async function dutiesOf(
+  dial: () => ReturnType<Dial>,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
 ): Promise<RestoreDutiesResponse> {
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
   const entropy = (): Buffer => randomBytes(wholeNumber(entropyBytes, "entropyBytes"));
@@ -87,8 +95,11 @@ export interface RestoreOutcome {
   readonly duties: RestoreDutiesResponse;
   /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
   readonly repeated: RepeatedDuties | undefined;
+  /** Host's time after the answer to the last duties, in milliseconds of the epoch. */
+  readonly dutiesDoneMs: number;
   readonly hook: RunHookResponse;
   readonly health: HealthResponse;
+  readonly agentVersion: string | undefined;
   /**
    * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of that
    * reading's duration. NaN where the agent does not tell its time.
@@ -120,19 +131,22 @@ export async function restoreSequence(
 ): Promise<RestoreOutcome> {
   const { reachMs = DEFAULT_REACH_MS, signal } = options;
   const duties = await restoreDuties(dial, options);
+  let dutiesDoneMs = Date.now();
   let repeated: RepeatedDuties | undefined;
-  let client = await dial();
+  let client = await dial(true);
   try {
     await reach(client, performance.now() + reachMs, signal);
     const { clockErrorMs } = await lookAtClock(client, signal);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
-      repeated = { clockErrorMs, duties: await restoreDuties(dial, options) };
+      repeated = { clockErrorMs, duties: await dutiesOf(() => dial(true), options) };
+      dutiesDoneMs = Date.now();
       client.close();
-      client = await dial();
+      client = await dial(true);
       await reach(client, performance.now() + reachMs, signal);
     }
     const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
-    return { duties, repeated, hook, ...(await lookAtClock(client, signal)) };
+    const last = await lookAtClock(client, signal);
+    return { duties, repeated, dutiesDoneMs, hook, ...last, agentVersion: client.agentVersion };
   } finally {
     client.close();
   }

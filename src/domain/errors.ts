@@ -90,6 +90,11 @@ export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
 
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Symbolic errno of a failed system call of Node; undefined for any other error. */
 export function errnoOf(error: unknown): string | undefined {
   return error instanceof Error && "code" in error ? String(error.code) : undefined;

@@ -17,7 +17,7 @@ export {
   type SpawnStep,
   type StdioPlan,
 } from "./ports/processes.ts";
-export { AgentError, errnoOf, frameOrder, invalidField, type Reason, type StatusName } from "./errors.ts";
+export { AgentError, errnoOf, frameOrder, invalidField, messageOf, type Reason, type StatusName } from "./errors.ts";
 export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
 export { Mutex, nextTurn, STRINGS_A_TURN, unlessAborted } from "./mutex.ts";
 export type {

@@ -1,4 +1,5 @@
-import { messageOf, SandboxError } from "./errors.ts";
+import { messageOf } from "../domain/index.ts";
+import { SandboxError } from "./errors.ts";
 import { firstHealth } from "./guest.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";

@@ -47,8 +47,3 @@ export class SandboxError extends Error {
     this.nextStep = NEXT_STEPS[code];
   }
 }
-
-/** The message of whatever was thrown. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

@@ -1,18 +1,18 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../domain/index.ts";
 import {
   connect,
   type GuestClient,
   GuestError,
   type HealthResponse,
   HookKind,
-  type RestoredGuest,
   type RestoreOutcome,
   restoreDuties,
   restoreSequence,
   type RunHookResponse,
 } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
-import { messageOf, SandboxError } from "./errors.ts";
+import { SandboxError } from "./errors.ts";
 import type { GuestFile } from "./injection.ts";
 import type { HookOutcome } from "./journal.ts";
 
@@ -124,37 +124,17 @@ export interface Awakening {
   readonly warnings: readonly Warning[];
 }
 
-/**
- * Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError.
- * @param dial is told whether the duties are done, which may have changed what the agent takes
- */
-export async function awaken(dial: (isDone: boolean) => Promise<GuestClient>, patience: Patience): Promise<Awakening> {
-  const { reachMs, hookTimeoutMs } = patience;
-  let runEpochMs = 0;
-  let agentVersion = "";
-  const noted = async (): Promise<RestoredGuest> => {
-    const client = await dial(runEpochMs > 0);
-    return {
-      health: async (options) => {
-        const health = await client.health(options);
-        agentVersion = client.agentVersion ?? "";
-        return health;
-      },
-      runHook: (request, options) => client.runHook(request, options),
-      runRestoreDuties: async (request, options) => {
-        const response = await client.runRestoreDuties(request, options);
-        runEpochMs = Date.now();
-        return response;
-      },
-      close: () => client.close(),
-    };
-  };
-  // Three times it dials and asks, and a hook runs: whatever of it hangs, there is an end.
+/** Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError. */
+export async function awaken(
+  dial: (areDutiesDone: boolean) => Promise<GuestClient>,
+  { reachMs, hookTimeoutMs }: Patience,
+): Promise<Awakening> {
+  // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
   const signal = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
-  const outcome = await restoreSequence(noted, { reachMs, hookTimeoutMs, signal });
+  const outcome = await restoreSequence(dial, { reachMs, hookTimeoutMs, signal });
   return {
-    runEpochMs,
-    agentVersion,
+    runEpochMs: outcome.dutiesDoneMs,
+    agentVersion: outcome.agentVersion ?? "",
     postRestore: hookOutcome(outcome.hook),
     ready: outcome.health.ready,
     clockErrorMs: outcome.clockErrorMs,
@@ -193,12 +173,12 @@ export interface Succession {
  * call is refused that must not be. Resolves once it answers to the fresh ones alone. Rejects with GuestError.
  */
 export async function awakenFork(dial: Dial, succession: Succession, patience: Patience): Promise<Awakening> {
-  const accepted = (isDone = false): Promise<GuestClient> =>
-    acceptedClient(dial, mixturesOf(succession, isDone), patience.reachMs);
+  const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
+    acceptedClient(dial, mixturesOf(succession, areDutiesDone), patience.reachMs);
   const inherited = (): Promise<GuestClient> => dial(succession.parent);
   const { reachMs } = patience;
   await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
-  await writeAll(inherited, accepted, succession.files, reachMs);
+  await writeAll(inherited, () => accepted(false), succession.files, reachMs);
   const awakening = await awaken(accepted, patience);
   using client = await dial(succession.fresh);
   await client.health({ waitForReady: true, deadlineMs: patience.reachMs });
@@ -229,13 +209,13 @@ async function writeAll(
 }
 
 /** All that the agent may take, the expected first: each of the others that is tried is a refused call in its log. */
-function mixturesOf({ parent, fresh }: Succession, isDone: boolean): readonly ClientCredentials[] {
+function mixturesOf({ parent, fresh }: Succession, areDutiesDone: boolean): readonly ClientCredentials[] {
   const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
   const whole = [
     { ...parent, caPem },
     { ...fresh, caPem },
   ];
-  if (isDone) whole.reverse();
+  if (areDutiesDone) whole.reverse();
   return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
 }
 

@@ -1,5 +1,6 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { messageOf, SandboxError } from "./errors.ts";
+import { messageOf } from "../domain/index.ts";
+import { SandboxError } from "./errors.ts";
 import {
   type DaemonFacts,
   type Image,

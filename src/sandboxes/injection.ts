@@ -3,6 +3,7 @@ import { cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import { constants, gunzipSync, gzip } from "node:zlib";
+import { messageOf } from "../domain/index.ts";
 import { DEFAULT_SERVER_NAME } from "../client/index.ts";
 import type * as Certificates from "../credentials/certificates.ts";
 import {
@@ -14,7 +15,7 @@ import {
   writeFolder,
 } from "../credentials/index.ts";
 import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../tar/index.ts";
-import { messageOf, SandboxError } from "./errors.ts";
+import { SandboxError } from "./errors.ts";
 import type { VolumeMount } from "./substrate.ts";
 
 /** Where the substrate mounts volumes: it refuses most other places. */

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { messageOf, SandboxError } from "./errors.ts";
+import { messageOf } from "../domain/index.ts";
+import { SandboxError } from "./errors.ts";
 import type { DaemonFacts, Image } from "./substrate.ts";
 
 /** What a suspended sandbox depends on. The substrate compares none of it before a restore, and mostly does not keep it. */

@@ -1,7 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../domain/index.ts";
 import { GuestError, type GuestClient } from "../client/index.ts";
 import { type ClientCredentials, CredentialsError } from "../credentials/index.ts";
-import { messageOf, type SandboxCode, SandboxError } from "./errors.ts";
+import { type SandboxCode, SandboxError } from "./errors.ts";
 import { awaken, dialAt, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";

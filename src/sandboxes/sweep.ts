@@ -1,4 +1,5 @@
-import { messageOf, SandboxError } from "./errors.ts";
+import { messageOf } from "../domain/index.ts";
+import { SandboxError } from "./errors.ts";
 import type { JournalEntry } from "./journal.ts";
 import { JOURNAL_TAG, NODE_TAG, type Node, parentOf, sandboxError } from "./node.ts";
 import type { Tags } from "./substrate.ts";

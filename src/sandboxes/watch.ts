@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../domain/index.ts";
 import type { GuestClient, HealthResponse } from "../client/index.ts";
-import { messageOf } from "./errors.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { type Node, sandboxError } from "./node.ts";
 import { standby, stop } from "./suspend.ts";

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { messageOf } from "../../domain/index.ts";
 import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
@@ -127,7 +128,7 @@ async function specOf(path: string): Promise<object> {
   try {
     text = await readFile(path, "utf8");
   } catch (error) {
-    throw new CliError(`cannot read ${path}: ${error instanceof Error ? error.message : String(error)}`);
+    throw new CliError(`cannot read ${path}: ${messageOf(error)}`);
   }
   let spec: unknown;
   try {

@@ -1,7 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type ExecExit, type ExecStart, ExecStartSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
-import { GuestError } from "../errors.ts";
+import { invalidArgument } from "../errors.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
 
 /** A command to run in the sandbox. */
@@ -124,6 +124,5 @@ export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
   const number: number | undefined = Object.hasOwn(NUMBERS, signal) ? NUMBERS[signal] : undefined;
   if (number !== undefined) return number;
-  const message = `${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`;
-  throw new GuestError({ status: "INVALID_ARGUMENT", message });
+  throw invalidArgument(`${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`);
 }

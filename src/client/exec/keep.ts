@@ -8,7 +8,7 @@ import {
 } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { GuestError, invalidArgument } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 
 /** How a command is kept for later calls (message ExecKeep). */
@@ -132,7 +132,7 @@ const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
   if (!Object.hasOwn(WHEN_FULL, whenFull))
-    throw refused(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
+    throw invalidArgument(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
   return {
     name,
     bufferBytes: wholeNumber(bufferBytes, "keep.bufferBytes"),
@@ -173,8 +173,4 @@ export function keepUnsupported(agentVersion: string | undefined): GuestError {
     reason: "KEEP_UNSUPPORTED",
     message: `${who} cannot keep commands: it is older than this client`,
   });
-}
-
-function refused(message: string): GuestError {
-  return new GuestError({ status: "INVALID_ARGUMENT", message });
 }

@@ -1,4 +1,4 @@
-import { GuestError } from "../errors.ts";
+import { invalidArgument } from "../errors.ts";
 
 /** What may have been read without telling the agent, in bytes and in time: a frame for every byte would cost too much. */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
@@ -114,10 +114,8 @@ export class KeptOutputs {
       ["stdoutOffset", this.stdout, stdoutOffset],
       ["stderrOffset", this.stderr, stderrOffset],
     ] as const) {
-      if (offset > output.offset) {
-        const message = `${name} is ${offset}, but only ${output.offset} bytes have come`;
-        throw new GuestError({ status: "INVALID_ARGUMENT", message });
-      }
+      if (offset > output.offset)
+        throw invalidArgument(`${name} is ${offset}, but only ${output.offset} bytes have come`);
       if (offset > output.acknowledged) output.acknowledged = offset;
     }
     this.#send(this.acknowledged);

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable, Stream, Writable } from "node:stream";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
-import { GuestError } from "../errors.ts";
+import { GuestError, invalidArgument } from "../errors.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
 /**
@@ -27,12 +27,7 @@ export class BridgeLink implements Link {
   /** Throws GuestError where there is no command or no place for the socket. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
-    if (!program) {
-      throw new GuestError({
-        status: "INVALID_ARGUMENT",
-        message: "bridge is no list or an empty one; name the command and its arguments",
-      });
-    }
+    if (!program) throw invalidArgument("bridge is no list or an empty one; name the command and its arguments");
     this.#folder = privateFolder();
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;

@@ -1,11 +1,9 @@
 import { createSecureContext } from "node:tls";
 import { ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { reservedTransport } from "../../transports.ts";
-import { GuestError } from "../errors.ts";
+import { invalidArgument } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
-
-export { type ConnectOptions, type Link } from "./link.ts";
 
 /** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
@@ -14,17 +12,14 @@ const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 export function linkOf(options: ConnectOptions): Link {
   if ("bridge" in options) return new BridgeLink(options);
   const reserved = reservedTransport(options.address);
-  if (reserved !== undefined) {
-    const message = `the address ${reserved}; use host:port, unix:/path or a bridge command`;
-    throw new GuestError({ status: "INVALID_ARGUMENT", message });
-  }
+  if (reserved !== undefined)
+    throw invalidArgument(`the address ${reserved}; use host:port, unix:/path or a bridge command`);
   const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
   if (socketPath !== undefined) return unixSocketLink(socketPath);
   if ("caPem" in options) return tcpLink(options);
-  throw new GuestError({
-    status: "INVALID_ARGUMENT",
-    message: `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
-  });
+  throw invalidArgument(
+    `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
+  );
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
@@ -36,10 +31,9 @@ function tcpLink(options: TcpOptions): Link {
   const { address, serverName = DEFAULT_SERVER_NAME } = options;
   const port = Number(address.slice(address.lastIndexOf(":") + 1));
   if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
-    throw new GuestError({
-      status: "INVALID_ARGUMENT",
-      message: `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
-    });
+    throw invalidArgument(
+      `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
+    );
   }
   return {
     target: address,
@@ -55,8 +49,7 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   try {
     return createSecureContext({ ca, cert, key, minVersion: "TLSv1.3" });
   } catch (cause) {
-    const message = "caPem, certPem or keyPem cannot be read, or the key is not that of the certificate";
-    throw new GuestError({ status: "INVALID_ARGUMENT", message, cause });
+    throw invalidArgument("caPem, certPem or keyPem cannot be read, or the key is not that of the certificate", cause);
   }
 }
 
@@ -65,7 +58,7 @@ function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
-  throw new GuestError({ status: "INVALID_ARGUMENT", message: `${name} holds no PEM` });
+  throw invalidArgument(`${name} holds no PEM`);
 }
 
 /** A unix socket, by its absolute path. */
