@@ -4,13 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { create, toBinary } from "@bufbuild/protobuf";
 import { messageOf } from "../../src/domain/index.ts";
-import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import { connectionAttacks } from "./connections.ts";
 import { fuzzing, Random } from "./fuzz.ts";
+import { execStart } from "../../test/fixtures/raw-calls.ts";
 import { envelope } from "../../test/fixtures/raw-http2.ts";
 import { keptAttacks } from "./kept.ts";
 import { RawPeer } from "./peer.ts";
@@ -82,15 +81,11 @@ export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Pro
 
 /** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */
 async function warmUp(agent: RunningAgent): Promise<void> {
-  const message = startMessage(["true"]);
+  const message = execStart({ args: ["true"] });
   const peer = await RawPeer.connect(agent);
   const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", message));
   await peer.until(() => streams.every((stream) => peer.hasEnded(stream)));
   peer.destroy();
-}
-
-function startMessage(args: string[]): Uint8Array {
-  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
 }
 
 type Outcome = Pick<AbuseRow, "inputs" | "problem">;
@@ -113,7 +108,7 @@ function measured({ healthMs, peakOwnBytes }: Seen): Pick<AbuseRow, "healthP99Ms
 
 /** SIGTERM while commands write to peers that do not read, and half-open connections wait. */
 async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
-  const start = startMessage(["sh", "-c", "trap '' HUP TERM; yes"]);
+  const start = execStart({ args: ["sh", "-c", "trap '' HUP TERM; yes"] });
   const peers: RawPeer[] = [];
   for (let index = 0; index < 8; index++) {
     const peer = await RawPeer.connect(agent, { windowBytes: 0 });
@@ -170,15 +165,9 @@ interface Probe {
 }
 
 function startProbe(agent: RunningAgent): Probe {
+  const { pid, port, token } = agent;
   const { ca, client } = agent.certificates;
-  const watched: Watched = {
-    pid: agent.pid,
-    port: agent.port,
-    token: agent.token,
-    ca,
-    cert: client.cert,
-    key: client.key,
-  };
+  const watched: Watched = { pid, port, token, certificates: { ca, client } };
   const worker = new Worker(new URL("./probe.ts", import.meta.url), { workerData: watched });
   const failed = once(worker, "error").then((errors: unknown[]): never => {
     throw errors[0];

@@ -5,9 +5,8 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
 import { connect } from "../../test/fixtures/exec-stream.ts";
 import { EXEC_ENTRIES_LIMIT } from "../../src/domain/index.ts";
-import { ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { ReadFileRequestSchema, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { DUTIES, execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
 import { callFields, envelope, FRAME, frame, headerBlock } from "../../test/fixtures/raw-http2.ts";
 import { halfOpen, RawPeer } from "./peer.ts";
 import type { Attack, Target } from "./target.ts";
@@ -53,7 +52,7 @@ async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Pro
 /** A call, then GOAWAY, then the end of the sending side, and no reads: on node:http2 this held slots for ever. */
 async function leaveUnread({ agent, inputs }: Target): Promise<number> {
   const count = Math.min(inputs, 192);
-  const message = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
+  const message = readRequest(LARGE_FILE);
   const peers: RawPeer[] = [];
   for (let index = 0; index < count; index++) {
     const peer = await connectPatiently(agent);
@@ -92,15 +91,11 @@ async function connectPatiently(agent: Target["agent"]): Promise<RawPeer> {
 }
 
 /** 64 restores in a row, each of which ends all connections but its own. */
-async function restoreOften({ agent, inputs, random }: Target): Promise<number> {
+async function restoreOften({ agent, inputs }: Target): Promise<number> {
   const count = Math.min(inputs, 64);
   for (let index = 0; index < count; index++) {
     const peer = await connectPatiently(agent);
-    const message = toBinary(
-      RestoreDutiesRequestSchema,
-      create(RestoreDutiesRequestSchema, { entropy: random.bytes(64) }),
-    );
-    const stream = peer.call("RunRestoreDuties", message);
+    const stream = peer.call("RunRestoreDuties", DUTIES);
     if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error(`restore ${index} got no answer`);
     // Half of them stay, and do not read the GOAWAY.
     if (index % 2 === 0) peer.destroy();
@@ -149,11 +144,7 @@ async function taken(socket: Socket): Promise<void> {
 
 /** Calls whose answers the peer's window blocks: files, and commands that write endlessly. */
 async function readNothing({ agent, inputs }: Target): Promise<number> {
-  const file = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path: LARGE_FILE }));
-  const yes = toBinary(
-    ExecFrameSchema,
-    create(ExecFrameSchema, { frame: { case: "start", value: { args: ["yes"] } } }),
-  );
+  const [file, yes] = [readRequest(LARGE_FILE), execStart({ args: ["yes"] })];
   const peers: RawPeer[] = [];
   let sent = 0;
   for (let index = 0; index < 32 && sent < inputs; index++) {
@@ -241,7 +232,7 @@ async function sendCountless({ agent, inputs }: Target): Promise<number> {
 async function sendLargest({ agent, inputs }: Target): Promise<number> {
   const count = Math.max(8, Math.min(inputs, 256));
   const args = ["true", ...Array<string>(EXEC_ENTRIES_LIMIT - 1).fill("")];
-  const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: { args } } }));
+  const message = execStart({ args });
   const client = connect(agent);
   for (let sent = 0; sent < count; sent += 8) {
     const calls = Array.from({ length: 8 }, () => callWith(client, "Exec", message, agent.token));

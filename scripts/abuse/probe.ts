@@ -1,18 +1,10 @@
 /** Runs beside the attacks in its own thread: calls Health as a node agent does, and samples the agent's memory. */
 import { parentPort, workerData } from "node:worker_threads";
-import { connect } from "../../src/client/index.ts";
-import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
+import { clientOf, type Dialled } from "../../test/fixtures/guest-client.ts";
 import { memoryOf } from "../soak/footprint.ts";
 
 /** The agent to watch. */
-export interface Watched {
-  readonly pid: number;
-  readonly port: number;
-  readonly token: string;
-  readonly ca: string;
-  readonly cert: string;
-  readonly key: string;
-}
+export type Watched = Dialled & { readonly pid: number };
 
 /** Observations since the last report. */
 export interface Seen {
@@ -25,15 +17,8 @@ export interface Seen {
 const PAUSE_MS = 20;
 const ANSWER_LIMIT_MS = 20_000;
 
-const { pid, port, token, ca, cert, key } = workerData as Watched;
-const client = connect({
-  address: `127.0.0.1:${port}`,
-  caPem: ca,
-  certPem: cert,
-  keyPem: key,
-  token,
-  serverName: SERVER_NAME,
-});
+const agent = workerData as Watched;
+const client = clientOf(agent);
 let healthMs: number[] = [];
 let failed = 0;
 let peakOwnBytes = 0;
@@ -46,7 +31,7 @@ async function ask(): Promise<void> {
   } catch {
     failed += 1;
   }
-  peakOwnBytes = Math.max(peakOwnBytes, memoryOf(pid).ownBytes || 0);
+  peakOwnBytes = Math.max(peakOwnBytes, memoryOf(agent.pid).ownBytes || 0);
   setTimeout(() => void ask(), PAUSE_MS);
 }
 

@@ -1,8 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { connect as connectGuest } from "../../src/client/index.ts";
-import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
+import { clientOf } from "../../test/fixtures/guest-client.ts";
 import type { Attack, Target } from "./target.ts";
 
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -52,35 +51,21 @@ const HOSTILE: readonly string[] = [
 ];
 
 async function hostileWorkload({ agent, inputs }: Target): Promise<number> {
-  const { ca, client: identity } = agent.certificates;
-  const address = `127.0.0.1:${agent.port}`;
-  const client = connectGuest({
-    address,
-    caPem: ca,
-    certPem: identity.cert,
-    keyPem: identity.key,
-    token: agent.token,
-    serverName: SERVER_NAME,
-  });
-  let sent = 0;
-  try {
-    const count = Math.min(Math.max(inputs, HOSTILE.length), COMMANDS);
-    for (; sent < count; sent++) {
-      const script = HOSTILE[sent % HOSTILE.length] ?? "true";
-      const args = ["sh", "-c", script, "sh", String(agent.pid)];
-      const { stdout, code } = await client.run({ args, user: WORKLOAD_USER, timeoutMs: 2_000 });
-      if (stdout.length < 1_000 && stdout.length > 0)
-        throw new Error(`a workload of uid 65534 did: ${stdout.toString()}`);
-      if (code !== 0 && code !== 143 && code !== 137) throw new Error(`a hostile command ended with ${code}`);
-    }
-    // The background sleeps of the fork loop live on by design, until they end by themselves.
-    await delay(5_500);
-    // Cgroups that were busy with them are removed with the next commands.
-    for (let command = 0; command < COMMANDS; command++) await client.run({ args: ["true"] });
-  } finally {
-    client.close();
+  using client = clientOf(agent);
+  const count = Math.min(Math.max(inputs, HOSTILE.length), COMMANDS);
+  for (let sent = 0; sent < count; sent++) {
+    const script = HOSTILE[sent % HOSTILE.length] ?? "true";
+    const args = ["sh", "-c", script, "sh", String(agent.pid)];
+    const { stdout, code } = await client.run({ args, user: WORKLOAD_USER, timeoutMs: 2_000 });
+    if (stdout.length < 1_000 && stdout.length > 0)
+      throw new Error(`a workload of uid 65534 did: ${stdout.toString()}`);
+    if (code !== 0 && code !== 143 && code !== 137) throw new Error(`a hostile command ended with ${code}`);
   }
-  return sent;
+  // The background sleeps of the fork loop live on by design, until they end by themselves.
+  await delay(5_500);
+  // Cgroups that were busy with them are removed with the next commands.
+  for (let command = 0; command < COMMANDS; command++) await client.run({ args: ["true"] });
+  return count;
 }
 
 export const workloadAttacks: readonly Attack[] = [

@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
 import { buildNative } from "../build-native.ts";
-import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./agent/assets.ts";
 import { makeCodeCache } from "./agent/code-cache.ts";
+import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./agent/compile.ts";
 import { bundle } from "./bundle.ts";
 import { nodeExecutable } from "./node-base.ts";
 import { type Architecture, runTool, toolFor } from "./toolchain.ts";
@@ -12,8 +12,8 @@ import { type Architecture, runTool, toolFor } from "./toolchain.ts";
 const START = join(import.meta.dirname, "agent", "start.ts");
 
 /**
- * Puts the agent's script into a copy of Node: one executable. The code cache, which saves start-up time, is of the
- * machine that builds, so it goes only into an executable for that architecture.
+ * Puts the agent's script into a copy of Node: one executable. The code cache, which saves start-up time, only fits the
+ * architecture of the machine that builds, so the other executable has none.
  */
 export async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-executable-"));
@@ -23,15 +23,10 @@ export async function makeExecutable(arch: Architecture, script: string, output:
     const hasCodeCache = arch === process.arch;
     if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
     await seedCache(folder, arch);
-    // pkg generates with Node for this machine whatever it makes.
+    // pkg runs this machine's Node to make an executable for any architecture.
     if (arch !== process.arch) await seedCache(folder, process.arch as Architecture);
     const result = join(folder, "agent.bin");
-    bake(folder, [
-      arch === "x64" ? result : "-",
-      arch === "arm64" ? result : "-",
-      SCRIPT_ASSET,
-      ...(hasCodeCache ? [CODE_CACHE_ASSET] : []),
-    ]);
+    bake(folder, [arch, result, SCRIPT_ASSET, ...(hasCodeCache ? [CODE_CACHE_ASSET] : [])]);
     copyFileSync(result, `${output}.unfinished`);
     renameSync(`${output}.unfinished`, output);
   } finally {
@@ -39,7 +34,7 @@ export async function makeExecutable(arch: Architecture, script: string, output:
   }
 }
 
-/** Where pkg looks before it would download: Node, stripped beforehand, as it cannot be any more afterwards. */
+/** Fills the folder in which pkg looks before it downloads: with Node, stripped now, as the finished executable cannot be. */
 async function seedCache(home: string, arch: Architecture): Promise<void> {
   const name = `node-v${process.versions.node}-linux-${arch}`;
   const cache = join(home, ".pkg-cache", "sea");

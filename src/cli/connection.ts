@@ -21,13 +21,9 @@ export interface Connector {
   readonly redial: (() => Promise<ConnectOptions>) | undefined;
 }
 
-/**
- * Makes the client that flags, environment and contexts ask for; disposing of it closes it. Throws UsageError, or
- * CredentialsError for unreadable files.
- */
-export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient & Disposable> {
-  const client = (await connector(values, host)).connect();
-  return Object.assign(client, { [Symbol.dispose]: () => client.close() });
+/** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CredentialsError for unreadable files. */
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  return (await connector(values, host)).connect();
 }
 
 /** Makes any number of such clients. Throws what openClient throws. */

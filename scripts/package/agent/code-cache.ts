@@ -8,12 +8,14 @@ import { freePort } from "../../machine/free-port.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
 
 const HOUR_MS = 3_600_000;
-/** On a busy machine a run now and then calls a function more or less: those are taken that most runs call. */
+/** Runs differ by a few functions on a busy machine: the cache gets those that most runs call. */
 const RUNS = 5;
 
 /**
- * Makes the code cache of the agent's script: of the functions that it calls on this machine until it has started a
- * workload and listens on every socket that it can have. `addonFolder` holds the addon for this architecture.
+ * Makes the code cache of the agent's script: the functions that the agent calls on this machine until it has started a
+ * workload and listens on every kind of socket.
+ *
+ * @param addonFolder holds the addon for this architecture
  */
 export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-warm-up-"));
@@ -36,9 +38,9 @@ function calledByMost(runs: readonly (readonly number[])[]): number[] {
   return [...counts.keys()].filter((offset) => (counts.get(offset) ?? 0) > runs.length / 2).toSorted((a, b) => a - b);
 }
 
-/** Runs a script of this folder with the flags of the executable: V8 compares them, and some decide about the bytes. */
+/** Runs a script of this folder with the executable's flags: V8 refuses a cache made with others. */
 function runBuildStep([file = "", ...args]: readonly string[], otherwise: string): void {
-  // A fixed seed orders what V8 keeps by hash alike each time.
+  // With a fixed seed V8's hash tables have the same order in each build, so that the bytes are the same.
   const flags = [...NODE_FLAGS, "--random-seed=1"];
   const { status } = spawnSync(process.execPath, [...flags, join(import.meta.dirname, file), ...args], {
     stdio: "inherit",
@@ -58,7 +60,7 @@ async function agentEnvironment(folder: string): Promise<Record<string, string>>
     return file;
   };
   return {
-    // The builder's own, whatever it is, must not decide about what is called.
+    // Not the builder's: its folders would change which functions are called.
     PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: "warm-up",
     SVC_GUEST_PORT: String(await freePort()),
@@ -77,7 +79,7 @@ async function calledFunctions(script: string, folder: string, env: Record<strin
   rmSync(output, { force: true });
   const child = spawn(process.execPath, [...NODE_FLAGS, join(import.meta.dirname, "warm-up.ts"), script, output], {
     env,
-    // The workload reads its standard input, and so ends with this process at the latest.
+    // The workload is cat on this pipe: it ends with this process at the latest.
     stdio: ["pipe", "ignore", "pipe"],
   });
   let said = "";

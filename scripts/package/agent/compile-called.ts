@@ -1,20 +1,20 @@
 /**
- * Compiles some of the script's functions without running any, and writes the code cache. V8 notes in the compiled code
- * what it was run with, down to single comparisons, so the cache of a script that has run is never quite the same twice.
- * Usage: node compile-called.ts SCRIPT OUTPUT OFFSETS, the offsets being where the functions begin, as a JSON file.
+ * Compiles some of the script's functions without running them, and writes the code cache. Running them would give other
+ * bytes each time: V8 notes in the compiled code what it was run with, down to single comparisons.
+ * Usage: node compile-called.ts SCRIPT OUTPUT OFFSETS; OFFSETS is a JSON file with the offset at which each function begins.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { Session } from "node:inspector";
 import { setFlagsFromString } from "node:v8";
 import { AGENT_URL, compileAgent } from "./compile.ts";
 
-/** Where a place in a text is, as the debugger counts: lines and columns from zero. */
+/** The debugger's line and column of an offset, both from zero. */
 function placeOf(offset: number, lineStarts: readonly number[]): { lineNumber: number; columnNumber: number } {
   const lineNumber = lineStarts.findLastIndex((start) => start <= offset);
   return { lineNumber, columnNumber: offset - (lineStarts[lineNumber] ?? 0) };
 }
 
-// A collection would age what was compiled and not run, or throw it away, and when there is one is chance.
+// A garbage collection, which comes at any time, would discard compiled functions that have not run.
 setFlagsFromString("--no-flush-bytecode");
 const [script = "", output = "", offsets = ""] = process.argv.slice(2);
 const source = readFileSync(script, "latin1");
@@ -27,17 +27,17 @@ inspector.on("Debugger.scriptParsed", ({ params }) => {
 });
 inspector.post("Debugger.enable");
 const agent = compileAgent(source);
-// Only makes the function that is the whole script; the debugger knows nothing of a script before.
+// Runs no function of the agent: the script is one function, which this creates. Before that the debugger has no script.
 agent.runInThisContext();
 for (const offset of JSON.parse(readFileSync(offsets, "utf8")) as number[]) {
   const start = { scriptId, ...placeOf(offset, lineStarts) };
-  // To tell where a function could be stopped, V8 compiles it, and the functions around it.
+  // To list the places where a function can be stopped, V8 compiles it and the functions around it.
   inspector.post("Debugger.getPossibleBreakpoints", { start, restrictToFunction: true }, (error) => {
     if (error !== null) throw error;
   });
 }
 inspector.post("Debugger.disable");
 inspector.disconnect();
-// The flags are a part of the cache.
+// V8 compares the flags with those of the run that takes the cache.
 setFlagsFromString("--flush-bytecode");
 writeFileSync(output, agent.createCachedData());

@@ -8,15 +8,19 @@ type AgentFunction = (
   dirname: string,
 ) => void;
 
-/** By this name stacks and V8's inspector know the script. */
+/** Names of what the single executable carries. */
+export const SCRIPT_ASSET = "agent.js";
+export const CODE_CACHE_ASSET = "agent.js.cache";
+
+/** The script's name in stacks and in V8's inspector. */
 export const AGENT_URL = "agent.js";
 
-/** Compiles the agent's script (see script.ts); with a code cache that fits, what is in it need not be compiled. */
+/** Compiles the agent's script (see script.ts). V8 takes the functions of a code cache that fits from there. */
 export function compileAgent(source: string, codeCache?: Uint8Array<ArrayBuffer>): Script {
   return new Script(source, { filename: AGENT_URL, ...(codeCache !== undefined && { cachedData: codeCache }) });
 }
 
-/** Runs the compiled script as a module that lies in `filename`. */
+/** Runs the compiled script as the CommonJS module `filename`. */
 export function runAgent(script: Script, require: NodeJS.Require, filename: string, dirname: string): void {
   const module = { exports: {} };
   const run = script.runInThisContext() as AgentFunction;

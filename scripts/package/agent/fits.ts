@@ -1,4 +1,4 @@
-/** Whether V8 takes a code cache for a script in a fresh process. Usage: node fits.ts SCRIPT CACHE; status 1: it does not. */
+/** Exits with status 1 unless a fresh process takes the code cache. Usage: node fits.ts SCRIPT CACHE */
 import { readFileSync } from "node:fs";
 import { compileAgent } from "./compile.ts";
 

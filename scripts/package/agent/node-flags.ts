@@ -1,7 +1,7 @@
 /**
- * Flags that the agent's Node runs with: less memory (one small young generation, no extra V8 threads, which this program
- * gives no work), no debugger at SIGUSR1, and none of the hundred-odd public authorities that TLS would parse at its
- * first use: the agent trusts those it is given alone. The launcher points the store used instead at an empty file.
+ * Flags of the agent's Node. They save memory (a small young generation, no V8 threads, which would have no work), keep
+ * SIGUSR1 from starting a debugger, and keep TLS from parsing the hundred-odd public authorities at its first use: the
+ * agent trusts only those it is given. The launcher points OpenSSL's own store, which --use-openssl-ca names, at an empty file.
  */
 export const NODE_FLAGS: readonly string[] = [
   "--max-semi-space-size=1",

@@ -1,8 +1,8 @@
 /**
- * Records which pages of the bundle's files a start, the first calls of every kind and the duties touch, into
- * ../pages-<arch>.txt (see page-list.ts). To be run again, as root, for another Node or where a start does more than before:
- * `node scripts/package/agent/record-pages.ts` after `npm run build`. The bundle lies on a disk of its own that reads nothing
- * ahead, so what is in the page cache afterwards is what was touched.
+ * Records which pages of the bundle's files a start, the first call of every kind and the duties touch, in
+ * ../pages-<arch>.txt (see page-list.ts). Run it again, as root, after a new Node or a change that makes a start do more:
+ * `node scripts/package/agent/record-pages.ts` after `npm run build`. It puts the bundle on a disk of its own without
+ * read-ahead, so that the page cache then holds exactly the pages that were touched.
  */
 import { execFileSync } from "node:child_process";
 import {
@@ -34,7 +34,7 @@ const ROOT = join(import.meta.dirname, "..", "..", "..");
 const BUILT = join(ROOT, "dist", `linux-${ARCH}`);
 const HOOK = { args: ["true"] };
 
-/** Every kind of call. Before a snapshot the agent gives pages back, so that comes in runs of its own. */
+/** Makes every kind of call. PRE_SNAPSHOT has runs of its own: the agent gives pages back before a snapshot. */
 async function callEverything(agent: RunningAgent, scratch: string, kind: HookKind): Promise<void> {
   using guest = clientOf(agent);
   await guest.health();
@@ -43,12 +43,12 @@ async function callEverything(agent: RunningAgent, scratch: string, kind: HookKi
   await guest.writeFile(join(scratch, "file"), Buffer.alloc(300_000, "x"));
   await Array.fromAsync(guest.readFile(join(scratch, "file")));
   await guest.statPath(join(scratch, "file"));
-  // No time: the clock of this machine is not the agent's to step.
+  // No time, because the agent would step this machine's clock.
   await guest.runRestoreDuties({ entropy: new Uint8Array(64) });
   await guest.runHook({ kind });
 }
 
-/** The pages of a file that are in memory, up to `end`. To be asked once: what is asked for is read. */
+/** The pages of a file below `end` that are in memory. Only the first call is right: it reads the pages that it asks for. */
 function* cachedPages(addon: Addon, file: string, end: number): Generator<number> {
   const byte = Buffer.alloc(1);
   const fd = openSync(file, "r");
@@ -66,7 +66,7 @@ function runsOf(pages: ReadonlySet<number>): Run[] {
   return runs;
 }
 
-/** A disk with the bundle, but for its list. Returns its image. */
+/** Makes a disk with the bundle, without its page list. Returns the disk's image. */
 function makeDisk(folder: string, mounted: string): string {
   const image = join(folder, "disk");
   mkdirSync(mounted);
@@ -81,8 +81,8 @@ function makeDisk(folder: string, mounted: string): string {
 }
 
 /**
- * Mounts it with nothing of it in memory, and nothing to be read ahead. By a loop device of its own each time: whoever has
- * copied the table of mounts meanwhile keeps the last one. Returns the device.
+ * Mounts the disk with none of it in memory, and without read-ahead. Each time on another loop device: a process that has
+ * copied the mount table keeps the last one busy. Returns the device.
  */
 function mountDisk(image: string, mounted: string): string {
   const device = execFileSync("losetup", ["--find", "--show", "--read-only", image], { encoding: "utf8" }).trim();
@@ -99,7 +99,7 @@ const names = [PROGRAM, ...readdirSync(join(BUILT, "lib")).map((name) => join("l
 const touched = new Map(names.map((name) => [name, new Set<number>()]));
 try {
   const image = makeDisk(folder, mounted);
-  // What is touched differs a little from run to run.
+  // Runs touch slightly different pages.
   for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT]) {
     const device = mountDisk(image, mounted);
     try {
@@ -108,7 +108,7 @@ try {
         process: { args: ["sleep", "infinity"] },
         hooks: { preSnapshot: HOOK, postRestore: HOOK },
       });
-      // Time for the warm-up.
+      // The agent warms up after its start.
       await delay(WARM_UP_MS);
       await callEverything(agent, folder, kind);
       for (const [name, pages] of touched) {

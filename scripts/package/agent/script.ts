@@ -3,7 +3,7 @@ import { dirname, join, relative } from "node:path";
 import { build, type BuildOptions } from "esbuild";
 import { readyDescriptors } from "./descriptors/plugin.ts";
 
-/** What both steps have in common. Nobody reads an agent's legal comments: its licences are files beside it. */
+/** Options of both steps. No legal comments, because the licences are files beside the agent. */
 const COMMON: BuildOptions = {
   bundle: true,
   platform: "node",
@@ -13,9 +13,9 @@ const COMMON: BuildOptions = {
 };
 
 /**
- * Bundles the agent's sources into one script: a function of the names that Node gives to a CommonJS module. In two
- * steps, because only the first, which makes a module of each part that is loaded later, leaves out what nobody uses.
- * Lines are kept short, because an uncaught error prints the line it came from. Returns the files that went into it, as
+ * Bundles the agent's sources into one script: a function with the parameters that Node gives to a CommonJS module. Takes
+ * two steps, because esbuild leaves out unused code of parts that are loaded later only where it makes modules of them, as
+ * in the first. Lines are short, because an uncaught error prints the line it came from. Returns the files that went in, as
  * paths from `root`.
  */
 export async function bundleScript(root: string, output: string): Promise<string[]> {
@@ -29,7 +29,7 @@ export async function bundleScript(root: string, output: string): Promise<string
     format: "esm",
     splitting: true,
     plugins: [readyDescriptors()],
-    // CommonJS knows where it is by other names.
+    // CommonJS has other names for these.
     define: {
       "import.meta.dirname": "__dirname",
       "import.meta.filename": "__filename",
@@ -39,12 +39,12 @@ export async function bundleScript(root: string, output: string): Promise<string
   });
   await build({
     ...COMMON,
-    // Names of files become part of the script: those in the checkout, wherever the build was started from.
+    // The script contains file names: relative to the checkout, wherever the build was started from.
     absWorkingDir: root,
     entryPoints: [join(parts, "main.js")],
     outfile: output,
     format: "cjs",
-    // Names stay: those in a stack are the sources' own, and keeping them beside shorter ones would cost a call for each.
+    // No shorter names: stacks show the sources' own, and keepNames would cost a call for each function.
     minifyWhitespace: true,
     minifySyntax: true,
     lineLimit: 200,

@@ -1,12 +1,11 @@
 /**
- * Main script of the single executable: runs the agent's script, which is an asset of it, with the code cache made from a
- * run of it. Node's own code cache for a main script holds no function that is compiled when it is first called.
+ * Main script of the single executable: runs the agent's script, an asset, with the code cache that code-cache.ts made.
+ * Node's own code cache of a main script would have none of the functions that V8 compiles at their first call.
  */
 import { getAssetKeys, getRawAsset } from "node:sea";
-import { CODE_CACHE_ASSET, SCRIPT_ASSET } from "./assets.ts";
-import { compileAgent, runAgent } from "./compile.ts";
+import { CODE_CACHE_ASSET, compileAgent, runAgent, SCRIPT_ASSET } from "./compile.ts";
 
 const source = Buffer.from(getRawAsset(SCRIPT_ASSET)).toString("latin1");
 const codeCache = getAssetKeys().includes(CODE_CACHE_ASSET) ? new Uint8Array(getRawAsset(CODE_CACHE_ASSET)) : undefined;
-// Bundled as CommonJS, of which these three are names.
+// The bundle is CommonJS, which defines these three names.
 runAgent(compileAgent(source, codeCache), require, __filename, __dirname);

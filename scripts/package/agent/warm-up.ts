@@ -1,7 +1,6 @@
 /**
- * Runs the agent's script until it listens, and writes which of its functions were called until then: the offset in the
- * script where each begins, as JSON. A process of its own, with the flags of the executable. Usage: node warm-up.ts
- * SCRIPT OUTPUT, with the agent's environment.
+ * Runs the agent's script until it listens, and writes the functions that were called: the offset in the script at which
+ * each begins, as JSON. Usage, with the executable's flags and the agent's environment: node warm-up.ts SCRIPT OUTPUT
  */
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -43,5 +42,5 @@ const { result } = await inspector.post("Profiler.takePreciseCoverage");
 const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functions }) => functions);
 const called = ofAgent.flatMap(({ ranges: [whole] }) => (whole && whole.count > 0 ? [whole.startOffset] : []));
 writeFileSync(output, JSON.stringify(called));
-// The agent leaves in order, and gives back what it has set up in the machine.
+// In order, so that the agent removes its sockets and cgroups.
 process.kill(process.pid, "SIGTERM");

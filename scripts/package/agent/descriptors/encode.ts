@@ -3,7 +3,7 @@ import type { DefaultValue, EncodedDesc, Reference } from "./ready-file.ts";
 
 type Values = Readonly<Record<string, unknown>>;
 
-/** Describes a file's descriptor and all in it as data. Throws for what no file of ours has, such as custom defaults. */
+/** A file's descriptor with everything in it, as data. Throws for what our schema does not use, such as custom defaults. */
 export function encodeFile(file: DescFile): EncodedDesc[] {
   const own: AnyDesc[] = [];
   collect(file, file, own);
@@ -18,7 +18,7 @@ export function encodeFile(file: DescFile): EncodedDesc[] {
   return own.map((desc) => encode(desc, reference));
 }
 
-/** A desc before what is in it. */
+/** Collects a descriptor and then what it contains. */
 function collect(desc: AnyDesc, file: DescFile, into: AnyDesc[]): void {
   if (into.includes(desc) || fileOf(desc) !== file) return;
   into.push(desc);
@@ -54,7 +54,7 @@ function encode(desc: AnyDesc, reference: (desc: AnyDesc) => Reference): Encoded
   return { plain, one, many, named, text: desc.toString(), ...(zero !== undefined && { zero }) };
 }
 
-/** What the library reads of a descriptor's message at run time. */
+/** The only fields of a descriptor's own message that the library reads at run time. */
 function namesOf(proto: Values): Values {
   return { name: proto["name"], package: proto["package"] };
 }

@@ -5,14 +5,13 @@ import type { DescFile } from "@bufbuild/protobuf";
 import type { Plugin } from "esbuild";
 import { encodeFile } from "./encode.ts";
 
-/** As protoc-gen-es writes it: the file's descriptor in base64 of the binary form. */
+/** What protoc-gen-es writes: the file's descriptor in base64 of its binary form. */
 const FILE_DESC = /\bfileDesc\("[A-Za-z0-9+/=]*"/;
 const READY_FILE = join(import.meta.dirname, "ready-file.ts");
 
 /**
- * Puts descriptors of generated code into the bundle as they are after they have been read. The library's own reading of
- * them costs every start of the agent 10 ms and 1.5 MB: it sets up the descriptor of descriptors first, and decodes
- * each file by it.
+ * Puts the descriptors of generated code into the bundle in decoded form. Decoding costs every start of the agent 10 ms and
+ * 1.5 MB: the library sets up the descriptor of descriptors first, and decodes each file by it.
  */
 export function readyDescriptors(): Plugin {
   return {

@@ -2,7 +2,7 @@ import type { AnyDesc, DescEnum, DescFile, DescMessage } from "@bufbuild/protobu
 
 type Ready = Record<string, unknown>;
 
-/** Takes the place of the library's fileDesc in the bundle: makes a file's descriptor of what encodeFile made of it. */
+/** Replaces the library's fileDesc in the bundle: makes a file's descriptor from the data of encodeFile. */
 export function readyFile(json: string, imports: readonly DescFile[] = []): DescFile {
   const encoded = JSON.parse(json) as EncodedDesc[];
   const own: Ready[] = encoded.map(({ plain, text, zero }) => ({
@@ -35,7 +35,7 @@ function mapValues(references: Readonly<Record<string, Reference>>, find: (refer
   return values;
 }
 
-/** The file and its types, those within others included, by name. */
+/** The file and all its types, nested ones too, by name. */
 function typesOf(file: DescFile): [string, AnyDesc][] {
   const found: [string, AnyDesc][] = [[file.name, file]];
   const add = (messages: readonly DescMessage[], enums: readonly DescEnum[]): void => {
@@ -49,7 +49,7 @@ function typesOf(file: DescFile): [string, AnyDesc][] {
   return found;
 }
 
-/** A descriptor of the same file by its number, or one of an imported file by its type's or the file's name. */
+/** A descriptor of the same file by its number, or of an imported file by the name of the type or file. */
 export type Reference = number | string;
 
 /** What getDefaultValue returns; "none": undefined. */
