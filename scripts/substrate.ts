@@ -1,6 +1,6 @@
 /**
- * The development substrate: `npm run substrate`. Serves the part of the substrate's API that sandboxes are made with, on
- * localhost, over the QEMU of the tests. Its machines go on when it ends, and the next one adopts them; `--purge` ends them.
+ * The development substrate: `npm run substrate`. Serves the part of the substrate's API that sandboxes need, on localhost,
+ * with the QEMU of the tests. Its machines outlive it, and the next one adopts them; `--purge` ends them.
  */
 import { homedir } from "node:os";
 import { join } from "node:path";
@@ -55,7 +55,7 @@ Ctrl-C ends it; machines go on. npm run substrate -- --purge --state '${values.s
   return 0;
 }
 
-/** At the first signal it answers what it has been asked, at the second it goes. */
+/** The first signal ends the daemon once it has answered its calls, the second at once. */
 async function ended(daemon: Daemon): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   let count = 0;
@@ -71,5 +71,5 @@ async function ended(daemon: Daemon): Promise<void> {
 }
 
 await runScript("substrate", USAGE, main);
-// The connection of a client that keeps it open is not waited for.
+// Does not wait for connections that clients keep open.
 process.exit();

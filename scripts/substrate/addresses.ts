@@ -2,15 +2,15 @@ import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:net";
 
-/** The agent's port in the guest, and on its address on the host. */
+/** The agent's port in the guest, and at the instance's address on the host. */
 export const AGENT_PORT = 7071;
-/** Where instances have their addresses: a part of the loopback network in which hardly anything else listens. */
+/** Addresses of instances: a part of the loopback network in which hardly anything else listens. */
 export const SUBNET = "127.64.0.0/10";
 const ATTEMPTS = 16;
 
 /**
- * An address for a new instance: one of this host's loopback, on which QEMU listens for the guest. Drawn by chance, so that two
- * daemons do not take the same. @throws Error where the agent's port is taken on all of them
+ * A loopback address for a new instance, at which QEMU listens for the guest. Random, so that two daemons do not choose the
+ * same. @throws Error where the agent's port was taken at all that were tried
  */
 export async function freeAddress(taken: ReadonlySet<string>): Promise<string> {
   let problem: unknown;
@@ -41,7 +41,7 @@ async function portProblem(address: string): Promise<unknown> {
   }
 }
 
-/** A MAC address of the kind that everybody may give out. */
+/** A random, locally administered MAC address. */
 export function newMac(): string {
   const bytes = Array.from({ length: 5 }, () => randomInt(256).toString(16).padStart(2, "0"));
   return `02:${bytes.join(":")}`;

@@ -8,19 +8,19 @@ import type { Machines } from "./machines.ts";
 import type { SnapshotRecord } from "./snapshots.ts";
 import type { VolumeRecord } from "./volumes.ts";
 
-/** Version of the API's contract that is kept to. */
+/** Version of the API that this serves. */
 const API_VERSION = "0.3.0";
-/** In Go's words. */
+/** By Go's name. */
 const ARCHITECTURE = process.arch === "x64" ? "amd64" : process.arch;
 const PLATFORM = `linux/${ARCHITECTURE}`;
 
-/** What a method of the official client resolves to; its types take some answers for the resources that they come from. */
+/** What a method of the official client resolves to, without methods that its types wrongly give to some answers. */
 type Answer<Method extends (...args: never[]) => PromiseLike<unknown>> = Omit<
   Awaited<ReturnType<Method>>,
   "get" | "reclaimMemory"
 >;
 
-/** An instance as the API tells it. */
+/** An instance in the API. */
 export function instanceAnswer(instance: InstanceRecord, machines: Machines): Hypeman.Instance {
   const { address, mac, hasNetwork, overlayBytes, memoryBytes, env, tags, volumes } = instance;
   const { exitCode = null, exitMessage } = machines.wordsOf(instance);
@@ -55,7 +55,7 @@ export function instanceAnswer(instance: InstanceRecord, machines: Machines): Hy
   };
 }
 
-/** A volume as the API tells it. */
+/** A volume in the API. */
 export function volumeAnswer(volume: VolumeRecord, instances: Instances): Hypeman.Volume {
   return {
     id: volume.id,
@@ -71,7 +71,7 @@ export function volumeAnswer(volume: VolumeRecord, instances: Instances): Hypema
   };
 }
 
-/** An image as the API tells it: without the reason of a failure. */
+/** An image in the API, which does not say why one failed. */
 export function imageAnswer(image: ImageRecord): Hypeman.Image {
   return {
     name: image.name,
@@ -89,7 +89,7 @@ export function imageAnswer(image: ImageRecord): Hypeman.Image {
   };
 }
 
-/** A snapshot as the API tells it: the hypervisor's kind and no version, no processor, no agent. */
+/** A snapshot in the API, which has no version of the hypervisor, no processor and no agent. */
 export function snapshotAnswer({
   id,
   name,
@@ -126,7 +126,7 @@ export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilitie
   };
 }
 
-/** What this host has, and what of it the running instances have. Nothing is kept for anybody: nothing is refused either. */
+/** What this host has, and what of it running instances use. Nothing is reserved, so nothing is refused. */
 export function resourcesAnswer(instances: Instances): Answer<Hypeman["resources"]["get"]> {
   const running = [...instances.list({}, "Running"), ...instances.list({}, "Initializing")];
   const status = (type: string, capacity: number, allocated: number) => ({

@@ -16,31 +16,31 @@ import { createApiServer } from "./server.ts";
 import { Snapshots } from "./snapshots.ts";
 import { Volumes } from "./volumes.ts";
 
-/** Longest path of a state folder: the sockets in it have 107 bytes at most (unix(7)). */
+/** Longest path of a state folder: the paths of the sockets in it have at most 107 bytes (unix(7)). */
 const LONGEST_PATH = 64;
 
-/** How a daemon is set up. */
+/** Options of a daemon. */
 export interface DaemonOptions {
-  /** Everything that is kept. */
+  /** Folder of everything that the daemon keeps. */
   readonly stateFolder: string;
-  /** On the loopback; 0: any. */
+  /** On the loopback; 0: any free one. */
   readonly port: number;
   /** Root file systems that images are made of. */
   readonly imagesFolder?: string;
   readonly log: (line: string) => void;
 }
 
-/** The development substrate: serves the API over the machines of a state folder, which go on when it ends. */
+/** The development substrate: serves the API for the machines of a state folder, which outlive it. */
 export interface Daemon {
   readonly port: number;
   readonly tokenFile: string;
-  /** Machines that run. */
+  /** Number of machines that run. */
   readonly runningCount: () => number;
-  /** Takes no more calls, and resolves when those that were taken are answered. */
+  /** Takes no more calls, and resolves when it has answered those that it has. */
   readonly close: () => Promise<void>;
 }
 
-/** Starts a daemon: adopts what runs, and listens. @throws Error where another one has the folder, or the port */
+/** Starts a daemon: adopts the machines that run, and listens. @throws Error where another has the folder or the port */
 export async function startDaemon({ stateFolder, port, imagesFolder, log }: DaemonOptions): Promise<Daemon> {
   const state = openState(stateFolder);
   const release = lock(state);
@@ -57,7 +57,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
     let parts: Promise<GuestParts> | undefined;
     const guest = (): Promise<GuestParts> =>
       (parts ??= GuestParts.prepare(guestFolder(state)).catch((error: unknown) => {
-        // What is missing may be there the next time.
+        // What was missing may be there at the next attempt.
         parts = undefined;
         throw error;
       }));
@@ -86,7 +86,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
   }
 }
 
-/** Ends all machines of a state folder, and removes it. @throws Error where a daemon has it; returns how many have run */
+/** Ends all machines of a state folder and removes it; returns their number. @throws Error where a daemon has the folder */
 export async function purge(stateFolder: string): Promise<number> {
   if (!existsSync(stateFolder)) return 0;
   const state = openState(stateFolder);
@@ -111,7 +111,7 @@ function openState(folder: string): string {
   return state;
 }
 
-/** Keeps a second daemon out, as long as this process lives: SQLite's lock goes with it, however it ends. */
+/** Keeps other daemons out until this process ends: however it ends, the kernel then drops SQLite's lock. */
 function lock(state: string): () => void {
   const database = new DatabaseSync(join(state, "lock"));
   try {
@@ -131,7 +131,7 @@ function guestFolder(state: string): string {
   return folder;
 }
 
-/** The version that instances are pinned to; without QEMU there are none. */
+/** The version that instances are pinned to. Without QEMU nothing can be booted. */
 function hypervisorVersion(): string {
   const { qemu } = GUEST_ARCHITECTURE;
   if (missingPrograms([qemu]).length > 0) return "without-qemu";

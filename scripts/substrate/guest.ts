@@ -13,13 +13,13 @@ import {
 } from "../../test/vm/harness/provision.ts";
 import { MODULES } from "../../test/vm/harness/sandbox.ts";
 
-/** Of the substrate's own agent, in the instance's root. */
+/** Path of the substrate's own agent in the instance's root. */
 const SUBSTRATE_AGENT = "opt/substrate/agent";
-/** Disks of a guest: its own, its image's, and one for each of at most so many volumes. */
+/** A guest has its own disk, that of its image, and one for each of up to so many volumes. */
 export const MOST_VOLUMES = 16;
 const FIRST_VOLUME = 2;
 
-/** What a guest starts, and on what. */
+/** What init in a guest does. */
 export interface GuestConfig {
   readonly env: Readonly<Record<string, string>>;
   readonly command: readonly string[];
@@ -28,7 +28,7 @@ export interface GuestConfig {
   readonly skipGuestAgent: boolean;
 }
 
-/** What all guests of a daemon are made of: a kernel, an init, the stand-in for the substrate's own agent. */
+/** What all guests of a daemon share: a kernel, an init, and the stand-in for the substrate's own agent. */
 export class GuestParts {
   readonly kernel: GuestKernel;
   readonly accelerator: Accelerator;
@@ -42,7 +42,7 @@ export class GuestParts {
     this.#agent = agent;
   }
 
-  /** Gets and builds them. Programs and kernel are fetched where they are missing. @throws Error that says what cannot be had */
+  /** Builds them, and fetches programs and kernel where they are missing. @throws Error that says what cannot be had */
   static async prepare(folder: string): Promise<GuestParts> {
     const problem = provideQemu();
     if (problem !== undefined) throw new Error(problem);
@@ -56,12 +56,12 @@ export class GuestParts {
     return new GuestParts(kernel, accelerator, files, program("substrate"));
   }
 
-  /** Writes an instance's own disk, empty but for the substrate's agent: what the guest writes goes there. */
+  /** Writes an instance's own disk, which takes the guest's writes. At first it has only the substrate's agent. */
   writeInstanceDisk(file: string, sizeBytes: number): void {
     writeDisk(file, [{ path: join("root/upper", SUBSTRATE_AGENT), content: this.#agent }], sizeBytes);
   }
 
-  /** Writes what an instance boots from. */
+  /** Writes the initramfs that an instance boots from. */
   writeInitramfs(file: string, config: GuestConfig): void {
     const { env, command, workingDirectory, volumes, skipGuestAgent } = config;
     const line = `cd ${quoted(workingDirectory)} && exec ${command.map(quoted).join(" ")}\n`;
@@ -91,7 +91,7 @@ export class GuestParts {
   }
 }
 
-/** A word for the guest's shell. */
+/** Quotes a word for the guest's shell. */
 function quoted(word: string): string {
   return `'${word.replaceAll("'", `'\\''`)}'`;
 }

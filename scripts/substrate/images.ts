@@ -27,14 +27,14 @@ import { Records } from "./records.ts";
 const run = promisify(execFile);
 const MEBIBYTE = 2 ** 20;
 const MOST_OUTPUT_BYTES = 256 * MEBIBYTE;
-/** What a disk has beside the files: ext4's own, and rounding. */
+/** Room on a disk beside its files, for ext4's own data and rounding. */
 const SPARE = { share: 1.2, bytes: 32 * MEBIBYTE };
-/** An image that is always there, so that the first sandbox needs nothing else: Debian's static busybox. */
+/** An image of Debian's static busybox, which is always there: the first sandbox needs no other. */
 const BUSYBOX = "busybox";
 const REFERENCE =
   /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
 
-/** What an image says of the program to start; the fields of an image configuration that matter here. */
+/** The fields of an image configuration that say which program to start, and how. */
 interface ImageConfig {
   readonly entrypoint?: readonly string[];
   readonly cmd?: readonly string[];
@@ -42,21 +42,21 @@ interface ImageConfig {
   readonly working_dir?: string;
 }
 
-/** An image as it is kept. */
+/** An image on disk. */
 export interface ImageRecord extends ImageConfig {
   readonly id: string;
   /** With registry and tag. */
   readonly name: string;
   readonly status: "pending" | "converting" | "ready" | "failed";
-  /** Of the content; empty until it is ready. */
+  /** Digest of the content; empty until the image is ready. */
   readonly digest: string;
-  /** What the disk takes on the host; 0 until it is ready. */
+  /** Size of its disk on the host; 0 until the image is ready. */
   readonly sizeBytes: number;
   readonly tags: Tags;
   readonly createdAt: string;
 }
 
-/** The images of a daemon: "pulled" from a folder of root file systems, each a folder or a tar. */
+/** The images of a daemon: disks that it makes from a folder of root file systems, each a folder or a tar. */
 export class Images {
   readonly #records: Records<ImageRecord>;
   readonly #sources: string | undefined;
@@ -65,19 +65,19 @@ export class Images {
   readonly #closing = new AbortController();
 
   /**
-   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, each with a NAME.json beside it that has entrypoint, cmd, env and
-   *   working_dir, or none; undefined: busybox is the only image
+   * @param sources folder of NAME/, NAME.tar or NAME.tar.gz, and perhaps a NAME.json beside it with entrypoint, cmd, env and
+   *   working_dir; undefined: busybox is the only image
    */
   constructor(folder: string, sources: string | undefined, log: (line: string) => void) {
     this.#records = new Records(folder);
     this.#sources = sources;
     this.#log = log;
-    // What a daemon that is gone had begun.
+    // The daemon before may have been killed while it made them.
     for (const image of this.#records.all())
       if (image.status === "pending" || image.status === "converting") this.#begin(image);
   }
 
-  /** Adds all images that there are. */
+  /** Begins to make all images that have a source. */
   addAll(): void {
     const cwd = this.#sources;
     const found = cwd === undefined ? [] : globSync(["*/", "*.tar", "*.tar.gz"], { cwd });
@@ -89,7 +89,7 @@ export class Images {
     return this.#records.all().filter((image) => hasTags(image.tags, tags));
   }
 
-  /** By a reference with a tag or a digest. @throws ApiFailure */
+  /** The image of a reference with a tag or a digest. @throws ApiFailure */
   get(reference: string): ImageRecord {
     const [, digest] = /@(sha256:[0-9a-f]{64})$/.exec(reference) ?? [];
     const found = digest === undefined ? this.#named(normalized(reference)) : this.byDigest(digest);
@@ -101,12 +101,12 @@ export class Images {
     return this.#records.all().find((image) => image.name === name);
   }
 
-  /** One of that content; undefined where there is none. */
+  /** An image with that content; undefined where there is none. */
   byDigest(digest: string): ImageRecord | undefined {
     return this.#records.all().find((image) => image.digest === digest);
   }
 
-  /** The very image, not another one of the same content; undefined where it is gone. */
+  /** That very image, not another of the same content; undefined where it is gone. */
   byId(id: string): ImageRecord | undefined {
     return this.#records.get(id);
   }
@@ -115,12 +115,12 @@ export class Images {
     return join(this.#records.folderOf(id), "disk");
   }
 
-  /** Guests that run with it keep its file. */
+  /** Removes an image. Guests that run with it keep its file open. */
   remove({ id }: ImageRecord): void {
     this.#records.remove(id);
   }
 
-  /** Begins to convert an image; what is there or begun stays as it is. @throws ApiFailure where there is no such source */
+  /** Begins to make an image, unless it exists or is being made. @throws ApiFailure where there is no such source */
   create(reference: string, tags: Tags): ImageRecord {
     const name = normalized(reference);
     const known = this.#named(name);
@@ -136,7 +136,7 @@ export class Images {
     return image;
   }
 
-  /** Gives up what is being converted: the next daemon begins it anew. */
+  /** Gives up the images that are being made: the next daemon begins them anew. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all(this.#conversions);
@@ -149,7 +149,7 @@ export class Images {
 
   async #convert(image: ImageRecord): Promise<void> {
     const save = (changes: Partial<ImageRecord>): void => {
-      // It may have been deleted in the meantime.
+      // It may have been removed meanwhile.
       if (this.#records.get(image.id) !== undefined) this.#records.save({ ...image, ...changes });
     };
     const folder = this.#records.folderOf(image.id);
@@ -167,7 +167,7 @@ export class Images {
       this.#log(`image ${image.name} is ready: ${digest}`);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      // The API gives no reason.
+      // The API does not say why, so the log does.
       this.#log(`image ${image.name} failed: ${messageOf(error)}`);
       save({ status: "failed" });
     } finally {
@@ -175,7 +175,7 @@ export class Images {
     }
   }
 
-  /** The folder or archive of an image, by its name as it was given, with or without the usual registry and tag. */
+  /** The folder or archive of an image. Its name may lack the default registry and tag. */
   #sourceOf(name: string): string | undefined {
     const folder = this.#sources;
     if (folder === undefined) return undefined;
@@ -187,7 +187,7 @@ export class Images {
   }
 }
 
-/** A reference with its registry and tag, as the substrate tells it. @throws ApiFailure */
+/** A reference with registry and tag, as the substrate shows it. @throws ApiFailure */
 function normalized(reference: string): string {
   const { registry = "docker.io", path = "", tag = "latest" } = REFERENCE.exec(reference)?.groups ?? {};
   if (path === "" || path.split("/").includes(".."))
@@ -209,14 +209,14 @@ function configOf(source: string | undefined): ImageConfig {
   };
 }
 
-/** A folder is taken as it is; an archive, which is its owner's and trusted, is unpacked with owners and modes. */
+/** A folder is used as it is. An archive is unpacked with owners and modes: it is the developer's own, and trusted. */
 async function rootOf(source: string, work: string, signal: AbortSignal): Promise<string> {
   if (statSync(source).isDirectory()) return source;
   await run("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { maxBuffer: MOST_OUTPUT_BYTES, signal });
   return work;
 }
 
-/** Of names, modes, owners and contents: the same folder has the same digest wherever and whenever it is converted. */
+/** Digest of names, modes, owners and contents: the same for the same folder, wherever and whenever it is made. */
 async function digestOf(root: string): Promise<string> {
   const args = ["-cf", "-", "--sort=name", "--mtime=@0", "--numeric-owner", "-C", root, "."];
   const tar = spawn("tar", args, { stdio: ["ignore", "pipe", "ignore"] });

@@ -18,19 +18,19 @@ import {
 } from "../../test/vm/harness/qemu.ts";
 import { Qmp } from "../../test/vm/harness/qmp.ts";
 
-/** A guest's memory in its instance's folder. */
+/** The guest's memory in the instance's folder, while it is on standby. */
 export const MEMORY = "memory";
-/** What has it until all of it is written. */
+/** Its name until all of it is written. */
 const UNFINISHED_MEMORY = "memory.unfinished";
 const COMPLAINTS = "qemu.log";
 const ANSWER_LIMIT_MS = 300_000;
 const KILL_LIMIT_MS = 60_000;
-/** What init says on the console. */
+/** Messages of init on the console. */
 const STARTED = "GUEST-ENTRYPOINT-STARTED";
 const ENDED = /GUEST-ENTRYPOINT-ENDED (exit|signal) (\d+)/;
 const NEVER_STARTED = "GUEST-SUBSTRATE-NOT-READY";
 
-/** The process of an instance's machine, which is known by the folder that it runs in: it may be older than this daemon. */
+/** The QEMU process of an instance. It is found by its working folder, because it may be older than this daemon. */
 export class Vm {
   readonly #folder: string;
   readonly #pid: number;
@@ -40,7 +40,7 @@ export class Vm {
     this.#pid = pid;
   }
 
-  /** The machines that run in the folders below one, by their folders' names. */
+  /** The machines that run in the subfolders of a folder, by the subfolders' names. */
   static running(folders: string): Map<string, Vm> {
     const found = new Map<string, Vm>();
     for (const { pid, folder } of qemusBelow(folders))
@@ -49,8 +49,8 @@ export class Vm {
   }
 
   /**
-   * Starts a machine in its folder: boots it, or goes on where its memory was written. Resolves when QEMU has it in hand; what
-   * did not come so far is ended. @throws Error with what QEMU said
+   * Starts a machine in its folder: boots it, or continues it from its memory. Resolves when the guest runs; a machine that
+   * does not get so far is killed. @throws Error with QEMU's message
    */
   static async start(folder: string, options: QemuOptions): Promise<Vm> {
     for (const name of [QMP_SOCKET, CONSOLE_SOCKET]) rmSync(join(folder, name), { force: true });
@@ -66,7 +66,7 @@ export class Vm {
     return new Vm(folder, child.pid ?? 0);
   }
 
-  /** Whether the process is still there: another one may have its number. */
+  /** Whether the process is still there. Compares its folder too, as another process may have got its pid. */
   get isRunning(): boolean {
     return folderOfQemu(this.#pid) === this.#folder;
   }
@@ -87,8 +87,8 @@ export class Vm {
   }
 
   /**
-   * Makes a machine definite that a daemon left in the middle of something: one whose memory is all written is ended, for it is
-   * on standby; any other runs.
+   * Finishes what a daemon was doing with the machine when it was killed: a machine whose memory is all written is ended, as
+   * it is on standby; any other goes on running.
    */
   async settle(): Promise<void> {
     using qmp = await this.#qmp();
@@ -100,7 +100,7 @@ export class Vm {
     else await qmp.execute("cont");
   }
 
-  /** Has init forward a stop to the entrypoint; whether the machine was off by the deadline. */
+  /** Has init stop the entrypoint. Resolves with whether the machine was off in time. */
   async stop(limitMs: number): Promise<boolean> {
     const socket = connect(join(this.#folder, CONSOLE_SOCKET));
     socket.on("error", () => undefined);
@@ -113,7 +113,7 @@ export class Vm {
     }
   }
 
-  /** Ends the machine as a power cut does. */
+  /** Kills the machine, as a power cut does. */
   async kill(): Promise<void> {
     if (this.isRunning) process.kill(this.#pid, "SIGKILL");
     if (!(await this.#isGone(KILL_LIMIT_MS))) throw new Error(`QEMU ${this.#pid} does not end`);
@@ -147,12 +147,12 @@ function endOf(child: ChildProcess, complaints: string): AbortSignal {
 /** What init has said since the machine last booted. */
 export interface ConsoleWords {
   readonly entrypointStarted: boolean;
-  /** As of a shell: 128 and the number for a signal. Undefined while the entrypoint runs, or where the guest was cut off. */
+  /** 128 + signal where one ended the entrypoint. Undefined while the entrypoint runs, or where the machine was killed. */
   readonly exitCode?: number;
   readonly exitMessage?: string;
 }
 
-/** Reads them from an instance's folder. */
+/** Reads what init has said from an instance's folder. */
 export function consoleWords(folder: string): ConsoleWords {
   const file = join(folder, CONSOLE_LOG);
   const text = existsSync(file) ? readFileSync(file, "latin1") : "";
@@ -168,7 +168,7 @@ export function consoleWords(folder: string): ConsoleWords {
   };
 }
 
-/** Forgets what was said: the machine boots anew. */
+/** Removes what init has said, before another boot. */
 export function clearConsole(folder: string): void {
   rmSync(join(folder, CONSOLE_LOG), { force: true });
 }

@@ -5,14 +5,14 @@ import { agentEnvironment, mounts } from "./injection.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
 import { NODE_TAG, type Node } from "./node.ts";
-import { nameOfChance, type SandboxSpec } from "./spec.ts";
+import { randomName, type SandboxSpec } from "./spec.ts";
 import type { Image, Instance } from "./substrate.ts";
 
 const OPERATION = "create";
 
-/** Makes a sandbox; whatever keeps it from being whole, nothing of it is left. The specification has been checked. */
+/** Makes a sandbox from a checked specification. Where any step fails, all that was made is removed again. */
 export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
-  const name = spec.name ?? nameOfChance("sandbox");
+  const name = spec.name ?? randomName("sandbox");
   return node.alone(name, async () => {
     const entry = await plan(node, name, spec);
     node.step(OPERATION, name, "write it down");
@@ -25,7 +25,7 @@ export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntr
   });
 }
 
-/** What is known before anything is made. */
+/** The journal entry, before anything is made. */
 async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
   node.step(OPERATION, name, "look at image and daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
@@ -92,8 +92,8 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
 }
 
 /**
- * What is known of a sandbox once its agent has answered for the first time since it was booted. Its run begins before the
- * boot: a workload may declare itself idle as its first act.
+ * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a workload may
+ * declare itself idle first thing.
  */
 export async function booted(
   node: Node,
@@ -105,7 +105,7 @@ export async function booted(
   return { agentVersion, runEpochMs: sinceMs };
 }
 
-/** A daemon older than API 0.3.0 accepts what it does not know, and drops it. */
+/** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */
 function checkAnswer(node: Node, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(
@@ -114,7 +114,7 @@ function checkAnswer(node: Node, { tags }: Instance): void {
   );
 }
 
-/** An agent that refuses its configuration leaves, and the init powers the instance off. */
+/** Rejects once the instance is off: an agent that refuses its configuration exits, and init then powers off. */
 async function lookForEnd(node: Node, entry: SandboxEntry): Promise<void> {
   const { state, exitCode, exitMessage } = await node.existing(entry);
   if (state !== "Stopped" && state !== "Shutdown") return;
@@ -123,7 +123,7 @@ async function lookForEnd(node: Node, entry: SandboxEntry): Promise<void> {
   throw new SandboxError("AGENT_ENDED", `the agent of ${entry.name} ended before it answered${status}`);
 }
 
-/** Removes what was being made. Gives the error that it failed with; what could not be removed is left for the sweep. */
+/** Removes what was being made, and leaves to the sweep what cannot be removed now. Returns the error that it failed with. */
 export async function undone(node: Node, operation: string, entry: JournalEntry, error: unknown): Promise<unknown> {
   const current = node.journal.get(entry.name);
   try {

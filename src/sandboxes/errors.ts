@@ -1,4 +1,4 @@
-/** What kept an operation on a sandbox from being done, for programs. The first four are the substrate contract's. */
+/** Why an operation failed, for programs. The first four are the substrate contract's. */
 export type SandboxCode =
   | "CAPABILITY_MISSING"
   | "SNAPSHOT_INVALIDATED"
@@ -20,7 +20,7 @@ export type SandboxCode =
   | "NODE_ID_CONFLICT"
   | "MISSING_PACKAGE";
 
-/** What to do where the message does not say it already. */
+/** What to do, for codes whose messages do not say it. */
 const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
   BUNDLE_MISMATCH: "restore it under the daemon that took it, or create it anew",
@@ -34,11 +34,11 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
 };
 
-/** The error of this library: an operation was not done. What it had made is undone, or left for the next sweep. */
+/** The only error of this library. What the failed operation had made is removed, or left to the next sweep. */
 export class SandboxError extends Error {
   override readonly name = "SandboxError";
   readonly code: SandboxCode;
-  /** What to do about it, in a few words; undefined where the message says it all. */
+  /** What to do; undefined where the message says it. */
   readonly nextStep: string | undefined;
 
   constructor(code: SandboxCode, message: string, cause?: unknown) {

@@ -16,17 +16,17 @@ import { SandboxError } from "./errors.ts";
 import type { GuestFile } from "./injection.ts";
 import type { HookOutcome } from "./journal.ts";
 
-/** One attempt at an agent that may not be there yet. */
+/** Longest attempt to reach an agent that may not be there yet. */
 const ATTEMPT_MS = 2_000;
 const PAUSE_MS = 100;
-/** What a call over the network may take beside the work that it asks for. */
+/** Time for a call over the network, beside the work that it asks for. */
 const CALL_MS = 10_000;
-/** What the agent gives a hook for which nothing is said. */
+/** The agent's default for a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
-/** A guest whose clock is further off after the duties than this has wrong schedules, leases and logs. */
+/** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
 const CLOCK_OFF_MS = 100;
 
-/** How long to wait for agents. */
+/** Limits of waiting for an agent. */
 export interface Patience {
   /** For a booted or restored agent to answer, in milliseconds. */
   readonly reachMs: number;
@@ -34,7 +34,7 @@ export interface Patience {
   readonly hookTimeoutMs: number;
 }
 
-/** Makes clients of an agent. Its address may be known late. */
+/** Makes a client of an agent, wherever the agent is by then. */
 export type Dial = (credentials: ClientCredentials) => Promise<GuestClient>;
 
 /** A client of the agent at an address, with these credentials. */
@@ -43,8 +43,8 @@ export function dialAt(address: string, { caPem, certPem, keyPem, token }: Clien
 }
 
 /**
- * Asks something of an agent that is dialled for it. A function of its own, because what esbuild makes of `using` in a loop
- * for Node 20 throws the error of an earlier turn again.
+ * Dials an agent for one question. A function of its own, because esbuild's form of `using` for Node 20 rethrows the error
+ * of an earlier turn when it is in a loop.
  */
 async function asked<Answer>(
   dial: () => Promise<GuestClient>,
@@ -55,8 +55,8 @@ async function asked<Answer>(
 }
 
 /**
- * The first Health of an agent that boots. `look` rejects when the agent will not come any more. Rejects with SandboxError
- * (AGENT_UNREACHABLE) when it has not answered in time.
+ * The first Health of an agent that boots. Rejects with SandboxError (AGENT_UNREACHABLE) when it has not answered in time.
+ * @param look rejects when the agent will not come any more; called after each failed attempt
  */
 export async function firstHealth(
   dial: () => Promise<GuestClient>,
@@ -88,7 +88,7 @@ export async function firstHealth(
   }
 }
 
-/** Runs the PRE_SNAPSHOT hook. How it ends keeps nobody from going on: it is put on record. */
+/** Runs the PRE_SNAPSHOT hook. A hook that fails does not stop the suspension: its outcome is recorded. */
 export async function quiesce(client: GuestClient, { hookTimeoutMs }: Patience): Promise<HookOutcome> {
   const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS;
   return hookOutcome(await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs }, { deadlineMs }));
@@ -98,13 +98,13 @@ function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome 
   return { ran, timedOut, exitCode };
 }
 
-/** In a few words, for tags and people: "none", "exit 0", "timed out". */
+/** A hook's outcome as text for tags: "none", "exit 0", "timed out". */
 export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
   if (!ran) return "none";
   return timedOut ? "timed out" : `exit ${exitCode}`;
 }
 
-/** Something that did not go as intended with a sandbox that runs all the same. */
+/** Something that went wrong with a sandbox that runs nevertheless. */
 export interface Warning {
   readonly code: "DUTIES_DEGRADED" | "CLOCK_OFF" | "HOOK_FAILED" | "HOOK_TIMED_OUT";
   readonly message: string;
@@ -112,14 +112,14 @@ export interface Warning {
 
 /** How a sandbox woke up. */
 export interface Awakening {
-  /** Host's time after the duties' answer, in milliseconds of the epoch. */
+  /** Host's time after the answer to the duties, in milliseconds of the epoch. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
   /** The POST_RESTORE hook. */
   readonly postRestore: HookOutcome;
   /** Whether the workload is ready, by the agent's last verdict. */
   readonly ready: boolean;
-  /** Guest time minus host time, in milliseconds, after all of it. NaN: not known. */
+  /** Guest time minus host time at the end, in milliseconds. NaN: not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
 }
@@ -160,7 +160,7 @@ function warningsOf({ duties, repeated, hook, clockErrorMs }: RestoreOutcome): r
 
 /** The two sets of credentials of a fork. */
 export interface Succession {
-  /** Those of what it was forked from, with which it wakes up. */
+  /** Those of its origin, with which it wakes up. */
   readonly parent: ClientCredentials;
   readonly fresh: ClientCredentials;
   /** The guest's part of the fresh ones. */
@@ -168,9 +168,9 @@ export interface Succession {
 }
 
 /**
- * Wakes a fork up and gives it credentials of its own: duties, which end its parent's sessions; all credential files;
- * duties once more, which have it read them. Whatever it takes of them at each moment, it is dialled with that, so that no
- * call is refused that must not be. Resolves once it answers to the fresh ones alone. Rejects with GuestError.
+ * Gives a fork that has woken up credentials of its own: duties, which end the sessions of its origin; the new credential
+ * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
+ * mixtures are tried. Resolves once it answers to the new ones. Rejects with GuestError.
  */
 export async function awakenFork(dial: Dial, succession: Succession, patience: Patience): Promise<Awakening> {
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
@@ -185,7 +185,7 @@ export async function awakenFork(dial: Dial, succession: Succession, patience: P
   return awakening;
 }
 
-/** Writes all files, from the first one again where the agent has taken a part of them and so ended the connection. */
+/** Writes all files; all of them again where the agent took a part of them, and so ended the connection. */
 async function writeAll(
   inherited: () => Promise<GuestClient>,
   accepted: () => Promise<GuestClient>,
@@ -208,7 +208,7 @@ async function writeAll(
   }
 }
 
-/** All that the agent may take, the expected first: each of the others that is tried is a refused call in its log. */
+/** All mixtures that the agent may take, the likeliest first: each attempt with another is a refused call in its log. */
 function mixturesOf({ parent, fresh }: Succession, areDutiesDone: boolean): readonly ClientCredentials[] {
   const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
   const whole = [
@@ -219,7 +219,7 @@ function mixturesOf({ parent, fresh }: Succession, areDutiesDone: boolean): read
   return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
 }
 
-/** A client with those that the agent takes at this moment. */
+/** A client with the credentials that the agent takes at this moment. */
 async function acceptedClient(
   dial: Dial,
   mixtures: readonly ClientCredentials[],

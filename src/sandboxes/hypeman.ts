@@ -13,13 +13,13 @@ import {
   type Volume,
 } from "./substrate.ts";
 
-/** The daemon answers calls that boot, suspend or copy when they are done, within a minute. */
+/** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
 const DEFAULT_TIMEOUT_MS = 90_000;
-/** The sizes of volumes are whole gigabytes; what is in them is far smaller. */
+/** The least size of a volume; the content is far smaller. */
 const VOLUME_SIZE_GB = 1;
-/** An unfiltered listing may leave sleeping instances out. */
+/** A listing without a state may lack instances in these. */
 const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
-/** Longest part of an answer that is no JSON which a message may hold. */
+/** Longest excerpt of an answer in a message. */
 const EXCERPT_CHARACTERS = 300;
 
 /** How the daemon is reached. */
@@ -33,8 +33,8 @@ export interface HypemanOptions {
 }
 
 /**
- * The substrate's API by its official client, the package @onkernel/hypeman, which is loaded here and nowhere else. Rejects
- * with SandboxError (MISSING_PACKAGE) where it is not installed.
+ * The substrate's API over its official client, the package @onkernel/hypeman, which only this function loads. Rejects with
+ * SandboxError (MISSING_PACKAGE) where that is not installed.
  */
 export async function connectHypeman({
   baseUrl,
@@ -52,7 +52,7 @@ export async function connectHypeman({
     apiKey: apiToken,
     baseURL: baseUrl ?? null,
     timeout: timeoutMs,
-    // What changes something is never sent twice: whoever does not know its outcome looks it up by name.
+    // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
     maxRetries: 0,
     // The client would write to the console of the program that uses it.
     logLevel: "off",
@@ -179,7 +179,7 @@ class HypemanSubstrate implements Substrate {
     return instanceOf(await this.#call((options) => this.#client.snapshots.fork(id, body, options)));
   }
 
-  /** The client's own timeout ends with the answer's head; the signal is for a body that never comes. */
+  /** The client's own timeout covers only the head of an answer; the signal covers a body that never ends, too. */
   async #call<Answer>(call: (options: { signal: AbortSignal }) => Promise<Answer>): Promise<Answer> {
     const signal = AbortSignal.timeout(this.#timeoutMs);
     try {
@@ -210,7 +210,7 @@ function createBody(instance: NewInstance): Hypeman.InstanceCreateParams {
     cmd: [],
     env,
     tags,
-    // Its own agent is what a standby waits for.
+    // A standby waits for the substrate's own agent.
     skip_guest_agent: false,
     network: {
       enabled: true,
@@ -220,7 +220,7 @@ function createBody(instance: NewInstance): Hypeman.InstanceCreateParams {
     volumes: instance.volumes.map((mount) => ({
       volume_id: mount.volumeId,
       mount_path: mount.mountPath,
-      // It refuses to fork an instance with a volume that is writable in itself.
+      // The substrate forks no instance with a writable volume.
       readonly: true,
       ...(mount.overlaySize !== undefined && { overlay: true, overlay_size: mount.overlaySize }),
     })),
@@ -253,7 +253,7 @@ function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
   return { id, name: name ?? undefined, tags };
 }
 
-/** A daemon that does not know the filter answers with everything. */
+/** Filters once more: a daemon that does not know the filter answers with everything. */
 function has(tags: Tags, wanted: Tags): boolean {
   return Object.entries(wanted).every(([key, value]) => tags[key] === value);
 }
@@ -267,7 +267,7 @@ async function orUndefined<Answer>(answer: Promise<Answer>): Promise<Answer | un
   }
 }
 
-/** What the client throws, by its shape. Bodies of errors are not always JSON: then the text itself is the message. */
+/** Recognizes the client's errors by their shape. An error's body that is no JSON is itself the message. */
 function failureOf(error: unknown): SubstrateFailure {
   const { status, error: body } = error as { readonly status?: unknown; readonly error?: unknown };
   if (typeof status !== "number") {

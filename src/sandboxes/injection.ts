@@ -18,20 +18,20 @@ import { BLOCK_BYTES, entryEnd, entryHead, readHeader, TAR_END } from "../tar/in
 import { SandboxError } from "./errors.ts";
 import type { VolumeMount } from "./substrate.ts";
 
-/** Where the substrate mounts volumes: it refuses most other places. */
+/** Mount points: the substrate refuses most other places. */
 const AGENT_MOUNT = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
 
-/** As much of an archive as surely has its first header in it. */
-const BEGINNING_BYTES = 4096;
-
-/** For guests that boot without a clock, and for clocks that are years ahead: each instance has an authority of its own. */
+/** From 1970 for ten years: the guest may boot without a clock, and each instance has an authority of its own. */
 const VALID_FROM = new Date(0);
 const VALIDITY_MS = 10 * 365 * 86_400_000;
 
-/** The agent's volume: from an archive of the build, which is uploaded once, or one that is there. */
+/** Bytes of a .gz that surely hold the first header of its archive. */
+const BEGINNING_BYTES = 4096;
+
+/** Where the agent's volume comes from: an archive of the build, which is uploaded once, or a volume that exists. */
 export type AgentSource =
   | { readonly archive: string }
   | {
@@ -45,11 +45,11 @@ export interface AgentVolume {
   readonly id: string;
   /** Path of the program in the guest. */
   readonly entrypoint: string;
-  /** Undefined: the volume is there. */
+  /** To make the volume from; undefined: the volume exists. */
   readonly content: Buffer | undefined;
 }
 
-/** Reads the agent's archive. The volume's id is that of its content, so that all nodes share it and no release replaces it. */
+/** Reads the agent's archive. The volume is named by its content, so that all nodes share it and no release replaces it. */
 export async function agentVolume(source: AgentSource): Promise<AgentVolume> {
   if (!("archive" in source)) {
     return { id: source.volumeId, entrypoint: join(AGENT_MOUNT, source.entrypoint), content: undefined };
@@ -74,7 +74,7 @@ function topFolder(archive: Buffer): string {
   return folder;
 }
 
-/** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for new ones. */
+/** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
   return [
     { volumeId: agentVolumeId, mountPath: AGENT_MOUNT },
@@ -82,7 +82,7 @@ export function mounts(agentVolumeId: string, credentialVolumeId: string): reado
   ];
 }
 
-/** The agent's environment in the guest: paths and a port, no secret, as every read of the instance returns it. */
+/** The agent's environment in the guest. It has no secret, because every read of the instance returns it. */
 export function agentEnvironment(port: number): Readonly<Record<string, string>> {
   return {
     SVC_GUEST_PORT: String(port),
@@ -93,7 +93,7 @@ export function agentEnvironment(port: number): Readonly<Record<string, string>>
   };
 }
 
-/** The files of a credential set, in the order in which a guest gets new ones: what belongs together one after another. */
+/** The files of a credential set, in the order in which a fork gets new ones: key and certificate next to each other. */
 const FILE_VARIABLES = [
   "SVC_TLS_KEY_FILE",
   "SVC_TLS_CERT_FILE",
@@ -129,7 +129,7 @@ export class CredentialStore {
     await writeFolder(this.folderOf(name), await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
   }
 
-  /** What is suspended wakes up with the credentials of then. */
+  /** Copies a folder: a snapshot or fork wakes up with the credentials that its origin had. */
   async copy(from: string, to: string): Promise<void> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 });
     await cp(this.folderOf(from), this.folderOf(to), { recursive: true });
@@ -148,7 +148,7 @@ export class CredentialStore {
     return readdir(this.#folder).catch(() => []);
   }
 
-  /** The guest's part of a set, for WriteFile. */
+  /** The guest's part of a credential set, for WriteFile. */
   guestFiles(name: string): Promise<readonly GuestFile[]> {
     const here = agentVariables(this.folderOf(name));
     const there = agentVariables(CREDENTIALS_MOUNT);
@@ -160,7 +160,7 @@ export class CredentialStore {
     );
   }
 
-  /** The same with the specs, as the .tar.gz that a volume is made from. */
+  /** The guest's part and the specs, as the .tar.gz that the substrate makes a volume from. */
   async archive(name: string, processSpec: object, hooksSpec: object): Promise<Buffer> {
     const specs = [
       { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },

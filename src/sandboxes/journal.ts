@@ -8,7 +8,7 @@ import type { SnapshotKeys } from "./keys.ts";
 import type { IdleAction } from "./spec.ts";
 import type { Tags } from "./substrate.ts";
 
-/** How far a thing has come. What is not "ready" when its node starts again is swept. */
+/** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
 export type Phase = "creating" | "ready" | "removing";
 
 /** How the PRE_SNAPSHOT hook of a suspension ended. */
@@ -21,19 +21,19 @@ export interface HookOutcome {
 
 /** What sandboxes and snapshots have in common. */
 interface Entry {
-  /** Unique among all of a node, and the name of what belongs to it at the substrate. */
+  /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
   readonly name: string;
   readonly phase: Phase;
   readonly createdMs: number;
   readonly image: string;
   readonly hypervisor: string;
-  /** Its credential volume; forks share that of what they were forked from. */
+  /** Its credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
   /** In milliseconds; undefined: none. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   readonly agentVersion?: string | undefined;
-  /** What it depended on when it was last suspended; of a sandbox that never was, its template alone counts. */
+  /** What it needs to be restored, as of its last suspension; before the first, only the template is right. */
   readonly keys: SnapshotKeys;
   readonly preSnapshot?: HookOutcome | undefined;
 }
@@ -45,8 +45,8 @@ export interface SandboxEntry extends Entry {
   /** The substrate's id; undefined: it has not told one yet. */
   readonly instanceId?: string | undefined;
   /**
-   * The host's time after the last duties' answer, or before the boot where there were none, in milliseconds of the epoch; undefined: it has been
-   * suspended, and its duties have yet to be done.
+   * Host's time after the answer to the last duties, or before the boot where there were none, in milliseconds of the epoch;
+   * undefined: it was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
 }
@@ -61,7 +61,7 @@ export interface SnapshotEntry extends Entry {
 
 export type JournalEntry = SandboxEntry | SnapshotEntry;
 
-/** node:sqlite needs no flag from here on. */
+/** The first version with node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -69,14 +69,14 @@ const SCHEMA = `
 `;
 
 /**
- * What a node has at the substrate, on disk: SQLite in a folder that nobody else may enter. Every entry is there before the
- * call that makes what it stands for, and goes after the call that removes it.
+ * What a node has at the substrate: a SQLite database in a folder that nobody else may enter. An entry is written before the
+ * call that makes its instance or snapshot, and removed after the call that removes that: what a crash leaves has an entry.
  */
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
-  /** Holds an exclusive lock for as long as it is open; the kernel ends it with the process. */
+  /** Holds an exclusive lock while it is open; the kernel drops the lock when the process ends. */
   readonly #lock: Sqlite.DatabaseSync | undefined;
-  /** Names this journal in tags: what another journal of the same node has made is not ours to sweep. */
+  /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
   readonly id: string;
 
   private constructor(database: Sqlite.DatabaseSync, lock: Sqlite.DatabaseSync | undefined) {
@@ -87,8 +87,8 @@ export class Journal {
   }
 
   /**
-   * Opens the journal of a folder, which is made where there is none; with `readOnly` without the lock, beside a node that
-   * runs. Rejects with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   * Opens the journal of a folder, or makes it. With `readOnly` it takes no lock, and so opens beside a running node. Rejects
+   * with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
@@ -98,7 +98,7 @@ export class Journal {
       const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
       try {
         const database = new Database(join(folder, "journal.sqlite"), { timeout: 5_000 });
-        // What was committed outlives a power cut: a sandbox that the journal has forgotten would run on unseen.
+        // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
         database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
         database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
         return new Journal(database, lock);
@@ -123,7 +123,7 @@ export class Journal {
     });
   }
 
-  /** Takes a new entry in; it is on disk when this returns. */
+  /** Adds an entry; it is on disk when this returns. Throws ALREADY_EXISTS for a taken name. */
   add(entry: JournalEntry): void {
     const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
     if (changes === 0) throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${entry.name} already`);
@@ -157,7 +157,7 @@ async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
   }
 }
 
-/** Two nodes with one journal would each take what the other is making for what was left behind. */
+/** Two nodes with one journal would each sweep what the other is making. */
 function locked(lock: Sqlite.DatabaseSync, folder: string): Sqlite.DatabaseSync {
   try {
     lock.exec("BEGIN EXCLUSIVE");

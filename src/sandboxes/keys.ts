@@ -4,17 +4,17 @@ import { messageOf } from "../domain/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { DaemonFacts, Image } from "./substrate.ts";
 
-/** What a suspended sandbox depends on. The substrate compares none of it before a restore, and mostly does not keep it. */
+/** What a restore must find as it was at the suspension. The substrate does not compare it, and keeps little of it. */
 export interface SnapshotKeys {
   /** Digest of the image at the sandbox's creation. */
   readonly template: string;
   /** Type of the hypervisor, version of the daemon and version of the agent: `qemu 1a2b3c4 0.1.0`. */
   readonly bundle: string;
-  /** Of the host: programs in memory have looked which instructions there are. */
+  /** Class of the host's processors: programs in memory rely on the instructions that they found at their start. */
   readonly cpuClass: string;
 }
 
-/** Tags of a snapshot that hold its keys, for whoever has no journal. */
+/** Tags of a snapshot with its keys, for tools without the journal. */
 export const KEY_TAGS = { template: "svc.template", bundle: "svc.bundle", cpuClass: "svc.cpu_class" } as const;
 
 /** The bundle that a sandbox runs on. */
@@ -23,8 +23,8 @@ export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion
 }
 
 /**
- * The class of this host's processors: a digest of their instruction set extensions ("flags" in /proc/cpuinfo, on arm64
- * "Features"), whatever their order. Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not tell them.
+ * The class of this host's processors: a digest of their sorted instruction set extensions ("flags" in /proc/cpuinfo, on
+ * arm64 "Features"). Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not show them.
  */
 export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
   let text;
@@ -46,7 +46,7 @@ function noCpuClass(problem: string): SandboxError {
   );
 }
 
-/** What there is at the moment of a restore or fork. */
+/** The same facts, at a restore or fork. */
 export interface Present {
   readonly daemon: DaemonFacts;
   readonly images: readonly Image[];
@@ -56,8 +56,8 @@ export interface Present {
 }
 
 /**
- * Compares the keys of a suspended sandbox with what there is. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
- * or CPU_CLASS_MISMATCH.
+ * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH or
+ * CPU_CLASS_MISMATCH.
  */
 export function compareKeys(what: string, keys: SnapshotKeys, present: Present): void {
   const { daemon, images, hypervisor, agentVersion, cpuClass } = present;

@@ -15,7 +15,7 @@ const DEFAULT_REACH_MS = 60_000;
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
 
-/** What an operation is about to do. */
+/** The next step of an operation. */
 export interface Step {
   readonly operation: string;
   /** The sandbox or snapshot. */
@@ -23,14 +23,14 @@ export interface Step {
   readonly step: string;
 }
 
-/** What a node works with. */
+/** Options of a node. */
 export interface NodeOptions {
   readonly substrate: Substrate;
   /** Folder of the journal and the credentials, for this node alone; made with mode 0700. */
   readonly folder: string;
-  /** This node, in the tag `svc.node_id` of all that it makes. No two nodes of one substrate may have the same. */
+  /** Value of the tag `svc.node_id` of all that this node makes. No two nodes of one substrate may have the same. */
   readonly nodeId: string;
-  /** What is put into sandboxes; without it none can be created. */
+  /** The agent to put into sandboxes; without it none can be created. */
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in all of this node's sandboxes. Default: 7071. */
   readonly agentPort?: number | undefined;
@@ -42,17 +42,17 @@ export interface NodeOptions {
   readonly settleMs?: number | undefined;
   /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
   readonly cpuClass?: string | undefined;
-  /** Look only, beside a node that has the journal. */
+  /** Only read the journal, beside a node that works with it. */
   readonly readOnly?: boolean | undefined;
   /** Called before each step, for progress. */
   readonly onStep?: ((step: Step) => void) | undefined;
 }
 
-/** Tags by which a node finds its own again. */
+/** Tags by which a node finds what it has made. */
 export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
 
-/** What all operations of a node share: the substrate, the journal, the credentials, and the rules of dealing with them. */
+/** What all operations of a node share: substrate, journal and credentials, and the rules for lost answers and removal. */
 export class Node {
   readonly substrate: Substrate;
   readonly journal: Journal;
@@ -84,7 +84,7 @@ export class Node {
     this.#options.onStep?.({ operation, name, step });
   }
 
-  /** Does something to a sandbox or snapshot once whatever is being done to it is done. Rejects with SandboxError. */
+  /** Runs an operation on a sandbox or snapshot once all earlier ones on it have ended. Rejects with SandboxError. */
   async alone<Value>(name: string, action: () => Promise<Value>): Promise<Value> {
     const turn = (this.#turns.get(name) ?? Promise.resolve()).then(action);
     const ended = turn.catch(() => undefined);
@@ -98,19 +98,19 @@ export class Node {
     }
   }
 
-  /** Whether something is being done to it in this process, so that it is not what an earlier one left behind. */
+  /** Whether this process is working on it, so that it is not something that an earlier process left behind. */
   isBusy(name: string): boolean {
     return this.#turns.has(name);
   }
 
-  /** The agent's volume at the substrate, made where it is not there. */
+  /** The agent's volume at the substrate; made where there is none. */
   async agentVolume(): Promise<AgentVolume> {
     const { agent } = this.#options;
     if (agent === undefined) {
       throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
     }
     this.#agent ??= agentVolume(agent);
-    // The next attempt may find the archive.
+    // A failure is not kept: the next attempt may find the archive.
     this.#agent.catch(() => (this.#agent = undefined));
     const volume = await this.#agent;
     if ((await this.substrate.volume(volume.id)) !== undefined) return volume;
@@ -119,20 +119,20 @@ export class Node {
     try {
       await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, volume.content);
     } catch (error) {
-      // Another node was first, or the answer was lost.
+      // No failure where another node has just made it, or where only the answer was lost.
       if ((await this.substrate.volume(volume.id)) === undefined) throw error;
     }
     return volume;
   }
 
-  /** A sandbox that can be worked with. Throws SandboxError: NOT_FOUND, or WRONG_STATE while it is made or removed. */
+  /** The entry of a ready sandbox. Throws SandboxError: NOT_FOUND, or WRONG_STATE while it is made or removed. */
   sandbox(name: string): SandboxEntry {
     const entry = this.journal.get(name);
     if (entry?.kind !== "sandbox") throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
     return usable(entry);
   }
 
-  /** The same for a snapshot. */
+  /** The entry of a ready snapshot. Throws as `sandbox` does. */
   snapshot(name: string): SnapshotEntry {
     const entry = this.journal.get(name);
     if (entry?.kind !== "snapshot") throw new SandboxError("NOT_FOUND", `there is no snapshot ${JSON.stringify(name)}`);
@@ -140,22 +140,22 @@ export class Node {
   }
 
   /**
-   * Its instance, by its id, and by its name and tags where no id has been told: another node may have given the same name.
-   * Undefined: there is none.
+   * The instance of a sandbox: by its id, or by name and tags where the id is not known yet, as another node may use the same
+   * name. Undefined: there is none.
    */
   async instanceOf({ name, instanceId }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.substrate.instance(instanceId);
     return (await this.substrate.instances(this.tags)).find((instance) => instance.name === name);
   }
 
-  /** The same, where it has to be there. Rejects with SandboxError (NOT_FOUND). */
+  /** The instance of a sandbox. Rejects with SandboxError (NOT_FOUND) where there is none. */
   async existing(entry: SandboxEntry): Promise<Instance> {
     const instance = await this.instanceOf(entry);
     if (instance !== undefined) return instance;
     throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
   }
 
-  /** Makes an instance. Where the answer was lost, it is looked for by its name. */
+  /** Makes an instance. Where the answer is lost, looks for the instance by its name. */
   async made(entry: SandboxEntry, make: () => Promise<Instance>): Promise<Instance> {
     try {
       return await make();
@@ -166,7 +166,7 @@ export class Node {
     }
   }
 
-  /** Brings an instance into a state. Where the answer was lost, what has become of it counts. */
+  /** Changes an instance's state. Where the answer is lost, waits for the wanted state. */
   async changed(entry: SandboxEntry, wanted: InstanceState, change: () => Promise<unknown>): Promise<void> {
     try {
       await change();
@@ -176,7 +176,7 @@ export class Node {
     }
   }
 
-  /** The instance once it is as wanted; undefined: the outcome was told, the daemon is away, or the time is up. */
+  /** The instance once it is as wanted. Undefined: `error` was an answer, the daemon is away, or the time is up. */
   async #settled(
     entry: SandboxEntry,
     error: unknown,
@@ -196,14 +196,14 @@ export class Node {
     }
   }
 
-  /** A client of a sandbox's agent, wherever its instance is now. Rejects with SandboxError (AGENT_UNREACHABLE). */
+  /** A client of a sandbox's agent, at its instance's present address. Rejects with SandboxError (AGENT_UNREACHABLE). */
   async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
     const { ip } = await this.existing(entry);
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
     return dialAt(`${ip}:${this.agentPort}`, credentials ?? (await this.credentials.client(entry.name)));
   }
 
-  /** Duties, POST_RESTORE and Health of a sandbox that was suspended; from then on it counts as running. */
+  /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
   async awaken(operation: string, entry: SandboxEntry): Promise<Awakening> {
     this.step(operation, entry.name, "duties, POST_RESTORE and Health");
     const awakening = await awaken(() => this.dial(entry), this.patience);
@@ -212,7 +212,7 @@ export class Node {
     return awakening;
   }
 
-  /** What there is for a suspended sandbox to come back to. */
+  /** What a suspended sandbox would be restored to, for a comparison with its keys. */
   async present(entry: JournalEntry): Promise<Present> {
     const [daemon, images] = await Promise.all([this.substrate.facts(), this.substrate.images()]);
     const { hypervisor, agentVersion = "" } = entry;
@@ -223,21 +223,21 @@ export class Node {
     return this.#options.cpuClass ?? (await hostCpuClass());
   }
 
-  /** Throws SandboxError (CAPABILITY_MISSING) where the entry's hypervisor has not that feature. */
+  /** Rejects with SandboxError (CAPABILITY_MISSING) where the entry's hypervisor lacks the feature. */
   async need(feature: "standby" | "snapshots" | "fork", { name, hypervisor }: JournalEntry): Promise<void> {
     const features = (await this.substrate.facts()).features.get(hypervisor);
     if (features?.has(feature) === true) return;
     throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
   }
 
-  /** Removes all that belongs to an entry, in whatever phase it is, and the entry last. */
+  /** Removes all that belongs to an entry of any phase, and the entry last. */
   async discard(operation: string, entry: JournalEntry): Promise<void> {
     const { name, volumeId } = entry;
     this.journal.put({ ...entry, phase: "removing" });
     this.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
     if (entry.kind === "sandbox") await this.#discardInstance(entry);
     else await this.#discardSnapshot(entry);
-    // Forks wake up with the volume of what they were forked from: the last one takes it along.
+    // Forks share the volume of their origin: it goes with the last of them.
     if (!this.journal.all().some((other) => other.name !== name && other.volumeId === volumeId)) {
       this.step(operation, name, "delete the credential volume");
       await this.#discardVolume(volumeId);
@@ -256,7 +256,7 @@ export class Node {
     await gone(this.substrate.deleteInstance(id), async () => (await this.substrate.instance(id)) === undefined);
   }
 
-  /** One of the same id that another node has made is left alone. */
+  /** Deletes the volume, unless another node has made it under the same id. */
   async #discardVolume(id: string): Promise<void> {
     const tags = (await this.substrate.volume(id))?.tags;
     if (tags?.[JOURNAL_TAG] !== this.journal.id) return;
@@ -272,7 +272,7 @@ export class Node {
   }
 }
 
-/** Waits for a removal. Where its answer was lost, what counts is whether the thing is there. */
+/** Waits for a removal. A failure does not count where the thing is gone: only the answer was lost. */
 async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<void> {
   try {
     await removal;
@@ -281,7 +281,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
   }
 }
 
-/** Name of the folder with the credentials that a fork wakes up with. */
+/** Name of the folder with the credentials of a fork's origin, with which the fork wakes up. */
 export function parentOf(name: string): string {
   return `${name}.parent`;
 }
@@ -292,7 +292,7 @@ function usable<Each extends JournalEntry>(entry: Each): Each {
   throw new SandboxError("WRONG_STATE", message);
 }
 
-/** The one error of this library for whatever it was. */
+/** The SandboxError for an error of the substrate, the agent or the file system; any other error as it is. */
 export function sandboxError(error: unknown): unknown {
   if (error instanceof SubstrateFailure) return new SandboxError(substrateCode(error), error.message, error);
   if (error instanceof GuestError) {

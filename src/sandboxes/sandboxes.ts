@@ -5,7 +5,7 @@ import type { Awakening } from "./guest.ts";
 import { Journal, type HookOutcome, type Phase, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import type { SnapshotKeys } from "./keys.ts";
 import { Node, type NodeOptions, sandboxError } from "./node.ts";
-import { checkName, checkSpec, type IdleAction, nameOfChance, type SandboxSpec } from "./spec.ts";
+import { checkName, checkSpec, type IdleAction, randomName, type SandboxSpec } from "./spec.ts";
 import type { InstanceState, Tags } from "./substrate.ts";
 import { fork, resume, snapshot, standby, stop } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
@@ -14,9 +14,9 @@ import { watch, type WatchOptions } from "./watch.ts";
 /** A sandbox, as this node knows it. */
 export interface SandboxInfo {
   readonly name: string;
-  /** Of its instance, by the substrate; undefined: there is no instance (any more). */
+  /** State of its instance at the substrate; undefined: there is no instance. */
   readonly state: InstanceState | undefined;
-  /** How far this node has come with it. Only what is "ready" can be worked with. */
+  /** Operations need a sandbox that is "ready". */
   readonly phase: Phase;
   readonly image: string;
   readonly tags: Tags;
@@ -28,7 +28,7 @@ export interface SandboxInfo {
   /** Folder of its credentials, as `guestctl --credentials` takes it. */
   readonly credentials: string;
   readonly agentVersion: string | undefined;
-  /** Since when it runs, by the host's clock, in milliseconds of the epoch; undefined: its duties have yet to be done. */
+  /** Since when it runs, by the host's clock, in milliseconds of the epoch; undefined: it has not done its duties. */
   readonly runEpochMs: number | undefined;
   readonly ttlMs: number | undefined;
   readonly idleAction: IdleAction;
@@ -46,15 +46,15 @@ export interface SnapshotInfo {
   readonly createdMs: number;
   readonly snapshotId: string | undefined;
   readonly keys: SnapshotKeys;
-  /** Whether it is one of a workload at rest. */
+  /** How its PRE_SNAPSHOT hook ended: whether the workload was at rest. */
   readonly preSnapshot: HookOutcome | undefined;
 }
 
-/** What this node can do, whatever the substrate accepts. */
+/** What this node can do. The substrate accepts more than it does. */
 export interface NodeCapabilities {
   /** The substrate accepts an egress policy and enforces none. */
   readonly egress_control: false;
-  /** It snapshots nothing that goes on running meanwhile. */
+  /** The substrate suspends a sandbox to take a snapshot of it. */
   readonly live_checkpoint: false;
   readonly daemonVersion: string;
   /** Features of the hypervisors that can be started, by name. */
@@ -62,7 +62,7 @@ export interface NodeCapabilities {
 }
 
 /**
- * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to the last trace of them.
+ * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
  * Operations on one sandbox wait for each other. Every method rejects with SandboxError.
  */
 export class Sandboxes {
@@ -86,7 +86,7 @@ export class Sandboxes {
     return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
   }
 
-  /** Makes a sandbox and waits for its agent's Health. Whatever keeps it from being whole, nothing of it is left. */
+  /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
   async create(spec: SandboxSpec): Promise<SandboxInfo> {
     checkSpec(spec);
     return this.#info(await create(this.#node, spec));
@@ -110,7 +110,7 @@ export class Sandboxes {
     return entries.map(snapshotInfo);
   }
 
-  /** A client of its agent: commands, files, hooks. Close it. WRONG_STATE before its duties are done. */
+  /** A client of its agent, to be closed by the caller. WRONG_STATE before its duties are done. */
   async connect(name: string): Promise<GuestClient> {
     const entry = this.#node.sandbox(name);
     if (entry.runEpochMs === undefined) {
@@ -119,25 +119,25 @@ export class Sandboxes {
     return told(this.#node.dial(entry));
   }
 
-  /** PRE_SNAPSHOT, then to disk. Its outcome keeps nobody from sleeping. */
+  /** Runs PRE_SNAPSHOT and suspends the sandbox to disk, however the hook ends. Resolves with the hook's outcome. */
   standby(name: string): Promise<HookOutcome> {
     return this.#alone(name, (entry) => standby(this.#node, entry));
   }
 
-  /** Compares the keys, restores, and has the duties done, POST_RESTORE run and Health asked. Undefined: it has booted anew. */
+  /** Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted anew. */
   resume(name: string): Promise<Awakening | undefined> {
     return this.#alone(name, (entry) => resume(this.#node, entry));
   }
 
-  /** Stops it: the workload gets its grace, disks stay. `resume` boots it anew. */
+  /** Stops it: the workload gets its grace period, disks stay. `resume` boots it anew. */
   stop(name: string): Promise<void> {
     return this.#alone(name, (entry) => stop(this.#node, entry));
   }
 
   /**
-   * PRE_SNAPSHOT and a snapshot; then the sandbox, which was suspended meanwhile, does its duties. Where it does not wake up,
-   * the snapshot stays: it may be all that there is of it.
-   * @param options.live wants one without the suspension, which this substrate cannot take: CAPABILITY_MISSING
+   * Runs PRE_SNAPSHOT and takes a snapshot, for which the sandbox is suspended; then it does its duties. Where it does not
+   * wake up, the snapshot stays: it may be all that is left of the sandbox.
+   * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(
     name: string,
@@ -155,8 +155,8 @@ export class Sandboxes {
   }
 
   /**
-   * A second running sandbox from a sandbox or a snapshot, with credentials, randomness and time of its own. A source that
-   * runs is suspended meanwhile, and then does its duties (`source`).
+   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time.
+   * A source that runs is suspended meanwhile, and then does its duties (`source`).
    */
   async fork(
     from: string,
@@ -171,7 +171,7 @@ export class Sandboxes {
     return { sandbox: await this.#info(made), ...rest };
   }
 
-  /** Removes a sandbox or a snapshot, whatever state it is in, with its credentials and, if nobody else has it, their volume. */
+  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
   remove(name: string): Promise<void> {
     return this.#node.alone(name, async () => {
       const entry = this.#node.journal.get(name);
@@ -182,7 +182,7 @@ export class Sandboxes {
     });
   }
 
-  /** Removes what earlier processes have left, at the substrate and here. */
+  /** Removes what earlier processes have left behind, at the substrate and here. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
     return told(sweep(this.#node, options));
   }
@@ -192,7 +192,7 @@ export class Sandboxes {
     return watch(this.#node, options);
   }
 
-  /** Lets go of the journal. */
+  /** Closes the journal. */
   close(): void {
     this.#node.journal.close();
   }
@@ -205,9 +205,9 @@ export class Sandboxes {
     return this.#node.alone(name, () => action(this.#node.sandbox(name)));
   }
 
-  /** Refused at once where it is taken: two operations that wait for each other's names would wait for ever. */
+  /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */
   #newName(wanted: string | undefined, prefix: string): string {
-    const name = wanted ?? nameOfChance(prefix);
+    const name = wanted ?? randomName(prefix);
     checkName(name);
     if (!this.#node.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
     throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);

@@ -2,14 +2,14 @@ import { randomBytes } from "node:crypto";
 import { SandboxError } from "./errors.ts";
 import type { Tags } from "./substrate.ts";
 
-/** What the node does with a sandbox whose workload has declared itself idle. */
+/** What `watch` does with a sandbox whose workload has declared itself idle. */
 export type IdleAction = "none" | "standby" | "stop";
 
 /** What a sandbox is made of. */
 export interface SandboxSpec {
   /** Image reference, as the substrate knows it. */
   readonly image: string;
-  /** Lowercase letters, digits and dashes. Default: one of chance. */
+  /** Lowercase letters, digits and dashes. Default: a random one. */
   readonly name?: string | undefined;
   /** The workload: `Process` as proto3 JSON. It may hold declared secrets. Default: none; the agent stays. */
   readonly process?: object | undefined;
@@ -23,9 +23,9 @@ export interface SandboxSpec {
   readonly vcpus?: number | undefined;
   /** With its unit, such as "1GB". */
   readonly memory?: string | undefined;
-  /** Of the writable layer over the image, with its unit. */
+  /** Size of the writable layer over the image, with its unit. */
   readonly overlaySize?: string | undefined;
-  /** The sandbox is removed when its user has done nothing for so long, in milliseconds. Default: never. */
+  /** `watch` removes the sandbox when its user has done nothing for so long, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;
   /** Default: "none". */
   readonly idleAction?: IdleAction | undefined;
@@ -36,18 +36,18 @@ export interface NetworkSpec {
   /** With its unit, such as "100Mbps". */
   readonly bandwidthDownload?: string | undefined;
   readonly bandwidthUpload?: string | undefined;
-  /** Mediated egress. The substrate accepts it and enforces nothing, so whoever enables it is refused. */
+  /** Mediated egress. Refused where enabled, because the substrate accepts it and enforces nothing. */
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }
 
-/** What the node adds may take so many of the substrate's 50. */
+/** So many of the substrate's 50 tags are for the node's own. */
 const OWN_TAGS = 10;
 const TAGS_LIMIT = 50;
 const TAG_KEY_CHARACTERS = 128;
 const TAG_VALUE_CHARACTERS = 256;
 const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby", "stop"]);
 
-/** What each field wants; the substrate itself accepts unknown fields and drops them. */
+/** Check of each field. The substrate would accept unknown fields and drop them. */
 const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
   image: ["an image reference", isText],
   name: ["lowercase letters, digits and dashes, at most 48", isName],
@@ -100,8 +100,8 @@ export function checkName(name: string): void {
   if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name wants ${wanted}, not ${JSON.stringify(name)}`);
 }
 
-/** A name that nobody else has. */
-export function nameOfChance(prefix: string): string {
+/** A random name. */
+export function randomName(prefix: string): string {
   return `${prefix}-${randomBytes(8).toString("hex")}`;
 }
 
@@ -109,7 +109,7 @@ function isText(value: unknown): boolean {
   return typeof value === "string" && value !== "";
 }
 
-/** Room is left for what the node appends. */
+/** Leaves room for what the node appends. */
 function isName(value: unknown): boolean {
   return typeof value === "string" && /^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/.test(value);
 }

@@ -1,7 +1,7 @@
-/** Tags, by key. Of the substrate: at most 50, keys of 128 characters and values of 256. */
+/** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
 export type Tags = Readonly<Record<string, string>>;
 
-/** State of an instance, in the substrate's words. "Running" is what its VMM or init says, not the workload. */
+/** State of an instance by the substrate's names. "Running" is said of VMM or init, not of the workload. */
 export type InstanceState =
   | "Created"
   | "Initializing"
@@ -12,7 +12,7 @@ export type InstanceState =
   | "Standby"
   | "Unknown";
 
-/** What the substrate tells of an instance, as far as it matters here. */
+/** An instance at the substrate, as far as sandboxes need it. */
 export interface Instance {
   readonly id: string;
   readonly name: string;
@@ -21,7 +21,7 @@ export interface Instance {
   readonly ip: string | undefined;
   readonly hypervisor: string | undefined;
   readonly tags: Tags;
-  /** How the entrypoint ended, where it has. */
+  /** How the entrypoint ended; undefined while it runs. */
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
 }
@@ -31,7 +31,7 @@ export interface NewInstance {
   readonly name: string;
   readonly image: string;
   readonly entrypoint: readonly string[];
-  /** Echoed by every read of the instance: no place for a secret. */
+  /** No place for a secret: every read of the instance returns it. */
   readonly env: Readonly<Record<string, string>>;
   readonly tags: Tags;
   readonly volumes: readonly VolumeMount[];
@@ -39,14 +39,14 @@ export interface NewInstance {
   readonly vcpus?: number | undefined;
   /** With its unit, such as "1GB". */
   readonly memory?: string | undefined;
-  /** Of the writable layer over the image, with its unit. */
+  /** Size of the writable layer over the image, with its unit. */
   readonly overlaySize?: string | undefined;
   /** With their units, such as "100Mbps". */
   readonly bandwidthDownload?: string | undefined;
   readonly bandwidthUpload?: string | undefined;
 }
 
-/** A volume in an instance, always read-only. */
+/** A volume in an instance. The volume itself is always read-only. */
 export interface VolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
@@ -75,19 +75,19 @@ export interface Image {
   readonly status: string;
 }
 
-/** What the daemon says of itself. */
+/** What the daemon can do. */
 export interface DaemonFacts {
   /** Version of its build. */
   readonly version: string;
-  /** The hypervisor that it takes where none is named. */
+  /** The hypervisor of instances that name none. */
   readonly defaultHypervisor: string;
   /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork". */
   readonly features: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
 /**
- * The API of the substrate, as far as sandboxes need it. Every method rejects with SubstrateFailure. Nothing that changes
- * something is tried twice.
+ * The substrate's API, as far as sandboxes need it. Every method rejects with SubstrateFailure. No call that changes
+ * something is made twice.
  */
 export interface Substrate {
   facts(): Promise<DaemonFacts>;
@@ -100,34 +100,34 @@ export interface Substrate {
   volumes(tags: Tags): Promise<readonly Volume[]>;
   /** Makes a volume from a .tar.gz with relative paths. */
   createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
-  /** Does nothing where there is none. False: an instance still has it. */
+  /** Resolves with false where an instance still has it. A missing volume is no error. */
   deleteVolume(id: string): Promise<boolean>;
   /** Undefined: there is none with that id. */
   instance(id: string): Promise<Instance | undefined>;
   /** All instances with these tags, in whatever state. */
   instances(tags: Tags): Promise<readonly Instance[]>;
   createInstance(instance: NewInstance): Promise<Instance>;
-  /** Does nothing where there is none. */
+  /** A missing one is no error. */
   deleteInstance(id: string): Promise<void>;
   standby(id: string): Promise<void>;
   restore(id: string): Promise<void>;
   stop(id: string): Promise<void>;
   start(id: string): Promise<void>;
-  /** Makes a running instance of an instance, which is suspended meanwhile where it runs. */
+  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
   fork(id: string, name: string): Promise<Instance>;
   snapshots(tags: Tags): Promise<readonly Snapshot[]>;
-  /** Makes a snapshot of a running instance, which is suspended meanwhile. */
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
   createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
-  /** Does nothing where there is none. */
+  /** A missing one is no error. */
   deleteSnapshot(id: string): Promise<void>;
-  /** Makes a running instance of a snapshot. */
+  /** Makes a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance>;
 }
 
 /** A call of the substrate that failed. */
 export class SubstrateFailure extends Error {
   override readonly name = "SubstrateFailure";
-  /** HTTP status; undefined: no answer came, and what the call has done is not known. */
+  /** HTTP status; undefined: no answer came, so that it is not known whether the call took effect. */
   readonly status: number | undefined;
   /** The substrate's own code, such as "image_not_ready"; undefined where its answer has none. */
   readonly code: string | undefined;

@@ -9,7 +9,7 @@ import type { InstanceState, Tags } from "./substrate.ts";
 /** Tag of a snapshot with the outcome of its PRE_SNAPSHOT hook. */
 const HOOK_TAG = "svc.pre_snapshot";
 
-/** Puts a running sandbox to sleep. Once it returns, the sandbox costs disk alone. */
+/** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
 export async function standby(node: Node, entry: SandboxEntry, operation = "standby"): Promise<HookOutcome> {
   await running(node, entry);
   await node.need("standby", entry);
@@ -19,7 +19,7 @@ export async function standby(node: Node, entry: SandboxEntry, operation = "stan
   return hook;
 }
 
-/** Ends a sandbox's run. Where it runs on all the same it may have been suspended in between, and does its duties. */
+/** Suspends or stops a sandbox. Where that fails and it still runs, it does its duties: it may have been suspended meanwhile. */
 async function leave(
   node: Node,
   operation: string,
@@ -37,8 +37,8 @@ async function leave(
 }
 
 /**
- * Wakes a sandbox up: one in standby, one whose duties an end of this process has interrupted, and one that was stopped,
- * which boots anew and has no duties: undefined.
+ * Brings a sandbox back: one in standby, or one that was restored before an earlier process ended without its duties. One
+ * that was stopped boots anew, which needs no duties: undefined.
  */
 export async function resume(node: Node, entry: SandboxEntry): Promise<Awakening | undefined> {
   const { state } = await node.existing(entry);
@@ -61,7 +61,7 @@ export async function resume(node: Node, entry: SandboxEntry): Promise<Awakening
   return node.awaken("resume", entry);
 }
 
-/** Stops a sandbox: its workload gets its grace; memory is lost, disks stay. */
+/** Stops a sandbox: the workload gets its grace period; memory is lost, disks stay. */
 export async function stop(node: Node, entry: SandboxEntry): Promise<void> {
   await running(node, entry);
   node.journal.put(withoutEpoch(entry));
@@ -69,7 +69,7 @@ export async function stop(node: Node, entry: SandboxEntry): Promise<void> {
   await leave(node, "stop", withoutEpoch(entry), "Stopped", () => node.substrate.stop(entry.instanceId ?? ""));
 }
 
-/** Takes a snapshot of a running sandbox, which is suspended meanwhile and then does its duties. */
+/** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
 export async function snapshot(
   node: Node,
   source: SandboxEntry,
@@ -118,7 +118,7 @@ async function take(node: Node, source: SandboxEntry, entry: SnapshotEntry): Pro
   return taken;
 }
 
-/** What a copy has of its original. */
+/** What a snapshot or fork has of its original. */
 function inheritance(original: JournalEntry): Inheritance {
   const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
   return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
@@ -136,7 +136,7 @@ function keyTags(keys: SnapshotKeys): Tags {
   return { [template]: keys.template, [bundle]: keys.bundle, [cpuClass]: keys.cpuClass };
 }
 
-/** Makes a second running sandbox of a sandbox or a snapshot, with credentials, randomness and time of its own. */
+/** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
 export async function fork(
   node: Node,
   parent: JournalEntry,
@@ -174,14 +174,14 @@ export async function fork(
     await wakeSource().catch(() => undefined);
     throw error;
   }
-  // Both wait for their duties, and neither for the other.
+  // At once: neither must wait for the other's duties.
   const [source, welcome] = await Promise.allSettled([wakeSource(), welcomeFork(node, forked)]);
   if (welcome.status === "rejected") throw await undone(node, "fork", forked, welcome.reason);
   if (source.status === "rejected") throw await undone(node, "fork", forked, source.reason);
   return { ...welcome.value, source: source.value };
 }
 
-/** The copy at the substrate, and both sets of its credentials here. */
+/** Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its own. */
 async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
   node.step("fork", name, "issue credentials");
@@ -217,7 +217,7 @@ async function welcomeFork(
   return { fork: ready, awakening };
 }
 
-/** PRE_SNAPSHOT, and what the sandbox depends on from now on. Until its duties are done, it does not count as running. */
+/** Runs PRE_SNAPSHOT, and notes the keys that a restore will need. The sandbox counts as suspended until its next duties. */
 async function quiesced(
   node: Node,
   operation: string,
@@ -242,7 +242,7 @@ function withoutEpoch(entry: SandboxEntry): SandboxEntry {
   return { ...entry, runEpochMs: undefined };
 }
 
-/** Throws SandboxError (WRONG_STATE) for what does not run, or has not done its duties. */
+/** Throws SandboxError (WRONG_STATE) unless the sandbox runs and has done its duties. */
 async function running(node: Node, entry: SandboxEntry): Promise<void> {
   const { state } = await node.existing(entry);
   if (!isRunning(state)) throw wrongState(entry.name, state, "suspended or stopped");
@@ -253,7 +253,7 @@ async function running(node: Node, entry: SandboxEntry): Promise<void> {
   );
 }
 
-/** The init may not have said yet that the entrypoint runs, whose agent has answered. */
+/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
 function isRunning(state: InstanceState): boolean {
   return state === "Running" || state === "Initializing";
 }

@@ -4,13 +4,13 @@ import type { JournalEntry } from "./journal.ts";
 import { JOURNAL_TAG, NODE_TAG, type Node, parentOf, sandboxError } from "./node.ts";
 import type { Tags } from "./substrate.ts";
 
-/** What a sweep has found and done, by names and ids. */
+/** What a sweep has done, by names and ids. */
 export interface SweepReport {
-  /** Sandboxes and snapshots whose making or removing was broken off, or whose instance is gone. */
+  /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone. */
   readonly removed: readonly string[];
-  /** Instances, snapshots and volumes of this node that its journal knows nothing of. */
+  /** Instances, snapshots and volumes of this node that are not in its journal. */
   readonly orphans: readonly string[];
-  /** Sandboxes that were suspended and restored, and had not done their duties. */
+  /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];
   /** What could not be done, and why. The next sweep tries again. */
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
@@ -19,16 +19,16 @@ export interface SweepReport {
 /** How to sweep. */
 export interface SweepOptions {
   /**
-   * Also what another journal of the same node has made. For a node that has lost its journal; where another node works
-   * under the same id, that one's sandboxes would be removed.
+   * Also remove what another journal of the same node has made: for a node that has lost its journal. If another node works
+   * under the same id, this removes its sandboxes.
    */
   readonly takeOver?: boolean | undefined;
 }
 
 /**
- * Removes what nobody has any more: entries that an earlier process has not finished, and what bears this node's tag without
- * an entry. What is being made at this moment has its entry before it is made, and is left alone. Rejects with SandboxError:
- * NODE_ID_CONFLICT, before anything is removed, where another journal's things bear this node's tag.
+ * Removes entries that an earlier process has not finished, and what has this node's tag and no entry. What is being made at
+ * this moment has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything,
+ * where another journal's things have this node's tag.
  */
 export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
   const found = await nodesThings(node);
@@ -69,7 +69,7 @@ type Writable<Report> = {
   -readonly [Key in keyof Report]: Report[Key] extends readonly (infer Each)[] ? Each[] : never;
 };
 
-/** Something at the substrate that bears this node's tag. */
+/** Something at the substrate with this node's tag. */
 interface Thing {
   readonly kind: "instance" | "snapshot" | "volume";
   readonly id: string;
@@ -113,7 +113,7 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
   ];
 }
 
-/** Asked at the moment of the removal, as entries come before what they stand for. A fork has the tags of its parent. */
+/** Whether it has an entry. To be asked right before the removal: it may have been made, with its entry, since the listing. */
 function isKnown({ journal }: Node, { kind, id, label }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;

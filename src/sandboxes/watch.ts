@@ -8,24 +8,24 @@ import { standby, stop } from "./suspend.ts";
 const DEFAULT_POLL_MS = 5_000;
 const HEALTH_MS = 5_000;
 
-/** Something that the watch has seen or done. */
+/** Something that the watch has noticed or done. */
 export interface WatchEvent {
   readonly name: string;
-  /** What was done to it ("standby", "stop", "remove"), that it does not answer, or that something of this has failed. */
+  /** What was done ("standby", "stop", "remove"), whether the agent answers, or that one of these failed. */
   readonly event: "standby" | "stop" | "remove" | "unreachable" | "reachable" | "failed";
   readonly message: string;
 }
 
 /** How to watch. */
 export interface WatchOptions {
-  /** Between two looks at a sandbox, in milliseconds. Default: 5 s. */
+  /** Time between two looks at a sandbox, in milliseconds. Default: 5 s. */
   readonly pollMs?: number | undefined;
   /** Ends the watch. */
   readonly signal: AbortSignal;
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 
-/** What is to be done with a sandbox. */
+/** What to do with a sandbox, and why. */
 export interface Verdict {
   readonly action: "standby" | "stop" | "remove";
   readonly because: string;
@@ -35,9 +35,9 @@ type Watched = Pick<SandboxEntry, "runEpochMs" | "ttlMs" | "idleAction">;
 type Stamps = Pick<HealthResponse, "guestTime" | "idleDeclared" | "lastUserActivity">;
 
 /**
- * Decides by a Health answer. Stamps are the guest's; they are compared with the run epoch, which is the host's, by how far
- * the two clocks are apart at this moment. A declaration counts only if it was made since the sandbox woke up and since its
- * user last did something; for the TTL, waking up counts as if the user had done something.
+ * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
+ * converts them to the host's, which the run epoch is by. A declaration of idleness counts if it is later than the run epoch
+ * and than the user's last activity; for the TTL the run epoch counts as activity.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;
@@ -59,7 +59,7 @@ function millisecondsOf(stamp: Stamps["guestTime"]): number | undefined {
   return stamp && Number(stamp.seconds) * 1_000 + stamp.nanos / 1e6;
 }
 
-/** Looks at all sandboxes that run until the signal is aborted, and does what is to be done. Never rejects. */
+/** Looks at all running sandboxes until the signal is aborted, and acts on what it finds. Never rejects. */
 export async function watch(node: Node, options: WatchOptions): Promise<void> {
   const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
@@ -92,7 +92,7 @@ function runningEntries(node: Node, onEvent: (event: WatchEvent) => void): reado
   }
 }
 
-/** Looks at one sandbox, over one connection for as long as that lasts. */
+/** Looks at one sandbox, over one connection while that lasts. */
 class Watcher {
   readonly #node: Node;
   readonly #name: string;
@@ -106,7 +106,7 @@ class Watcher {
     this.#onEvent = onEvent;
   }
 
-  /** Never rejects. What somebody else does with the sandbox comes first. */
+  /** Looks once, unless somebody is working on the sandbox. Never rejects. */
   async look(): Promise<void> {
     if (this.#node.isBusy(this.#name)) return;
     try {
@@ -121,7 +121,7 @@ class Watcher {
     this.#client = undefined;
   }
 
-  /** Asked once more when nobody else does anything with it: its user may have come back. */
+  /** Looks again once nobody works on the sandbox: its user may have come back. */
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;

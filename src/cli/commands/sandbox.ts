@@ -25,7 +25,7 @@ const OPTIONS = {
   name: {
     type: "string",
     argument: "NAME",
-    help: "create, snapshot, fork: name of what is made (default: one of chance)",
+    help: "create, snapshot, fork: name of what is made (default: a random one)",
   },
   process: {
     type: "string",
