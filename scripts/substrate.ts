@@ -5,7 +5,7 @@
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { runScript, UsageError } from "./machine/script.ts";
+import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 import { type Daemon, purge, startDaemon } from "./substrate/daemon.ts";
 
 const USUAL_PORT = 4973;
@@ -59,12 +59,11 @@ Ctrl-C ends it; machines go on. npm run substrate -- --purge --state '${values.s
 async function ended(daemon: Daemon): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   let count = 0;
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-    process.on(name, () => {
-      count += 1;
-      if (count > 1) process.exit(1);
-      resolve();
-    });
+  onEndSignal(() => {
+    count += 1;
+    if (count > 1) process.exit(1);
+    resolve();
+  });
   await promise;
   await daemon.close();
   console.error(`ended; machines that go on: ${daemon.runningCount()}`);

@@ -7,7 +7,7 @@ import { globSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { providePrograms } from "./machine/programs.ts";
-import { runScript, UsageError, words } from "./machine/script.ts";
+import { onEndSignal, runScript, UsageError, words } from "./machine/script.ts";
 import { TEST_PROGRAMS } from "./testing/programs.ts";
 import { ChildrenCpu, type FileLimits, runTestFile } from "./testing/run-file.ts";
 import { joinSources } from "./testing/joined-sources.ts";
@@ -74,9 +74,7 @@ async function main(): Promise<number> {
   const paths = words();
   const files = testFiles(paths.length > 0 ? paths : ["test"]);
   const interrupted = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-    process.on(name, () => interrupted.abort(name));
-  }
+  onEndSignal((name) => interrupted.abort(name));
   providePrograms(TEST_PROGRAMS, "for the tests");
   using _sources = await joinSources();
   const outcomes = await runAll(files, interrupted.signal);

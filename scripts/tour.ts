@@ -4,7 +4,7 @@
  */
 import { join } from "node:path";
 import { execaNode } from "execa";
-import { runScript, UsageError } from "./machine/script.ts";
+import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 import { Report } from "./tour/report.ts";
 import { GUESTCTL, Sandbox } from "./tour/sandbox.ts";
 import * as steps from "./tour/steps.ts";
@@ -80,7 +80,7 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
   ${GUESTCTL} exec ${connection} -it -- sh
 
 `);
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => sandbox.kill("SIGTERM"));
+  onEndSignal(() => sandbox.kill("SIGTERM"));
   const { code } = await sandbox.ended();
   await sandbox.remove();
   return code ?? 1;

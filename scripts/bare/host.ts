@@ -5,13 +5,13 @@ import { execaSync } from "execa";
 /** Variables with which this machine configures network access of npm, Node and TLS. */
 const NETWORK_VARIABLE =
   /^(?:npm_config_(?:registry|proxy|https_proxy|noproxy|strict_ssl|cafile)|(?:https?|no|all)_proxy|NODE_EXTRA_CA_CERTS|SSL_CERT_FILE)$/i;
-/** The same in npm's files; keys that begin with // belong to one registry. */
+/** Such settings in npm's files; keys that begin with // are for one registry. */
 const NETWORK_SETTING =
   /^\s*(?:(?:@[^:]+:)?registry|proxy|https-proxy|noproxy|strict-ssl|cafile|ca(?:\[\])?|\/\/\S+)\s*=/;
-/** The same in apt's. */
+/** Such settings of apt. */
 const APT_SETTING = /^Acquire::(?:https?|Check-[\w-]+)(?:::\S+)? /;
 
-/** The Node that npm runs with on this machine, and npm itself. */
+/** This machine's own Node, with which npm runs, and npm. */
 export interface HostNode {
   readonly node: string;
   /** Folder of the package npm. */
@@ -20,7 +20,7 @@ export interface HostNode {
   readonly libraries: readonly string[];
 }
 
-/** @throws Error where npm did not start this */
+/** Finds them by the variables that npm sets. @throws Error where npm did not start this process */
 export function hostNode(): HostNode {
   const { npm_node_execpath: node, npm_execpath: npm } = process.env;
   if (node === undefined || npm === undefined) throw new Error("start it with npm: npm run test:bare");
@@ -28,7 +28,7 @@ export function hostNode(): HostNode {
   return { node, npm: dirname(dirname(realpathSync(npm))), libraries };
 }
 
-/** Variables that give commands elsewhere this machine's network access. */
+/** Variables with which commands on the other machine reach the network as this one does. */
 export function networkVariables(): Readonly<Record<string, string>> {
   const own = Object.entries(process.env).filter(
     (entry): entry is [string, string] => NETWORK_VARIABLE.test(entry[0]) && (entry[1] ?? "") !== "",
@@ -42,7 +42,7 @@ export interface HostFile {
   readonly text: string;
 }
 
-/** Files for network access: names, certificates, settings of npm and apt. Their content is never printed. */
+/** Files for network access: name resolution, certificates, settings of npm and apt. Never printed: they may hold secrets. */
 export function networkFiles(): HostFile[] {
   const { npm_config_userconfig: user, npm_config_globalconfig: global } = process.env;
   const npm = [global, user].flatMap((path) => linesOf(path)).filter((line) => NETWORK_SETTING.test(line));

@@ -23,14 +23,14 @@ export interface Person {
   readonly path: string;
 }
 
-/** May install packages. */
+/** Can install packages. */
 export const ADMINISTRATOR: Person = {
   name: "root",
   uid: 0,
   home: "/root",
   path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 };
-/** May not, and has no sbin in PATH, as on Debian. */
+/** Cannot, and has no sbin in PATH, as on Debian. */
 export const ORDINARY_USER: Person = {
   name: "someone",
   uid: 1000,
@@ -50,8 +50,8 @@ export interface Outcome {
 const NPM_CACHE = "/var/cache/npm";
 
 /**
- * In mount and process namespaces of its own, so that nothing that is mounted or started outlives the command: the layers
- * become a root with /proc and /dev, and without /sys.
+ * Mounts the machine's root with /proc and /dev but no /sys, and runs a command in it. It runs in new mount and pid
+ * namespaces, so that no mount and no process outlives the command.
  */
 const ENTER = `
 set -eu
@@ -79,8 +79,8 @@ exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$folder" "$
 `;
 
 /**
- * A machine as a new user has it: Debian's minimal installation with the Node and the npm of this machine, which reaches
- * the network as this machine does. No git, no compiler, no /sys. What is written to it stays until it is disposed of.
+ * A new user's machine: Debian's minimal installation with this machine's Node, npm and network access, and without git,
+ * compiler and /sys. It keeps what is written to it until it is disposed of.
  */
 export class BareMachine implements Disposable {
   readonly #base: string = debianRoot();
@@ -89,7 +89,7 @@ export class BareMachine implements Disposable {
   readonly #abort: AbortSignal;
 
   /**
-   * @param folder on a disk with 4 GB to spare: holds what is written to the machine, and caches of npm and apt that stay
+   * @param folder holds what is written to the machine (up to 4 GB), and caches of npm and apt, which stay
    * @param abort kills what runs on the machine
    */
   constructor(folder: string, abort: AbortSignal) {
@@ -126,13 +126,13 @@ export class BareMachine implements Disposable {
     const { exitCode, all } = await execa(
       "unshare",
       [...namespaces, ...enter, ...words, "bash", "-c", line],
-      // unshare(1) passes no signal on, and its end is that of its namespaces.
+      // SIGKILL, as unshare(1) forwards no signal; with --kill-child its end is that of the namespaces.
       { all: true, reject: false, stdin: "ignore", cancelSignal: this.#abort, killSignal: "SIGKILL" },
     );
     return { code: exitCode, output: all, seconds: (performance.now() - began) / 1000 };
   }
 
-  /** Copies files of a folder of this machine into a folder of that one. */
+  /** Copies files from a folder of this machine into a folder of the other. */
   addFiles(files: readonly string[], source: string, target: string): void {
     for (const file of files) {
       const copy = this.#file(join(target, file));
@@ -146,13 +146,13 @@ export class BareMachine implements Disposable {
     copyFileSync(node, this.#file("/usr/bin/node"));
     cpSync(npm, this.#file("/usr/lib/node_modules/npm"), { recursive: true });
     symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", this.#file("/usr/bin/npm"));
-    // Debian's /lib is a link to /usr/lib, and apt brings most of them.
+    // Debian has most of them; its /lib is a link to /usr/lib.
     for (const library of libraries.filter((file) => !existsSync(join(this.#base, file)))) {
       copyFileSync(library, this.#file(library.replace(/^\/lib/, "/usr/lib")));
     }
   }
 
-  /** Path for writing a file of the machine from outside, while nothing runs on it. */
+  /** Where to write a file of the machine from outside, while nothing runs on it. */
   #file(path: string): string {
     const file = join(this.#place, "upper", path);
     mkdirSync(dirname(file), { recursive: true });

@@ -13,20 +13,25 @@ function isMistake(error: unknown): boolean {
   return error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS_");
 }
 
+/** Calls back at each signal by which people and machines end a program, which then decides about its end itself. */
+export function onEndSignal(callback: (signal: NodeJS.Signals) => void): void {
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, callback);
+}
+
 /** A whole number of 1 or more. @throws UsageError that names the argument */
 export function countFrom(text: string, what: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new UsageError(`${what} is a whole number from 1 on, not "${text}"`);
   return Number(text);
 }
 
-/** The arguments that are no options, of which there are none but the usual. @throws TypeError for any option */
+/** The arguments of a script without options. @throws TypeError for an option */
 export function words(): string[] {
   return parseArgs({ allowPositionals: true, options: {} }).positionals;
 }
 
 /**
- * Runs a script whose arguments were given by a person. `--help` as the first of them prints the usage. What the script
- * throws is told without a stack; where the command line was wrong, the usage follows, and the exit status is 64.
+ * Runs a script that a person starts. `--help` as the first argument prints the usage. An error is printed without its stack;
+ * after a wrong command line the usage follows, and the exit status is 64.
  *
  * @param name of the npm script
  * @param run resolves with the exit status; reads process.argv by parseArgs

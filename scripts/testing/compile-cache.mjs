@@ -1,8 +1,8 @@
-// JavaScript, because nothing is loaded before it that could take types away.
+// JavaScript, not TypeScript: without a cache of its own, its types would be stripped at every start.
 import { enableCompileCache, flushCompileCache } from "node:module";
 import { join } from "node:path";
 
-// Grows with the number of files alone: Node replaces what it holds of a file that has changed.
+// It does not grow with changes: Node replaces what it has of a changed file.
 enableCompileCache(join(import.meta.dirname, "../../dist/.compile-cache"));
-// Node writes it when it ends, but the agent ends without Node's knowledge. By now it has started.
+// Node writes the cache when it exits, which the agent does without Node. After a second the agent has started.
 setTimeout(() => flushCompileCache(), 1000).unref();

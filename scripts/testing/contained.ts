@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
+import { onEndSignal } from "../machine/script.ts";
 import { killLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
 
 /** Whether this process is the inner one of runContained. */
@@ -12,9 +13,8 @@ export function isContained(): boolean {
 }
 
 /**
- * Runs a script once more, in a process and a session of its own, with a temporary folder of its own. When it has ended, or
- * one of the signals by which people and machines end things has come, all that it started is killed, and the folder and
- * the cgroups of its agents go.
+ * Runs a script again, with a process, a session and a temporary folder of its own. When it has ended, or an end signal has
+ * come, kills all that it started and removes the folder and the cgroups of its agents.
  *
  * @returns its exit status, or 128 + the signal's number
  */
@@ -25,12 +25,10 @@ export async function runContained(script: string, args: readonly string[]): Pro
   const child = spawn(process.execPath, [script, ...args], { detached: true, stdio: "inherit", env });
   const session = child.pid ?? -1;
   let ended: NodeJS.Signals | undefined;
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-    process.on(name, () => {
-      ended ??= name;
-      void killLeftovers(mark, session);
-    });
-  }
+  onEndSignal((name) => {
+    ended ??= name;
+    void killLeftovers(mark, session);
+  });
   try {
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
     const by = ended ?? signal;

@@ -3,7 +3,7 @@ import type { TestRecord } from "./summary.ts";
 
 type Ended = TestEvent & { type: "test:pass" | "test:fail" };
 
-/** Why a test does not count, undefined if it does. A "todo" test proves nothing, so it counts as skipped. */
+/** Why a test is skipped; undefined if it is not. A "todo" test proves nothing, so it counts as skipped. */
 function skipReason({ data }: Ended): string | undefined {
   const mark = [data.skip, data.todo].find((value) => value !== undefined && value !== false);
   if (mark === undefined) return undefined;
@@ -25,8 +25,8 @@ function recordOf(event: Ended, title: string): TestRecord {
 }
 
 /**
- * Reporter of node:test: one JSON line a test, and the line `"end"` when all of the file's tests are done. Whatever else
- * happens is an empty line, which shows that the file goes on; the name of a test that begins has a line too.
+ * Reporter of node:test: a JSON line for each test that begins and for each that has ended, and the line `"end"` after the
+ * file's last. Any other event is an empty line, which shows that the file goes on.
  */
 async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const titles: string[] = [];

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Environment variable that marks all processes of a test file, also those that leave their parent and session. */
+/** Environment variable that marks all processes of a test file, also those that leave its session. */
 export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";
 
 /** A process that outlived the test file that started it. */
@@ -44,7 +44,7 @@ function findLeftovers(mark: string, session: number): Leftover[] {
     .map((pid) => ({ pid, command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120) }));
 }
 
-/** Parent of this run's agents' cgroups: the runner's own, which they inherit (cgroups(7)). */
+/** The runner's own cgroup in each hierarchy: agents inherit it and make theirs in it (cgroups(7)). */
 function cgroupFolders(): string[] {
   const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
   const mounts = readProc(process.pid, "mounts").split("\n");
@@ -56,8 +56,8 @@ function cgroupFolders(): string[] {
 }
 
 /**
- * Removes the cgroups of agents that were killed, as their next start would. A living agent, of another run too, holds a
- * lock on each of its own, and the kernel keeps those in which something lives.
+ * Removes the cgroups of agents that were killed, as the next agent would. A living agent holds a lock on its own, and the
+ * kernel keeps a cgroup with processes.
  */
 export function removeAbandonedCgroups(): void {
   for (const folder of cgroupFolders()) {

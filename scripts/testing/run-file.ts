@@ -39,7 +39,7 @@ function readEvents(path: string): Events {
   };
 }
 
-/** Calls back if a file has not grown for some time. Compares sizes, to be independent of the file system's clock. */
+/** Calls back if a file has not grown for some time. Compares sizes, because the file system may have another clock. */
 function watchSilence(path: string, silenceMs: number, hung: () => void): Disposable {
   let size = -1;
   let silentMs = 0;
@@ -154,8 +154,8 @@ function endedChildrenCpuMs(): number {
 }
 
 /**
- * CPU time child by child, as wait4(2) would tell and Node does not: what was added to that of all ended children since
- * the last one. Two that end at the same moment are told as one.
+ * CPU time of each child, which Node does not tell: the increase of the CPU time of all ended children. The times of two
+ * that end at the same moment are added up.
  */
 export class ChildrenCpu {
   #takenMs = endedChildrenCpuMs();

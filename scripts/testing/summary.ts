@@ -1,6 +1,6 @@
 /**
- * Reasons to skip a test that even continuous integration accepts: its machine or kernel lacks something that nobody can
- * install. Everything else can be, so there a skipped test is a failure.
+ * Reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other skipped test is a
+ * failure there.
  */
 const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs KVM\b/,
@@ -24,7 +24,7 @@ interface Skipped {
   readonly reason: string;
 }
 
-/** Counts tests (not suites) over all files and lists failed and skipped ones, with the reasons. */
+/** Counts the tests (not suites) of all files, and lists failed and skipped ones with the reasons. */
 export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean): Summary {
   let passed = 0;
   const failed: string[] = [];
