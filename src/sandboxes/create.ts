@@ -1,10 +1,10 @@
-import { messageOf } from "../domain/index.ts";
 import { SandboxError } from "./errors.ts";
 import { firstHealth } from "./guest.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
-import type { JournalEntry, SandboxEntry } from "./journal.ts";
+import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
 import { NODE_TAG, type Node } from "./node.ts";
+import { undone } from "./removal.ts";
 import { randomName, type SandboxSpec } from "./spec.ts";
 import type { Image, Instance } from "./substrate.ts";
 
@@ -121,15 +121,4 @@ async function lookForEnd(node: Node, entry: SandboxEntry): Promise<void> {
   const status =
     exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
   throw new SandboxError("AGENT_ENDED", `the agent of ${entry.name} ended before it answered${status}`);
-}
-
-/** Removes what was being made, and leaves to the sweep what cannot be removed now. Returns the error that it failed with. */
-export async function undone(node: Node, operation: string, entry: JournalEntry, error: unknown): Promise<unknown> {
-  const current = node.journal.get(entry.name);
-  try {
-    if (current !== undefined) await node.discard(operation, current);
-  } catch (second) {
-    node.step(operation, entry.name, `leave the rest to the next sweep: ${messageOf(second)}`);
-  }
-  return error;
 }

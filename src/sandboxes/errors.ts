@@ -1,3 +1,8 @@
+import { GuestError } from "../client/index.ts";
+import { CredentialsError } from "../credentials/index.ts";
+import { messageOf } from "../domain/index.ts";
+import { SubstrateFailure } from "./substrate.ts";
+
 /** Why an operation failed, for programs. The first four are the substrate contract's. */
 export type SandboxCode =
   | "CAPABILITY_MISSING"
@@ -46,4 +51,29 @@ export class SandboxError extends Error {
     this.code = code;
     this.nextStep = NEXT_STEPS[code];
   }
+}
+
+/** The SandboxError for an error of the substrate, the agent or the file system; any other error as it is. */
+export function sandboxError(error: unknown): unknown {
+  if (error instanceof SubstrateFailure) return new SandboxError(substrateCode(error), error.message, error);
+  if (error instanceof GuestError) {
+    const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
+    return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
+  }
+  if (error instanceof CredentialsError || isSystemError(error)) {
+    return new SandboxError("JOURNAL_FAILED", messageOf(error), error);
+  }
+  return error;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+function substrateCode({ status, code }: SubstrateFailure): SandboxCode {
+  if (code === "image_not_ready") return "IMAGE_NOT_READY";
+  if (status === undefined || (status >= 502 && status <= 504)) return "SUBSTRATE_UNAVAILABLE";
+  if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
+  if (status === 404) return "NOT_FOUND";
+  return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
 }

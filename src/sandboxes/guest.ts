@@ -1,5 +1,4 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { messageOf } from "../domain/index.ts";
 import {
   connect,
   type GuestClient,
@@ -7,20 +6,18 @@ import {
   type HealthResponse,
   HookKind,
   type RestoreOutcome,
-  restoreDuties,
   restoreSequence,
   type RunHookResponse,
 } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError } from "./errors.ts";
-import type { GuestFile } from "./injection.ts";
 import type { HookOutcome } from "./journal.ts";
 
-/** Longest attempt to reach an agent that may not be there yet. */
-const ATTEMPT_MS = 2_000;
-const PAUSE_MS = 100;
+/** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
+export const ATTEMPT_MS = 2_000;
+export const PAUSE_MS = 100;
 /** Time for a call over the network, beside the work that it asks for. */
-const CALL_MS = 10_000;
+export const CALL_MS = 10_000;
 /** The agent's default for a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
 /** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
@@ -34,9 +31,6 @@ export interface Patience {
   readonly hookTimeoutMs: number;
 }
 
-/** Makes a client of an agent, wherever the agent is by then. */
-export type Dial = (credentials: ClientCredentials) => Promise<GuestClient>;
-
 /** A client of the agent at an address, with these credentials. */
 export function dialAt(address: string, { caPem, certPem, keyPem, token }: ClientCredentials): GuestClient {
   return connect({ address, caPem, certPem, keyPem, token });
@@ -46,7 +40,7 @@ export function dialAt(address: string, { caPem, certPem, keyPem, token }: Clien
  * Dials an agent for one question. A function of its own, because esbuild's form of `using` for Node 20 rethrows the error
  * of an earlier turn when it is in a loop.
  */
-async function asked<Answer>(
+export async function asked<Answer>(
   dial: () => Promise<GuestClient>,
   ask: (client: GuestClient) => Promise<Answer>,
 ): Promise<Answer> {
@@ -156,95 +150,4 @@ function warningsOf({ duties, repeated, hook, clockErrorMs }: RestoreOutcome): r
     warnings.push({ code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` });
   }
   return warnings;
-}
-
-/** The two sets of credentials of a fork. */
-export interface Succession {
-  /** Those of its origin, with which it wakes up. */
-  readonly parent: ClientCredentials;
-  readonly fresh: ClientCredentials;
-  /** The guest's part of the fresh ones. */
-  readonly files: readonly GuestFile[];
-}
-
-/**
- * Gives a fork that has woken up credentials of its own: duties, which end the sessions of its origin; the new credential
- * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
- * mixtures are tried. Resolves once it answers to the new ones. Rejects with GuestError.
- */
-export async function awakenFork(dial: Dial, succession: Succession, patience: Patience): Promise<Awakening> {
-  const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
-    acceptedClient(dial, mixturesOf(succession, areDutiesDone), patience.reachMs);
-  const inherited = (): Promise<GuestClient> => dial(succession.parent);
-  const { reachMs } = patience;
-  await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
-  await writeAll(inherited, () => accepted(false), succession.files, reachMs);
-  const awakening = await awaken(accepted, patience);
-  using client = await dial(succession.fresh);
-  await client.health({ waitForReady: true, deadlineMs: patience.reachMs });
-  return awakening;
-}
-
-/** Writes all files; all of them again where the agent took a part of them, and so ended the connection. */
-async function writeAll(
-  inherited: () => Promise<GuestClient>,
-  accepted: () => Promise<GuestClient>,
-  files: readonly GuestFile[],
-  reachMs: number,
-): Promise<void> {
-  const untilMs = performance.now() + reachMs;
-  for (let next = inherited; ; next = accepted) {
-    try {
-      await asked(next, async (client) => {
-        for (const { path, content } of files) {
-          await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
-        }
-      });
-      return;
-    } catch (error) {
-      if (!(error instanceof GuestError) || performance.now() >= untilMs) throw error;
-    }
-    await pause(PAUSE_MS);
-  }
-}
-
-/** All mixtures that the agent may take, the likeliest first: each attempt with another is a refused call in its log. */
-function mixturesOf({ parent, fresh }: Succession, areDutiesDone: boolean): readonly ClientCredentials[] {
-  const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
-  const whole = [
-    { ...parent, caPem },
-    { ...fresh, caPem },
-  ];
-  if (areDutiesDone) whole.reverse();
-  return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
-}
-
-/** A client with the credentials that the agent takes at this moment. */
-async function acceptedClient(
-  dial: Dial,
-  mixtures: readonly ClientCredentials[],
-  reachMs: number,
-): Promise<GuestClient> {
-  const untilMs = performance.now() + reachMs;
-  for (;;) {
-    let problem: unknown;
-    for (const credentials of mixtures) {
-      const client = await dial(credentials);
-      try {
-        await client.health({ deadlineMs: ATTEMPT_MS });
-        return client;
-      } catch (error) {
-        client.close();
-        problem ??= error;
-      }
-    }
-    if (performance.now() >= untilMs) {
-      throw new SandboxError(
-        "AGENT_UNREACHABLE",
-        `the fork takes neither old nor new credentials: ${messageOf(problem)}`,
-        problem,
-      );
-    }
-    await pause(PAUSE_MS);
-  }
 }

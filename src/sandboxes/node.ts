@@ -1,8 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { messageOf } from "../domain/index.ts";
-import { GuestError, type GuestClient } from "../client/index.ts";
-import { type ClientCredentials, CredentialsError } from "../credentials/index.ts";
-import { type SandboxCode, SandboxError } from "./errors.ts";
+import type { GuestClient } from "../client/index.ts";
+import type { ClientCredentials } from "../credentials/index.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
 import { awaken, dialAt, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
@@ -229,56 +228,6 @@ export class Node {
     if (features?.has(feature) === true) return;
     throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
   }
-
-  /** Removes all that belongs to an entry of any phase, and the entry last. */
-  async discard(operation: string, entry: JournalEntry): Promise<void> {
-    const { name, volumeId } = entry;
-    this.journal.put({ ...entry, phase: "removing" });
-    this.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
-    if (entry.kind === "sandbox") await this.#discardInstance(entry);
-    else await this.#discardSnapshot(entry);
-    // Forks share the volume of their origin: it goes with the last of them.
-    if (!this.journal.all().some((other) => other.name !== name && other.volumeId === volumeId)) {
-      this.step(operation, name, "delete the credential volume");
-      await this.#discardVolume(volumeId);
-    }
-    this.step(operation, name, "delete the credentials");
-    await this.credentials.remove(name);
-    await this.credentials.remove(parentOf(name));
-    this.step(operation, name, "forget it");
-    this.journal.remove(name);
-  }
-
-  async #discardInstance(entry: SandboxEntry): Promise<void> {
-    const instance = await this.instanceOf(entry);
-    if (instance === undefined) return;
-    const { id } = instance;
-    await gone(this.substrate.deleteInstance(id), async () => (await this.substrate.instance(id)) === undefined);
-  }
-
-  /** Deletes the volume, unless another node has made it under the same id. */
-  async #discardVolume(id: string): Promise<void> {
-    const tags = (await this.substrate.volume(id))?.tags;
-    if (tags?.[JOURNAL_TAG] !== this.journal.id) return;
-    await gone(this.substrate.deleteVolume(id), async () => (await this.substrate.volume(id)) === undefined);
-  }
-
-  async #discardSnapshot({ name, snapshotId }: SnapshotEntry): Promise<void> {
-    const all = await this.substrate.snapshots(this.tags);
-    const id = snapshotId ?? all.find((each) => each.name === name)?.id;
-    if (id === undefined) return;
-    const isGone = async (): Promise<boolean> => !(await this.substrate.snapshots({})).some((each) => each.id === id);
-    await gone(this.substrate.deleteSnapshot(id), isGone);
-  }
-}
-
-/** Waits for a removal. A failure does not count where the thing is gone: only the answer was lost. */
-async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<void> {
-  try {
-    await removal;
-  } catch (error) {
-    if (!(await isGone())) throw error;
-  }
 }
 
 /** Name of the folder with the credentials of a fork's origin, with which the fork wakes up. */
@@ -290,29 +239,4 @@ function usable<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
   const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
   throw new SandboxError("WRONG_STATE", message);
-}
-
-/** The SandboxError for an error of the substrate, the agent or the file system; any other error as it is. */
-export function sandboxError(error: unknown): unknown {
-  if (error instanceof SubstrateFailure) return new SandboxError(substrateCode(error), error.message, error);
-  if (error instanceof GuestError) {
-    const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
-    return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
-  }
-  if (error instanceof CredentialsError || isSystemError(error)) {
-    return new SandboxError("JOURNAL_FAILED", messageOf(error), error);
-  }
-  return error;
-}
-
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error;
-}
-
-function substrateCode({ status, code }: SubstrateFailure): SandboxCode {
-  if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  if (status === undefined || (status >= 502 && status <= 504)) return "SUBSTRATE_UNAVAILABLE";
-  if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
-  if (status === 404) return "NOT_FOUND";
-  return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
 }

@@ -1,13 +1,15 @@
 import type { GuestClient } from "../client/index.ts";
 import { create } from "./create.ts";
-import { SandboxError } from "./errors.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
+import { fork } from "./fork.ts";
 import type { Awakening } from "./guest.ts";
 import { Journal, type HookOutcome, type Phase, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import type { SnapshotKeys } from "./keys.ts";
-import { Node, type NodeOptions, sandboxError } from "./node.ts";
+import { Node, type NodeOptions } from "./node.ts";
+import { discard } from "./removal.ts";
 import { checkName, checkSpec, type IdleAction, randomName, type SandboxSpec } from "./spec.ts";
 import type { InstanceState, Tags } from "./substrate.ts";
-import { fork, resume, snapshot, standby, stop } from "./suspend.ts";
+import { resume, snapshot, standby, stop } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
@@ -178,7 +180,7 @@ export class Sandboxes {
       if (entry === undefined) {
         throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
       }
-      await this.#node.discard("remove", entry);
+      await discard(this.#node, "remove", entry);
     });
   }
 

@@ -1,9 +1,10 @@
+import { booted } from "./create.ts";
 import { SandboxError } from "./errors.ts";
-import { type Awakening, awakenFork, hookText, quiesce } from "./guest.ts";
-import { booted, undone } from "./create.ts";
+import { type Awakening, hookText, quiesce } from "./guest.ts";
 import type { HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
 import { bundleOf, compareKeys, KEY_TAGS, type SnapshotKeys } from "./keys.ts";
-import { type Node, parentOf } from "./node.ts";
+import type { Node } from "./node.ts";
+import { undone } from "./removal.ts";
 import type { InstanceState, Tags } from "./substrate.ts";
 
 /** Tag of a snapshot with the outcome of its PRE_SNAPSHOT hook. */
@@ -119,15 +120,15 @@ async function take(node: Node, source: SandboxEntry, entry: SnapshotEntry): Pro
 }
 
 /** What a snapshot or fork has of its original. */
-function inheritance(original: JournalEntry): Inheritance {
+export function inheritance(
+  original: JournalEntry,
+): Pick<
+  JournalEntry,
+  "image" | "hypervisor" | "volumeId" | "ttlMs" | "idleAction" | "agentVersion" | "keys" | "preSnapshot"
+> {
   const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
   return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
 }
-
-type Inheritance = Pick<
-  JournalEntry,
-  "image" | "hypervisor" | "volumeId" | "ttlMs" | "idleAction" | "agentVersion" | "keys" | "preSnapshot"
->;
 
 const NO_HOOK: HookOutcome = { ran: false, timedOut: false, exitCode: 0 };
 
@@ -136,89 +137,8 @@ function keyTags(keys: SnapshotKeys): Tags {
   return { [template]: keys.template, [bundle]: keys.bundle, [cpuClass]: keys.cpuClass };
 }
 
-/** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
-export async function fork(
-  node: Node,
-  parent: JournalEntry,
-  name: string,
-): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
-  await node.need("fork", parent);
-  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : undefined;
-  let origin = parent;
-  const wasRunning = state !== undefined && isRunning(state);
-  if (wasRunning && parent.kind === "sandbox") {
-    await running(node, parent);
-    origin = (await quiesced(node, "fork", parent)).suspended;
-  } else {
-    if (state !== undefined && state !== "Standby") throw wrongState(parent.name, state, "forked");
-    node.step("fork", name, "compare the keys");
-    compareKeys(parent.name, parent.keys, await node.present(parent));
-  }
-  const entry: SandboxEntry = {
-    kind: "sandbox",
-    name,
-    phase: "creating",
-    createdMs: Date.now(),
-    tags: origin.kind === "sandbox" ? origin.tags : node.tags,
-    ...inheritance(origin),
-  };
-  const wakeSource = async (): Promise<Awakening | undefined> =>
-    origin.kind === "sandbox" && wasRunning ? node.awaken("fork", origin) : undefined;
-  let forked;
-  try {
-    node.step("fork", name, "write it down");
-    node.journal.add(entry);
-    forked = await copy(node, origin, entry);
-  } catch (error) {
-    if (!(error instanceof SandboxError && error.code === "ALREADY_EXISTS")) await undone(node, "fork", entry, error);
-    await wakeSource().catch(() => undefined);
-    throw error;
-  }
-  // At once: neither must wait for the other's duties.
-  const [source, welcome] = await Promise.allSettled([wakeSource(), welcomeFork(node, forked)]);
-  if (welcome.status === "rejected") throw await undone(node, "fork", forked, welcome.reason);
-  if (source.status === "rejected") throw await undone(node, "fork", forked, source.reason);
-  return { ...welcome.value, source: source.value };
-}
-
-/** Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its own. */
-async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
-  const { name } = entry;
-  node.step("fork", name, "issue credentials");
-  await node.credentials.copy(origin.name, parentOf(name));
-  await node.credentials.issue(name);
-  node.step("fork", name, "fork it");
-  const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
-  const instance = await node.made(entry, () =>
-    origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
-  );
-  const forked = { ...entry, instanceId: instance.id };
-  node.journal.put(forked);
-  return forked;
-}
-
-async function welcomeFork(
-  node: Node,
-  entry: SandboxEntry,
-): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening }> {
-  const { name } = entry;
-  node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
-  const succession = {
-    parent: await node.credentials.client(parentOf(name)),
-    fresh: await node.credentials.client(name),
-    files: await node.credentials.guestFiles(name),
-  };
-  const awakening = await awakenFork((credentials) => node.dial(entry, credentials), succession, node.patience);
-  const { runEpochMs, agentVersion } = awakening;
-  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
-  node.step("fork", name, "write down that it is ready");
-  node.journal.put(ready);
-  await node.credentials.remove(parentOf(name));
-  return { fork: ready, awakening };
-}
-
 /** Runs PRE_SNAPSHOT, and notes the keys that a restore will need. The sandbox counts as suspended until its next duties. */
-async function quiesced(
+export async function quiesced(
   node: Node,
   operation: string,
   entry: SandboxEntry,
@@ -243,7 +163,7 @@ function withoutEpoch(entry: SandboxEntry): SandboxEntry {
 }
 
 /** Throws SandboxError (WRONG_STATE) unless the sandbox runs and has done its duties. */
-async function running(node: Node, entry: SandboxEntry): Promise<void> {
+export async function running(node: Node, entry: SandboxEntry): Promise<void> {
   const { state } = await node.existing(entry);
   if (!isRunning(state)) throw wrongState(entry.name, state, "suspended or stopped");
   if (entry.runEpochMs !== undefined) return;
@@ -254,10 +174,10 @@ async function running(node: Node, entry: SandboxEntry): Promise<void> {
 }
 
 /** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
-function isRunning(state: InstanceState): boolean {
+export function isRunning(state: InstanceState): boolean {
   return state === "Running" || state === "Initializing";
 }
 
-function wrongState(name: string, state: InstanceState, what: string): SandboxError {
+export function wrongState(name: string, state: InstanceState, what: string): SandboxError {
   return new SandboxError("WRONG_STATE", `${name} is ${state}; only what runs can be ${what}`);
 }

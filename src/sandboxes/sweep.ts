@@ -1,7 +1,8 @@
 import { messageOf } from "../domain/index.ts";
-import { SandboxError } from "./errors.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
 import type { JournalEntry } from "./journal.ts";
-import { JOURNAL_TAG, NODE_TAG, type Node, parentOf, sandboxError } from "./node.ts";
+import { JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
+import { discard } from "./removal.ts";
 import type { Tags } from "./substrate.ts";
 
 /** What a sweep has done, by names and ids. */
@@ -51,9 +52,10 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
   // Volumes last: one that an instance has cannot be deleted.
   for (const thing of found) {
     if (isKnown(node, thing)) continue;
-    await attempt(thing.label, async () => {
-      node.step("sweep", thing.label, `delete the orphaned ${thing.kind}`);
-      if (await thing.remove()) report.orphans.push(thing.label);
+    const label = thing.name ?? thing.id;
+    await attempt(label, async () => {
+      node.step("sweep", label, `delete the orphaned ${thing.kind}`);
+      if (await thing.remove()) report.orphans.push(label);
     });
   }
   for (const folder of await node.credentials.names()) {
@@ -73,8 +75,8 @@ type Writable<Report> = {
 interface Thing {
   readonly kind: "instance" | "snapshot" | "volume";
   readonly id: string;
-  /** Its name, or its id. */
-  readonly label: string;
+  /** Undefined: it has none. */
+  readonly name?: string | undefined;
   readonly tags: Tags;
   /** False: something else still has it. */
   readonly remove: () => Promise<boolean>;
@@ -89,35 +91,21 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
   ]);
   const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
   return [
-    ...instances.map(({ id, name, tags: own }) => {
-      return {
-        kind: "instance",
-        id,
-        label: name,
-        tags: own,
-        remove: () => done(substrate.deleteInstance(id)),
-      } as const;
+    ...instances.map((each): Thing => {
+      return { ...each, kind: "instance", remove: () => done(substrate.deleteInstance(each.id)) };
     }),
-    ...snapshots.map(({ id, name = id, tags: own }) => {
-      return {
-        kind: "snapshot",
-        id,
-        label: name,
-        tags: own,
-        remove: () => done(substrate.deleteSnapshot(id)),
-      } as const;
+    ...snapshots.map((each): Thing => {
+      return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
     }),
-    ...volumes.map(({ id, tags: own }) => {
-      return { kind: "volume", id, label: id, tags: own, remove: () => substrate.deleteVolume(id) } as const;
-    }),
+    ...volumes.map((each): Thing => ({ ...each, kind: "volume", remove: () => substrate.deleteVolume(each.id) })),
   ];
 }
 
 /** Whether it has an entry. To be asked right before the removal: it may have been made, with its entry, since the listing. */
-function isKnown({ journal }: Node, { kind, id, label }: Thing): boolean {
+function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
-    return entry.name === label && (entry.kind === "snapshot") === (kind === "snapshot");
+    return entry.name === name && (entry.kind === "snapshot") === (kind === "snapshot");
   });
 }
 
@@ -128,7 +116,7 @@ function isForeign({ journal }: Node, tags: Tags): boolean {
 function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
   const [first] = foreign;
   const message =
-    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.label}): either ` +
+    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
     `another node has the id ${nodeId} too, or its journal was lost; give each node an id of its own, or sweep with takeOver`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }
@@ -137,7 +125,7 @@ async function sweepEntry(node: Node, name: string, report: Writable<SweepReport
   const entry = node.journal.get(name);
   if (entry === undefined) return;
   if (entry.phase !== "ready" || (await isGone(node, entry))) {
-    await node.discard("sweep", entry);
+    await discard(node, "sweep", entry);
     report.removed.push(name);
   } else if (entry.kind === "sandbox" && entry.runEpochMs === undefined) {
     if ((await node.existing(entry)).state !== "Running") return;

@@ -2,7 +2,9 @@ import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../domain/index.ts";
 import type { GuestClient, HealthResponse } from "../client/index.ts";
 import type { SandboxEntry } from "./journal.ts";
-import { type Node, sandboxError } from "./node.ts";
+import type { Node } from "./node.ts";
+import { discard } from "./removal.ts";
+import { sandboxError } from "./errors.ts";
 import { standby, stop } from "./suspend.ts";
 
 const DEFAULT_POLL_MS = 5_000;
@@ -127,7 +129,7 @@ class Watcher {
     if (verdict === undefined) return;
     const entry = this.#node.sandbox(this.#name);
     this.close();
-    if (verdict.action === "remove") await this.#node.discard("watch", entry);
+    if (verdict.action === "remove") await discard(this.#node, "watch", entry);
     else if (verdict.action === "stop") await stop(this.#node, entry);
     else await standby(this.#node, entry, "watch");
     this.#onEvent({ name: this.#name, event: verdict.action, message: verdict.because });
