@@ -1,5 +1,5 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { closeSync, constants, fstatSync, openSync, promises, readFileSync, type Stats } from "node:fs";
+import type { FileHandle } from "node:fs/promises";
 import { errnoOf } from "../domain/index.ts";
 
 /** Far above any certificate bundle or token. */
@@ -52,7 +52,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
   let file: FileHandle | undefined;
   try {
     if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
-    file = await open(path, OPEN_FLAGS);
+    file = await promises.open(path, OPEN_FLAGS);
     const attributes = await file.stat();
     return fileProblem(attributes) ?? content(await file.readFile(), attributes);
   } catch (error) {
@@ -66,7 +66,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
 export async function credentialFileVersion(path: string): Promise<string> {
   if (pathProblem(path) !== undefined) return "";
   try {
-    return versionOf(await stat(path));
+    return versionOf(await promises.stat(path));
   } catch (error) {
     return errnoOf(error) ?? UNKNOWN;
   }
@@ -99,7 +99,7 @@ function unreadable(error: unknown): CredentialFile {
 
 /** Closed before the file is read: only a new open is sure to see the current content. */
 async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<void> {
-  const file = await open(path, OPEN_FLAGS);
+  const file = await promises.open(path, OPEN_FLAGS);
   try {
     dropFileCache(file.fd);
   } finally {

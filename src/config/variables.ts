@@ -21,6 +21,9 @@ export const BOOTSTRAP_VARIABLES = [
   "SVC_LOG_LEVEL",
 ] as const;
 
+/** What all of them begin with: the workload waits while an image's environment is searched for each of them. */
+const PREFIX: Buffer = Buffer.from("SVC_");
+
 /** A name of the bootstrap channel. */
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
 
@@ -60,8 +63,9 @@ export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 export function readVariables(environ: readonly Uint8Array[]): { values: BootstrapValues; faults: BootstrapFault[] } {
   const values = new Map<BootstrapVariable, string>();
   const faults: BootstrapFault[] = [];
+  const given = environ.map(asBuffer).filter((entry) => entry.subarray(0, PREFIX.length).equals(PREFIX));
   for (const variable of BOOTSTRAP_VARIABLES) {
-    const [raw, ...more] = rawValues(environ, variable);
+    const [raw, ...more] = rawValues(given, variable);
     if (raw === undefined) continue;
     const value = decode(raw);
     const problem =
@@ -78,10 +82,13 @@ export function readVariables(environ: readonly Uint8Array[]): { values: Bootstr
   return { values, faults };
 }
 
-function rawValues(environ: readonly Uint8Array[], variable: BootstrapVariable): Buffer[] {
+function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+function rawValues(entries: readonly Buffer[], variable: BootstrapVariable): Buffer[] {
   const head = Buffer.from(`${variable}=`);
-  return environ
-    .map((entry) => Buffer.from(entry.buffer, entry.byteOffset, entry.byteLength))
+  return entries
     .filter((entry) => entry.subarray(0, head.length).equals(head))
     .map((entry) => entry.subarray(head.length));
 }

@@ -1,5 +1,5 @@
-import { type BigIntStats, constants } from "node:fs";
-import { open, stat } from "node:fs/promises";
+import { type BigIntStats, close, constants, fstat, open, read, stat } from "node:fs";
+import { promisify } from "node:util";
 
 import { type Accounts, AgentError } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
@@ -13,6 +13,13 @@ function unusable(path: string, problem: string, cause?: unknown): AgentError {
   return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
 }
 
+// The workload waits for the first look at the users: node:fs/promises would take a millisecond to load.
+const openFile = promisify(open);
+const statFile: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
+const readFrom = promisify(read);
+const closeFile = promisify(close);
+const statPath: (path: string, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
+
 /** A file's content, and the state of the file that it belongs to. */
 interface Content {
   readonly bytes: Uint8Array;
@@ -21,13 +28,21 @@ interface Content {
 
 /** Trusts nothing about the file, which is the image's: it may be missing, a FIFO without a writer, or endless. */
 async function readRegularFile(path: string): Promise<Content> {
-  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
-  const state = await file.stat({ bigint: true });
+  const fd = await openFile(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  try {
+    return await readOpened(path, fd);
+  } finally {
+    await closeFile(fd);
+  }
+}
+
+async function readOpened(path: string, fd: number): Promise<Content> {
+  const state = await statFile(fd, { bigint: true });
   if (!state.isFile()) throw unusable(path, "is not a regular file; user names cannot be looked up in it");
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   for (;;) {
-    const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(64 * 1024), 0, 64 * 1024, null);
+    const { bytesRead, buffer } = await readFrom(fd, Buffer.allocUnsafe(64 * 1024), 0, 64 * 1024, null);
     if (bytesRead === 0) return { bytes: Buffer.concat(chunks, sizeBytes), state };
     sizeBytes += bytesRead;
     if (sizeBytes > LIMIT_BYTES) throw unusable(path, `is larger than ${LIMIT_BYTES} bytes; give the user as a number`);
@@ -79,7 +94,7 @@ class Database {
   /** By stat(2) on a thread, a twentieth of a small command's time: only where the kernel's memory does not tell. */
   async #isUnchanged(state: BigIntStats): Promise<boolean> {
     try {
-      const { dev, ino, size, mtimeNs, ctimeNs } = await stat(this.#path, { bigint: true });
+      const { dev, ino, size, mtimeNs, ctimeNs } = await statPath(this.#path, { bigint: true });
       return isSameState(state, [dev, ino, size, mtimeNs, ctimeNs]);
     } catch {
       return false;

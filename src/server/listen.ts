@@ -1,5 +1,4 @@
-import { lstatSync, unlinkSync } from "node:fs";
-import { chmod, lstat, mkdir, rename, stat, unlink } from "node:fs/promises";
+import { chmodSync, lstatSync, mkdirSync, renameSync, statSync, unlinkSync } from "node:fs";
 import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
 import { dirname, join } from "node:path";
 import { AgentError, errnoOf } from "../domain/index.ts";
@@ -12,7 +11,7 @@ const PROBE_TIMEOUT_MS = 1_000;
 /**
  * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
  * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
- * server is closed; it leaves the socket of another process that has listened there since.
+ * server is closed; it leaves the socket of another process that has listened there since. Waits for the file system, as bind(2) does anyway: the workload waits for this.
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   const sizeBytes = Buffer.byteLength(path);
@@ -25,13 +24,13 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
     );
   }
   try {
-    await makeFolder(dirname(path));
+    makeFolder(dirname(path));
     await removeStale(path);
     const bound = bindingPath(path);
     await listening(server, { path: bound });
-    await chmod(bound, mode);
-    const { dev, ino } = await lstat(bound);
-    if (bound !== path) await rename(bound, path);
+    chmodSync(bound, mode);
+    const { dev, ino } = lstatSync(bound);
+    if (bound !== path) renameSync(bound, path);
     return () => removeOwn(path, dev, ino);
   } catch (error) {
     if (error instanceof AgentError) throw error;
@@ -40,25 +39,25 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
 }
 
 /** As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system. */
-async function makeFolder(path: string): Promise<void> {
+function makeFolder(path: string): void {
   try {
-    await mkdir(path);
+    mkdirSync(path);
   } catch (error) {
     const errno = errnoOf(error);
-    if (errno === "EEXIST" && (await stat(path)).isDirectory()) return;
+    if (errno === "EEXIST" && statSync(path).isDirectory()) return;
     if (errno !== "ENOENT") throw error;
-    await makeFolder(dirname(path));
-    await makeFolder(path);
+    makeFolder(dirname(path));
+    makeFolder(path);
   }
 }
 
 /**
  * When the server closes Node removes the path that it bound, even if another process owns it by then. So bind another
  * path in the same folder and rename it once its mode is right. A path that leaves no room for that is bound directly.
+ * The name must only differ from what is there: for a random one of node:crypto the workload would wait 4 ms.
  */
 function bindingPath(path: string): string {
-  const { randomBytes } = process.getBuiltinModule("node:crypto");
-  const beside = join(dirname(path), `.svc-${randomBytes(3).toString("hex")}`);
+  const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
   return Buffer.byteLength(beside) <= PATH_LIMIT_BYTES ? beside : path;
 }
 
@@ -73,14 +72,11 @@ function removeOwn(path: string, dev: number, ino: number): void {
 }
 
 async function removeStale(path: string): Promise<void> {
-  const existing = await lstat(path).catch((error: unknown) => {
-    if (errnoOf(error) === "ENOENT") return undefined;
-    throw error;
-  });
+  const existing = lstatSync(path, { throwIfNoEntry: false });
   if (existing === undefined) return;
   if (!existing.isSocket()) throw taken(path, "is there already and is no socket");
   if (await isAlive(path)) throw taken(path, "is in use: another process listens on it");
-  await unlink(path);
+  unlinkSync(path);
 }
 
 /** Only a refusal means that nobody listens: a full queue (EAGAIN) has an owner too. */

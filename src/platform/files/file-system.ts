@@ -1,5 +1,4 @@
-import { type BigIntStats, constants } from "node:fs";
-import { lstat, readlink, stat } from "node:fs/promises";
+import { type BigIntStats, constants, promises } from "node:fs";
 import {
   AgentError,
   type FileAttributes,
@@ -41,12 +40,13 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
   const attributesOf = async (step: FileStep, path: FilePath, noFollow: boolean): Promise<FileAttributes> => {
     const bytes = Buffer.from(path);
     const look = (): Promise<BigIntStats> =>
-      noFollow ? lstat(bytes, { bigint: true }) : stat(bytes, { bigint: true });
+      noFollow ? promises.lstat(bytes, { bigint: true }) : promises.stat(bytes, { bigint: true });
     return fileAttributes(await threads.step(step, look));
   };
   return {
     stat: async (path, noFollow) => attributesOf("stat", path, noFollow),
-    readLink: async (path) => threads.step("readlink", () => readlink(Buffer.from(path), { encoding: "buffer" })),
+    readLink: async (path) =>
+      threads.step("readlink", () => promises.readlink(Buffer.from(path), { encoding: "buffer" })),
     openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
     ...changes(opener, addon, threads, leftovers),
     beneath: async (root, noSymlinks) => {

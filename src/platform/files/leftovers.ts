@@ -1,5 +1,4 @@
-import { opendir } from "node:fs/promises";
-import { constants } from "node:fs";
+import { constants, promises } from "node:fs";
 import type { Folder } from "./folder.ts";
 import type { FileThreads } from "./threads.ts";
 
@@ -43,7 +42,7 @@ export class Leftovers {
 async function temporariesIn(folder: Folder): Promise<Buffer[]> {
   const found: Buffer[] = [];
   let entries = 0;
-  for await (const { name } of await opendir(folder.link, { encoding: "latin1" })) {
+  for await (const { name } of await promises.opendir(folder.link, { encoding: "latin1" })) {
     if (TEMPORARY.test(name)) found.push(Buffer.from(name));
     if (++entries === ENTRIES_LIMIT) break;
   }
