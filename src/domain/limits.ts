@@ -1,4 +1,4 @@
-/** Bounds that hold for every client (DESIGN §5). Units are in the names. */
+/** Bounds that hold for every client (docs/operations.md, Limits). Units are in the names. */
 
 /** Largest gRPC message accepted or sent. */
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;

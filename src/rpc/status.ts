@@ -3,7 +3,7 @@ import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { AgentError, StatusName } from "../domain/index.ts";
 import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
 
-/** ErrorInfo.domain of every error of the agent (DESIGN §4). */
+/** ErrorInfo.domain of every error of the agent. */
 const ERROR_DOMAIN = "svc.guest";
 
 /** Numbers of the canonical codes (google.rpc.Code). */

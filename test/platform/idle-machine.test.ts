@@ -3,16 +3,7 @@ import { spawn } from "node:child_process";
 import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { machineIsIdle } from "../../src/platform/index.ts";
-
-/** What is waited for does not keep the process alive. */
-async function awake<Value>(promise: Promise<Value>): Promise<Value> {
-  const timer = setInterval(() => undefined, 1_000);
-  try {
-    return await promise;
-  } finally {
-    clearInterval(timer);
-  }
-}
+import { awake } from "../fixtures/awake.ts";
 
 test("a machine whose CPUs all work is not idle", async () => {
   const busy = Array.from({ length: availableParallelism() }, () =>

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MemoryKeeper } from "../../src/platform/index.ts";
+import { awake } from "../fixtures/awake.ts";
 
 const LOOK_AFTER_MS = 50;
 const MIB = 2 ** 20;
@@ -23,16 +24,6 @@ function keeper(): {
   const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
   const program = { giveBack: (): number => pages.push("given back"), unmap: (): number => pages.push("unmapped") };
   return { memory: new MemoryKeeper({ trimHeap }, program, LOOK_AFTER_MS), trimmed, pages, next };
-}
-
-/** The keeper's own timer does not keep the process alive. */
-async function awake<Value>(promise: Promise<Value>): Promise<Value> {
-  const timer = setInterval(() => undefined, 1_000);
-  try {
-    return await promise;
-  } finally {
-    clearInterval(timer);
-  }
 }
 
 /** In a function of its own: a suspended one would keep what its registers still hold. */

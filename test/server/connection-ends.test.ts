@@ -11,7 +11,7 @@ import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
 
 /*
- * No peer can hold the agent's exit (DESIGN §5), and the workload's with it. Every client here leaves its connection open
+ * No peer can hold the agent's exit, and the workload's with it. Every client here leaves its connection open
  * for as long as the test runs, and most of them do not read.
  */
 

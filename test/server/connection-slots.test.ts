@@ -5,7 +5,7 @@ import { DUTIES, ENDLESS_OUTPUT, LISTENERS, sockets, stoppedAtData, until } from
 import { CODE, FRAME, frame, RawHttp2, uint32 } from "../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
 
-/* No peer can hold a slot or a descriptor (DESIGN §5), least of all through a restore. */
+/* No peer can hold a slot or a descriptor, least of all through a restore. */
 
 const CONNECTION_LIMIT = 64;
 /** The connection's window before anybody has said otherwise. */
