@@ -83,7 +83,7 @@ export interface Attachment {
 
 /**
  * The time of the last user activity (HealthResponse.last_user_activity); at first the agent's start. The callers decide
- * what counts as activity (HealthResponse.last_user_activity).
+ * what counts as activity.
  */
 export class ActivityClock {
   readonly #stamps: Stamps;
