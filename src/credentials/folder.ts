@@ -87,13 +87,14 @@ export async function readToken(folder: string): Promise<string> {
 
 /** Reads a client's credentials. Throws CredentialsError that names the file. */
 export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
-  const [caPem, certPem, keyPem, token] = await Promise.all(
-    [FILES.ca, FILES.clientCert, FILES.clientKey, FILES.token].map((name) => readCredential(join(folder, name))),
-  );
-  if (caPem === undefined || certPem === undefined || keyPem === undefined || token === undefined) {
-    throw new TypeError("four files were asked for");
-  }
-  return { caPem, certPem, keyPem, token: token.toString().trim() };
+  const read = (name: string): Promise<Buffer> => readCredential(join(folder, name));
+  const [caPem, certPem, keyPem, token] = await Promise.all([
+    read(FILES.ca),
+    read(FILES.clientCert),
+    read(FILES.clientKey),
+    readToken(folder),
+  ]);
+  return { caPem, certPem, keyPem, token };
 }
 
 async function readCredential(path: string): Promise<Buffer> {
