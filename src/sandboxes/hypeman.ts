@@ -185,15 +185,8 @@ class HypemanSubstrate implements Substrate {
     try {
       return await call({ signal });
     } catch (error) {
-      if (signal.aborted) {
-        throw new SubstrateFailure(
-          `the daemon gave no answer within ${this.#timeoutMs} ms`,
-          undefined,
-          undefined,
-          error,
-        );
-      }
-      throw failureOf(error);
+      if (!signal.aborted) throw failureOf(error);
+      throw new SubstrateFailure(`the daemon gave no answer within ${this.#timeoutMs} ms`, error);
     }
   }
 }
@@ -273,18 +266,14 @@ function failureOf(error: unknown): SubstrateFailure {
   if (typeof status !== "number") {
     const { cause } = error as { readonly cause?: unknown };
     const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
-    return new SubstrateFailure(`the daemon cannot be reached or broke off: ${detail}`, undefined, undefined, error);
+    return new SubstrateFailure(`the daemon cannot be reached or broke off: ${detail}`, error);
   }
   const { code, message } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
   const text = typeof message === "string" && message !== "" ? message : messageOf(error);
   const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
-  const codeText = typeof code === "string" ? code : undefined;
-  return new SubstrateFailure(
-    `the daemon answered ${status}${codeText === undefined ? "" : ` ${codeText}`}: ${excerpt}`,
-    status,
-    codeText,
-    error,
-  );
+  const known = typeof code === "string" ? code : undefined;
+  const answer = known === undefined ? String(status) : `${status} ${known}`;
+  return new SubstrateFailure(`the daemon answered ${answer}: ${excerpt}`, error, status, known);
 }
 
 /** The reason below fetch's "fetch failed", such as ECONNREFUSED. */

@@ -12,6 +12,7 @@ export {
   type Image,
   type Instance,
   type InstanceState,
+  type MachineSpec,
   type NewInstance,
   type Snapshot,
   type Substrate,

@@ -26,8 +26,18 @@ export interface Instance {
   readonly exitMessage: string | undefined;
 }
 
+/** Hypervisor and size of an instance. Default: the daemon's. */
+export interface MachineSpec {
+  readonly hypervisor?: string | undefined;
+  readonly vcpus?: number | undefined;
+  /** With its unit, such as "1GB". */
+  readonly memory?: string | undefined;
+  /** Size of the writable layer over the image, with its unit. */
+  readonly overlaySize?: string | undefined;
+}
+
 /** What an instance is made of. */
-export interface NewInstance {
+export interface NewInstance extends MachineSpec {
   readonly name: string;
   readonly image: string;
   readonly entrypoint: readonly string[];
@@ -35,12 +45,6 @@ export interface NewInstance {
   readonly env: Readonly<Record<string, string>>;
   readonly tags: Tags;
   readonly volumes: readonly VolumeMount[];
-  readonly hypervisor?: string | undefined;
-  readonly vcpus?: number | undefined;
-  /** With its unit, such as "1GB". */
-  readonly memory?: string | undefined;
-  /** Size of the writable layer over the image, with its unit. */
-  readonly overlaySize?: string | undefined;
   /** With their units, such as "100Mbps". */
   readonly bandwidthDownload?: string | undefined;
   readonly bandwidthUpload?: string | undefined;
@@ -132,8 +136,8 @@ export class SubstrateFailure extends Error {
   /** The substrate's own code, such as "image_not_ready"; undefined where its answer has none. */
   readonly code: string | undefined;
 
-  constructor(message: string, status?: number, code?: string, cause?: unknown) {
-    super(message, cause === undefined ? undefined : { cause });
+  constructor(message: string, cause: unknown, status?: number, code?: string) {
+    super(message, { cause });
     this.status = status;
     this.code = code;
   }
