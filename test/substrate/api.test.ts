@@ -135,7 +135,7 @@ describe("the development substrate's API", () => {
     assert.ok(status === "pending" || status === "converting", status);
     while ((await client.images.get("broken")).status !== "failed");
     assert.equal((await client.images.get("broken")).error, null);
-    assert.match(daemon.log, /image docker\.io\/library\/broken:latest failed: .*tar/);
+    await daemon.logged(/image docker\.io\/library\/broken:latest failed: .*tar/);
     for (const image of ["slow", "broken"])
       assert.deepEqual(await refusal(client.instances.create({ name: "box", image })), {
         status: 400,
@@ -160,7 +160,7 @@ describe("the development substrate's API", () => {
         assert.deepEqual(error.error, { code: "internal_error", message: "failed to create instance" });
         return true;
       });
-      assert.match(daemon.log, new RegExp(`failed to create instance: there is no ${hypervisor} here, only qemu`));
+      await daemon.logged(new RegExp(`failed to create instance: there is no ${hypervisor} here, only qemu`));
     }
     assert.deepEqual(readdirSync(join(daemon.state, "instances")), []);
   });
@@ -174,7 +174,7 @@ describe("the development substrate's API", () => {
         code: "internal_error",
       });
     }
-    assert.match(daemon.log, /failed to create instance: mount_path \/run\/credentials is at or below \/run/);
+    await daemon.logged(/failed to create instance: mount_path \/run\/credentials is at or below \/run/);
   });
 
   for (const [what, fields] of [

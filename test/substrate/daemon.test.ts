@@ -113,7 +113,7 @@ describe("npm run substrate", () => {
     await using daemon = await SubstrateDaemon.start(({ state }) => layOut(state, "asleep", {}, true));
     const { instances } = daemon.client();
     assert.deepEqual(await refusal(instances.restore("asleep")), { status: 500, code: "internal_error" });
-    assert.match(daemon.log, /asleep: failed to restore instance: its image .*busybox:latest is gone/);
+    await daemon.logged(/asleep: failed to restore instance: its image .*busybox:latest is gone/);
     assert.equal((await instances.get("asleep")).state, "Standby");
     await instances.delete("asleep");
     assert.deepEqual(await refusal(instances.get("asleep")), { status: 404, code: "not_found" });
@@ -178,7 +178,7 @@ describe("npm run substrate", () => {
     await daemon.startAgain();
     assert.deepEqual(await daemon.client().instances.list(), []);
     assert.equal(await daemon.end("SIGTERM"), 0);
-    assert.match(daemon.log, /ended; machines that go on: 0/);
+    await daemon.logged(/ended; machines that go on: 0/);
   });
 
   test("keeps its token, its images and its volumes for the next one", async () => {

@@ -135,7 +135,7 @@ describe("machines of the development substrate", () => {
     await fiveBeats();
     await daemon.startAgain();
     client = daemon.client();
-    assert.match(daemon.log, new RegExp(`instance ${box.id} is adopted`));
+    await daemon.logged(new RegExp(`instance ${box.id} is adopted`));
     assert.deepEqual(
       (await client.instances.list({ tags: { "svc.node_id": "node-7" } })).map(({ id, state }) => [id, state]),
       [[box.id, "Running"]],
@@ -256,7 +256,7 @@ describe("machines of the development substrate", () => {
   test("purging ends what runs, and leaves nothing", async () => {
     await client.instances.create({ name: "last", image: "busybox", cmd: ["sleep", "1000000"] });
     assert.equal(await daemon.end("SIGTERM"), 0);
-    assert.match(daemon.log, /machines that go on: 1/);
+    await daemon.logged(/machines that go on: 1/);
     assert.equal(machines(), 1);
     const { state } = daemon;
     await daemon[Symbol.asyncDispose]();
