@@ -1,5 +1,5 @@
 import type { KeepOptions, KeptProcess } from "../../client/index.ts";
-import { type Command, defineCommand } from "../command-line.ts";
+import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { jsonLine } from "../output.ts";
@@ -12,57 +12,59 @@ import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 /** `-tt`, as with ssh(1). */
 const FORCED = 2;
 
+const OPTIONS = {
+  interactive: { type: "boolean", short: "i", help: "connect standard input" },
+  tty: {
+    type: "boolean",
+    short: "t",
+    multiple: true,
+    help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
+  },
+  ...ESCAPE_OPTION,
+  env: {
+    type: "string",
+    short: "e",
+    multiple: true,
+    argument: "NAME[=VALUE]",
+    help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable",
+  },
+  workdir: { type: "string", short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
+  user: { type: "string", short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
+  timeout: {
+    type: "string",
+    argument: "DURATION",
+    help: "end the command after that time: 500ms, 5s, 2m",
+  },
+  name: {
+    type: "string",
+    argument: "NAME",
+    help: "keep the command under that name: it outlives the connection, and guestctl comes back to it",
+  },
+  detach: { type: "boolean", short: "d", help: "with --name: start it, print its exec_id, and leave it to itself" },
+  buffer: {
+    type: "string",
+    argument: "SIZE",
+    help: "with --name: output that the agent holds while nobody reads it (default 1M, at most 16M)",
+  },
+  "when-full": {
+    type: "string",
+    argument: "WHAT",
+    help: "with --name: drop-oldest output when the buffer is full (the default), or block the command",
+    completes: ["drop-oldest", "block"],
+  },
+  linger: {
+    type: "string",
+    argument: "DURATION",
+    help: "with --name: how long output and exit stay after the command's end (default 10m)",
+  },
+  replace: { type: "boolean", help: "with --name: take the name of a command that has ended" },
+  ...CONNECTION_OPTIONS,
+} as const;
+
 export const exec: Command = defineCommand({
   usage: ["exec [options] [--] COMMAND [ARG...]"],
   about: "Runs a command in the workload's session of a sandbox. No shell is involved unless the command is one.",
-  options: {
-    interactive: { type: "boolean", short: "i", help: "connect standard input" },
-    tty: {
-      type: "boolean",
-      short: "t",
-      multiple: true,
-      help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
-    },
-    ...ESCAPE_OPTION,
-    env: {
-      type: "string",
-      short: "e",
-      multiple: true,
-      argument: "NAME[=VALUE]",
-      help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable",
-    },
-    workdir: { type: "string", short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
-    user: { type: "string", short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
-    timeout: {
-      type: "string",
-      argument: "DURATION",
-      help: "end the command after that time: 500ms, 5s, 2m",
-    },
-    name: {
-      type: "string",
-      argument: "NAME",
-      help: "keep the command under that name: it outlives the connection, and guestctl comes back to it",
-    },
-    detach: { type: "boolean", short: "d", help: "with --name: start it, print its exec_id, and leave it to itself" },
-    buffer: {
-      type: "string",
-      argument: "SIZE",
-      help: "with --name: output that the agent holds while nobody reads it (default 1M, at most 16M)",
-    },
-    "when-full": {
-      type: "string",
-      argument: "WHAT",
-      help: "with --name: drop-oldest output when the buffer is full (the default), or block the command",
-      completes: ["drop-oldest", "block"],
-    },
-    linger: {
-      type: "string",
-      argument: "DURATION",
-      help: "with --name: how long output and exit stay after the command's end (default 10m)",
-    },
-    replace: { type: "boolean", help: "with --name: take the name of a command that has ended" },
-    ...CONNECTION_OPTIONS,
-  },
+  options: OPTIONS,
   notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
 guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
 With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
@@ -127,17 +129,8 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
   },
 });
 
-/** Options that say how a command is kept. */
-interface KeepValues {
-  readonly name?: string | undefined;
-  readonly detach?: boolean | undefined;
-  readonly buffer?: string | undefined;
-  readonly "when-full"?: string | undefined;
-  readonly linger?: string | undefined;
-  readonly replace?: boolean | undefined;
-}
-
-function keepOf(values: KeepValues): KeepOptions | undefined {
+/** How the command is kept; undefined: not at all. Throws UsageError. */
+function keepOf(values: Parsed<typeof OPTIONS>["values"]): KeepOptions | undefined {
   const { name, buffer, "when-full": whenFull = "drop-oldest", linger, replace } = values;
   if (name === undefined) {
     const orphan = (["detach", "buffer", "when-full", "linger", "replace"] as const).find((each) => values[each]);

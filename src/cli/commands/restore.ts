@@ -7,7 +7,7 @@ import {
 import { HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RestoreDutiesResponse, RestoreDutiesResponseSchema } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
-import { type Command, defineCommand } from "../command-line.ts";
+import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
@@ -31,17 +31,10 @@ const DUTIES_OPTIONS = {
   wait: { type: "string", argument: "DURATION", help: "how long to try to reach the agent (default 10s)" },
 } as const;
 
-/** Values of DUTIES_OPTIONS. */
-interface DutiesValues {
-  readonly "entropy-bytes"?: string | undefined;
-  readonly "no-time"?: boolean | undefined;
-  readonly wait?: string | undefined;
-}
-
 const ENTROPY_LIMIT_BYTES = 65_536;
 
-/** Reads them. Throws UsageError. */
-function dutiesOptions(values: DutiesValues): DutiesOptions {
+/** Reads the options of both commands. Throws UsageError. */
+function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesOptions {
   const bytes = values["entropy-bytes"];
   const entropyBytes = parseCount(bytes, "--entropy-bytes", 1);
   if (entropyBytes !== undefined && entropyBytes > ENTROPY_LIMIT_BYTES) {
