@@ -1,14 +1,16 @@
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
-import { pipeline } from "node:stream/promises";
-import { constants, createGzip, createZstdCompress } from "node:zlib";
+import { promisify } from "node:util";
+import { constants, gzip, zstdCompress } from "node:zlib";
 
 import { filesBelow } from "./inspect.ts";
 import { runTool } from "./toolchain.ts";
 
 /** Where larger ones take many times as long for one percent. */
 const ZSTD_LEVEL = 10;
+
+const zstd = promisify(zstdCompress);
 
 /** Writes SHA256SUMS, for `sha256sum -c`, over everything in a folder. */
 export function writeChecksums(folder: string): void {
@@ -26,18 +28,20 @@ export function writeChecksums(folder: string): void {
  */
 export async function pack(folder: string, name: string): Promise<readonly string[]> {
   const tar = join(dirname(folder), `${name}.tar`);
+  // Whole: in pieces it takes a quarter more CPU time.
   const compressors = {
-    zst: createZstdCompress({ params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
-    gz: createGzip(),
+    zst: (bytes: Buffer) => zstd(bytes, { params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
+    gz: (bytes: Buffer) => promisify(gzip)(bytes),
   };
   const neutral = ["--sort=name", "--format=ustar", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
   const rename = `--transform=s,^${basename(folder)},${name},`;
   try {
     runTool("tar", [...neutral, "--mode=go-w", rename, "-cf", tar, "-C", dirname(folder), basename(folder)]);
+    const bytes = readFileSync(tar);
     return await Promise.all(
       Object.entries(compressors).map(async ([suffix, compress]) => {
         const output = `${tar}.${suffix}`;
-        await pipeline(createReadStream(tar), compress, createWriteStream(output));
+        writeFileSync(output, await compress(bytes));
         return output;
       }),
     );

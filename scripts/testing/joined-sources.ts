@@ -6,6 +6,7 @@ import { readyDescriptors } from "../package/agent/descriptors/plugin.ts";
 import { bundle } from "../package/bundle.ts";
 import { makeGuestctl } from "../package/guestctl.ts";
 import { JOINED, SOURCES_VARIABLE } from "./compiled.ts";
+import { joinPackages } from "./joined-packages.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
@@ -25,6 +26,7 @@ export async function joinSources(): Promise<Disposable> {
     plugins: [readyDescriptors()],
   });
   copyFileSync(buildNative(), join(folder, ADDON_FILE));
+  copyFileSync(await joinPackages(), join(folder, "packages.json"));
   await makeGuestctl(ROOT, join(folder, dirname(JOINED["cli/main.ts"])));
   process.env[SOURCES_VARIABLE] = folder;
   return { [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }) };

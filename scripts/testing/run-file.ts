@@ -17,6 +17,9 @@ export interface FileLimits {
   readonly settleMs: number;
 }
 
+/** For V8: garbage is collected in one thread, and less often. It takes up to a tenth less CPU time so. */
+const COLLECTS_SELDOM: readonly string[] = ["--single-threaded-gc", "--min-semi-space-size=16"];
+
 /** The spec reporter closes every file with its own counts; the suite's are printed once, at the end. */
 const OWN_COUNTS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
 
@@ -93,6 +96,7 @@ export async function runTestFile(
       process.execPath,
       [
         ...COMPILED_ONCE,
+        ...COLLECTS_SELDOM,
         `--test-timeout=${limits.testMs}`,
         "--test-reporter=spec",
         "--test-reporter-destination=stdout",

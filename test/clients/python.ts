@@ -2,7 +2,7 @@ import { globSync } from "node:fs";
 import { join } from "node:path";
 import { execa } from "execa";
 import { installPackages, missingPrograms } from "../../scripts/machine/programs.ts";
-import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
+import { cachedFolder, cacheKey, schemaDigest } from "../fixtures/build-cache.ts";
 import type { Python } from "../fixtures/python-packages.ts";
 import type { ClientProgram } from "./program.ts";
 
@@ -63,7 +63,7 @@ function install(): boolean {
 /** The folder of the schema's Python modules. */
 async function generate(): Promise<string> {
   const { stdout: version } = await execa("protoc", ["--version"], { timeout: TIMEOUT_MS });
-  const key = await cacheKey([PROTO, join(SOURCES, "rpc_status.proto")], [version]);
+  const key = await cacheKey([join(SOURCES, "rpc_status.proto")], [version, await schemaDigest()]);
   return cachedFolder(`python-${key}`, async (folder) => {
     // By way of descriptors: the packages come without the well-known types' sources, and buf has them.
     const images = [PROTO, SOURCES].map((module, index) => [module, join(folder, `${index}.binpb`)] as const);

@@ -1,7 +1,7 @@
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { execa } from "execa";
-import { cachedFolder, cacheKey } from "../fixtures/build-cache.ts";
+import { cachedFolder, cacheKey, schemaDigest } from "../fixtures/build-cache.ts";
 import type { ClientProgram } from "./program.ts";
 
 const SOURCES = join(import.meta.dirname, "rust");
@@ -27,7 +27,8 @@ export const rustClient: ClientProgram = {
 
 /** Builds the client, once for the same sources: about a minute of two cores, nearly all of it for its packages. */
 async function build(version: string): Promise<string> {
-  const folder = await cachedFolder(`rust-${await cacheKey([SOURCES, PROTO], [version])}`, async (place) => {
+  const key = await cacheKey([SOURCES], [version, await schemaDigest()]);
+  const folder = await cachedFolder(`rust-${key}`, async (place) => {
     const descriptors = join(place, "schema.binpb");
     await execa(BUF, ["build", PROTO, "--path", join(PROTO, "svc"), "-o", descriptors], { timeout: BUILD_TIMEOUT_MS });
     const target = join(place, "target");

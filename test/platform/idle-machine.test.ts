@@ -5,8 +5,8 @@ import { test } from "node:test";
 import { machineIsIdle } from "../../src/platform/index.ts";
 import { awake } from "../fixtures/awake.ts";
 
-test("a machine whose CPUs all work is not idle", async () => {
-  const busy = Array.from({ length: availableParallelism() }, () =>
+test("a machine half of whose CPUs work is not idle", async () => {
+  const busy = Array.from({ length: Math.ceil(availableParallelism() / 2) }, () =>
     spawn(process.execPath, ["-e", "console.log(1); for (;;);"], { stdio: ["ignore", "pipe", "inherit"] }),
   );
   try {

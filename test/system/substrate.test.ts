@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
+import { sourceCommand } from "../../scripts/testing/compiled.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 
@@ -109,10 +110,8 @@ describe("docs/substrate.md", { timeout: 300_000 }, () => {
 
     const bin = join(folder, "bin");
     mkdirSync(bin);
-    writeFileSync(
-      join(bin, "guestctl"),
-      `#!/bin/sh\nexec '${process.execPath}' '${join(ROOT, "src/cli/main.ts")}' "$@"\n`,
-    );
+    const command = sourceCommand("cli/main.ts").map((word) => `'${word}'`);
+    writeFileSync(join(bin, "guestctl"), `#!/bin/sh\nexec ${command.join(" ")} "$@"\n`);
     chmodSync(join(bin, "guestctl"), 0o755);
     const namespaces = ["--mount", "--net", "--propagation", "private"];
     const { exitCode, stdout, stderr } = await execa("unshare", [...namespaces, "bash", "-c", script(archive)], {
