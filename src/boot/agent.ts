@@ -86,7 +86,10 @@ export class Agent {
   /** What can wait until the workload has started: the first client's code is loaded, and then what the start has left is given back. */
   async #settle(): Promise<void> {
     const { machineIsIdle, memory } = this.#platform;
-    if (await machineIsIdle(this.#called.signal)) await this.#listeners.warmUp();
+    if (await machineIsIdle(this.#called.signal)) {
+      this.#rooms.rotation.lookAgain();
+      await this.#listeners.warmUp();
+    }
     // Not before: from then on V8 refuses the cached code of what is still to be loaded.
     memory.worked();
   }

@@ -1,11 +1,30 @@
-import { closeSync, constants, fstatSync, openSync, promises, readFileSync, type Stats } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
+import {
+  close,
+  closeSync,
+  constants,
+  fstat,
+  fstatSync,
+  open,
+  openSync,
+  readFile,
+  readFileSync,
+  stat,
+  type Stats,
+} from "node:fs";
+import { promisify } from "node:util";
 import { errnoOf } from "../domain/index.ts";
 
 /** Far above any certificate bundle or token. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
 /** For failures without an errno. */
 const UNKNOWN = "unknown error";
+
+// The first connection asks for the files' versions: node:fs/promises would take three milliseconds of it to load.
+const openFile = promisify(open);
+const statFile: (fd: number) => Promise<Stats> = promisify(fstat);
+const readWhole: (fd: number) => Promise<Buffer> = promisify(readFile);
+const closeFile = promisify(close);
+const statPath: (path: string) => Promise<Stats> = promisify(stat);
 
 /** A credential file's bytes, or why it cannot be read (without the path, which is a bootstrap value). */
 export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
@@ -49,16 +68,16 @@ export function readCredentialFile(path: string): CredentialFile {
 export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };
-  let file: FileHandle | undefined;
+  let fd: number | undefined;
   try {
     if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
-    file = await promises.open(path, OPEN_FLAGS);
-    const attributes = await file.stat();
-    return fileProblem(attributes) ?? content(await file.readFile(), attributes);
+    fd = await openFile(path, OPEN_FLAGS);
+    const attributes = await statFile(fd);
+    return fileProblem(attributes) ?? content(await readWhole(fd), attributes);
   } catch (error) {
     return unreadable(error);
   } finally {
-    await file?.close();
+    if (fd !== undefined) await closeFile(fd);
   }
 }
 
@@ -66,7 +85,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
 export async function credentialFileVersion(path: string): Promise<string> {
   if (pathProblem(path) !== undefined) return "";
   try {
-    return versionOf(await promises.stat(path));
+    return versionOf(await statPath(path));
   } catch (error) {
     return errnoOf(error) ?? UNKNOWN;
   }
@@ -99,10 +118,10 @@ function unreadable(error: unknown): CredentialFile {
 
 /** Closed before the file is read: only a new open is sure to see the current content. */
 async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<void> {
-  const file = await promises.open(path, OPEN_FLAGS);
+  const fd = await openFile(path, OPEN_FLAGS);
   try {
-    dropFileCache(file.fd);
+    dropFileCache(fd);
   } finally {
-    await file.close();
+    await closeFile(fd);
   }
 }

@@ -1,28 +1,24 @@
-/*
- * Node's own OpenSSL, whose functions the node executable exports. They are declared here as weak symbols rather than
- * taken from OpenSSL's headers: where Node exports none of them the addon must still load, and say so.
- */
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <openssl/x509_vfy.h>
+
+#include "openssl_host.h"
 #include "values.h"
 
-#define HOST __attribute__((weak))
+#define RESEEDING(F)    \
+  F(RAND_get0_primary) \
+  F(EVP_RAND_reseed)
+CALLS_OF_OPENSSL(RESEEDING, can_reseed)
 
-typedef struct evp_rand_ctx_st EVP_RAND_CTX;
-typedef struct X509_VERIFY_PARAM_st X509_VERIFY_PARAM;
-
-/* From openssl/x509_vfy.h. */
-#define X509_V_FLAG_PARTIAL_CHAIN 0x80000
-#define X509_V_FLAG_NO_CHECK_TIME 0x200000
-
-HOST EVP_RAND_CTX *RAND_get0_primary(void *library);
-HOST int EVP_RAND_reseed(EVP_RAND_CTX *generator, int prediction_resistance, const unsigned char *entropy,
-                         size_t entropy_length, const unsigned char *additional, size_t additional_length);
-HOST X509_VERIFY_PARAM *X509_VERIFY_PARAM_new(void);
-HOST void X509_VERIFY_PARAM_free(X509_VERIFY_PARAM *param);
-HOST int X509_VERIFY_PARAM_set1(X509_VERIFY_PARAM *to, const X509_VERIFY_PARAM *from);
-HOST int X509_VERIFY_PARAM_set1_name(X509_VERIFY_PARAM *param, const char *name);
-HOST int X509_VERIFY_PARAM_set_flags(X509_VERIFY_PARAM *param, unsigned long flags);
-HOST int X509_VERIFY_PARAM_add0_table(X509_VERIFY_PARAM *param);
-HOST const X509_VERIFY_PARAM *X509_VERIFY_PARAM_lookup(const char *name);
+#define RELAXING(F)               \
+  F(X509_VERIFY_PARAM_new)        \
+  F(X509_VERIFY_PARAM_free)       \
+  F(X509_VERIFY_PARAM_set1)       \
+  F(X509_VERIFY_PARAM_set1_name)  \
+  F(X509_VERIFY_PARAM_set_flags)  \
+  F(X509_VERIFY_PARAM_add0_table) \
+  F(X509_VERIFY_PARAM_lookup)
+CALLS_OF_OPENSSL(RELAXING, can_relax)
 
 /*
  * reseedOpenssl(additional): reseeds OpenSSL's primary generator from the kernel and from the given bytes. The others,
@@ -32,7 +28,7 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
   void *additional = NULL;
   size_t length = 0;
-  if (RAND_get0_primary == NULL || EVP_RAND_reseed == NULL) return from_int(env, -ENOSYS);
+  if (!can_reseed()) return from_int(env, -ENOSYS);
   get_arguments(env, info, 1, &arg);
   if (napi_get_buffer_info(env, arg, &additional, &length) != napi_ok) return from_int(env, -EINVAL);
   EVP_RAND_CTX *primary = RAND_get0_primary(NULL);
@@ -50,10 +46,7 @@ napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info)
   napi_value arg;
   char name[32];
   size_t length = 0;
-  if (X509_VERIFY_PARAM_new == NULL || X509_VERIFY_PARAM_free == NULL || X509_VERIFY_PARAM_set1 == NULL ||
-      X509_VERIFY_PARAM_set1_name == NULL || X509_VERIFY_PARAM_set_flags == NULL ||
-      X509_VERIFY_PARAM_add0_table == NULL || X509_VERIFY_PARAM_lookup == NULL)
-    return from_int(env, -ENOSYS);
+  if (!can_relax()) return from_int(env, -ENOSYS);
   get_arguments(env, info, 1, &arg);
   napi_get_value_string_utf8(env, arg, name, sizeof name, &length);
   const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(name);

@@ -1,47 +1,32 @@
-/* TLS credentials, tried with Node's own OpenSSL. Its functions are declared here weakly: see openssl.c. */
-#include <stdbool.h>
+/*
+ * TLS credentials, tried with OpenSSL before the workload starts. For the same by node:crypto and node:tls, which the
+ * workload then waits for, a start takes 8 ms longer (docs/decisions/0013-start-up.md).
+ */
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
 
+#include "openssl_host.h"
 #include "values.h"
 
-#define HOST __attribute__((weak))
-
-typedef struct bio_st BIO;
-typedef struct evp_pkey_st EVP_PKEY;
-typedef struct ssl_ctx_st SSL_CTX;
-typedef struct ssl_method_st SSL_METHOD;
-typedef struct x509_st X509;
-typedef int pem_password_cb(char *buffer, int size, int writing, void *context);
-
-/* From openssl/ssl.h, err.h and pemerr.h. */
-#define SSL_CTRL_CHAIN_CERT 89
-#define ERR_LIB_PEM 9
-#define PEM_R_NO_START_LINE 108
-#define ERR_LIB_OF(error) ((error) >> 23 & 0xff)
-#define ERR_REASON_OF(error) ((error) & 0x7fffff)
-
-HOST BIO *BIO_new_mem_buf(const void *bytes, int length);
-HOST int BIO_free(BIO *bio);
-HOST X509 *PEM_read_bio_X509_AUX(BIO *bio, X509 **into, pem_password_cb *password, void *context);
-HOST X509 *PEM_read_bio_X509(BIO *bio, X509 **into, pem_password_cb *password, void *context);
-HOST EVP_PKEY *PEM_read_bio_PrivateKey(BIO *bio, EVP_PKEY **into, pem_password_cb *password, void *context);
-HOST void X509_free(X509 *certificate);
-HOST void EVP_PKEY_free(EVP_PKEY *key);
-HOST const SSL_METHOD *TLS_server_method(void);
-HOST SSL_CTX *SSL_CTX_new(const SSL_METHOD *method);
-HOST void SSL_CTX_free(SSL_CTX *context);
-HOST int SSL_CTX_use_certificate(SSL_CTX *context, X509 *certificate);
-HOST int SSL_CTX_use_PrivateKey(SSL_CTX *context, EVP_PKEY *key);
-HOST int SSL_CTX_check_private_key(const SSL_CTX *context);
-HOST long SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *pointer);
-HOST unsigned long ERR_peek_last_error(void);
-HOST void ERR_clear_error(void);
-
-static bool has_openssl(void) {
-  return BIO_new_mem_buf && BIO_free && PEM_read_bio_X509_AUX && PEM_read_bio_X509 && PEM_read_bio_PrivateKey &&
-         X509_free && EVP_PKEY_free && TLS_server_method && SSL_CTX_new && SSL_CTX_free && SSL_CTX_use_certificate &&
-         SSL_CTX_use_PrivateKey && SSL_CTX_check_private_key && SSL_CTX_ctrl && ERR_peek_last_error &&
-         ERR_clear_error;
-}
+#define TRYING(F)              \
+  F(BIO_new_mem_buf)           \
+  F(BIO_free)                  \
+  F(PEM_read_bio_X509_AUX)     \
+  F(PEM_read_bio_X509)         \
+  F(PEM_read_bio_PrivateKey)   \
+  F(X509_free)                 \
+  F(EVP_PKEY_free)             \
+  F(TLS_server_method)         \
+  F(SSL_CTX_new)               \
+  F(SSL_CTX_free)              \
+  F(SSL_CTX_use_certificate)   \
+  F(SSL_CTX_use_PrivateKey)    \
+  F(SSL_CTX_check_private_key) \
+  F(SSL_CTX_ctrl)              \
+  F(ERR_peek_last_error)       \
+  F(ERR_clear_error)
+CALLS_OF_OPENSSL(TRYING, can_try)
 
 /* Without this callback OpenSSL would ask for the passphrase of an encrypted key on the terminal. */
 static int no_passphrase(char *buffer, int size, int writing, void *context) {
@@ -52,7 +37,7 @@ static int no_passphrase(char *buffer, int size, int writing, void *context) {
 /* True at the end of the certificates, false at one that is malformed. */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
-  return ERR_LIB_OF(error) == ERR_LIB_PEM && ERR_REASON_OF(error) == PEM_R_NO_START_LINE;
+  return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
 }
 
 static bool use_chain(SSL_CTX *context, BIO *pem) {
@@ -61,7 +46,7 @@ static bool use_chain(SSL_CTX *context, BIO *pem) {
   X509_free(certificate);
   while (used && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
     /* If this succeeds, the context frees the certificate. */
-    used = SSL_CTX_ctrl(context, SSL_CTRL_CHAIN_CERT, 0, certificate) == 1;
+    used = SSL_CTX_add0_chain_cert(context, certificate) == 1;
     if (!used) X509_free(certificate);
   }
   return used && at_end();
@@ -99,7 +84,7 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];
-  if (!has_openssl()) return from_bool(env, false);
+  if (!can_try()) return from_bool(env, false);
   get_arguments(env, info, 3, args);
   ERR_clear_error();
   SSL_CTX *context = SSL_CTX_new(TLS_server_method());

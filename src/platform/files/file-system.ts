@@ -1,4 +1,5 @@
-import { type BigIntStats, constants, promises } from "node:fs";
+import { type BigIntStats, constants, lstat, readlink, stat } from "node:fs";
+import { promisify } from "node:util";
 import {
   AgentError,
   type FileAttributes,
@@ -28,6 +29,9 @@ import { FileThreads } from "./threads.ts";
 type FileAddon = FolderAddon & CachedReader & WriterMaker & Pick<Addon, "targetOf">;
 
 const HERE = Buffer.from(".");
+const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
+const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
+const readLink = promisify(readlink);
 
 /** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
 export function guestFileSystem(addon: FileAddon): FileSystem {
@@ -39,14 +43,12 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
   };
   const attributesOf = async (step: FileStep, path: FilePath, noFollow: boolean): Promise<FileAttributes> => {
     const bytes = Buffer.from(path);
-    const look = (): Promise<BigIntStats> =>
-      noFollow ? promises.lstat(bytes, { bigint: true }) : promises.stat(bytes, { bigint: true });
+    const look = (): Promise<BigIntStats> => (noFollow ? statLink : statPath)(bytes, { bigint: true });
     return fileAttributes(await threads.step(step, look));
   };
   return {
     stat: async (path, noFollow) => attributesOf("stat", path, noFollow),
-    readLink: async (path) =>
-      threads.step("readlink", () => promises.readlink(Buffer.from(path), { encoding: "buffer" })),
+    readLink: async (path) => threads.step("readlink", () => readLink(Buffer.from(path), { encoding: "buffer" })),
     openRegular: async (path) => openRegular(path, (seen) => attributesOf("open", seen, false), opener, addon),
     ...changes(opener, addon, threads, leftovers),
     beneath: async (root, noSymlinks) => {

@@ -1,4 +1,5 @@
-import { constants, promises } from "node:fs";
+import { constants, opendir } from "node:fs";
+import { promisify } from "node:util";
 import type { Folder } from "./folder.ts";
 import type { FileThreads } from "./threads.ts";
 
@@ -9,6 +10,7 @@ const AGE_NS = 3_600_000_000_000n;
 const ENTRIES_LIMIT = 10_000;
 /** Checked folders that are remembered. At this number all are forgotten, and checked again. */
 const FOLDERS_LIMIT = 1_024;
+const openFolder = promisify(opendir);
 
 /** Removes temporary files that killed agents left, on file systems where a new file needs a name. */
 export class Leftovers {
@@ -42,7 +44,7 @@ export class Leftovers {
 async function temporariesIn(folder: Folder): Promise<Buffer[]> {
   const found: Buffer[] = [];
   let entries = 0;
-  for await (const { name } of await promises.opendir(folder.link, { encoding: "latin1" })) {
+  for await (const { name } of await openFolder(folder.link, { encoding: "latin1" })) {
     if (TEMPORARY.test(name)) found.push(Buffer.from(name));
     if (++entries === ENTRIES_LIMIT) break;
   }

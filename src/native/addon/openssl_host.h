@@ -1,0 +1,19 @@
+/*
+ * Node's own OpenSSL, whose functions the node executable exports, by the headers that Node ships. A file lists those that
+ * it calls as LIST(F), with F(name) for each: weak symbols, so that where Node exports none of them the addon still loads.
+ */
+#ifndef AGENT_OPENSSL_HOST_H
+#define AGENT_OPENSSL_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define DECLARE_WEAK(name) extern __typeof__(name) name __attribute__((weak));
+#define AND_THERE(name) &&(name) != NULL
+
+/* Defines `check`, which says whether Node exports all of them. */
+#define CALLS_OF_OPENSSL(LIST, check) \
+  LIST(DECLARE_WEAK)                  \
+  static bool check(void) { return true LIST(AND_THERE); }
+
+#endif
