@@ -34,6 +34,8 @@ export class Allowance {
   readonly #options: AllowanceOptions;
   /** Shares that hold something, in the order of their last progress. */
   readonly #shares = new Set<Held>();
+  /** The last of them. */
+  #latest: Held | undefined;
   readonly #ofOwners = new WeakMap<object, number>();
   #total = 0;
 
@@ -63,13 +65,17 @@ export class Allowance {
 
   /** Puts it behind all others. */
   #keep(share: Held, amount: number): void {
-    this.#shares.delete(share);
+    // A transfer sets its share for every piece.
+    const isLatest = share === this.#latest && amount > 0 && share.amount > 0;
+    if (!isLatest) this.#shares.delete(share);
     const { owner } = share;
     this.#total += amount - share.amount;
     this.#ofOwners.set(owner, this.#ofOwner(owner) + amount - share.amount);
     share.amount = amount;
     share.sinceMs = this.#options.clock.monotonicMs();
-    if (amount > 0) this.#shares.add(share);
+    if (isLatest || amount === 0) return;
+    this.#shares.add(share);
+    this.#latest = share;
   }
 
   #ofOwner(owner: object): number {

@@ -1,10 +1,17 @@
 import { AgentError, type NewFile } from "../domain/index.ts";
 import type { WriteRequest } from "./requests.ts";
 
-/** Smaller pieces are gathered up to this size before they are written. */
-const GATHER_BYTES = 64 * 1024;
-/** Pieces of at least this size are written as they are. */
-const DIRECT_BYTES = 16 * 1024;
+/**
+ * What is gathered for one write. To wake a thread and to be woken by it takes as long as to write 256 KiB, several times
+ * as long on a busy machine (decision 0023).
+ */
+const BATCH_BYTES = 512 * 1024;
+/** Of many files at once, for the memory's sake: each also waits for a write before it takes more. */
+const TIGHT_BATCH_BYTES = 64 * 1024;
+/** Pieces of a batch at most: one system call takes as many, and each has a cost beside its bytes. */
+const BATCH_PIECES = 256;
+/** Files that are written at once with large batches. */
+const FEW_WRITERS = 4;
 
 /** Size of what was written, and its SHA-256 unless nobody wants it. */
 export interface WriteResult {
@@ -12,42 +19,62 @@ export interface WriteResult {
   readonly sha256: Uint8Array | undefined;
 }
 
-type Expected = Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
+/** A file's content on its way. */
+export interface ContentInput {
+  /** If it ends without an error the content is complete. */
+  readonly pieces: AsyncIterable<Uint8Array>;
+  /** Called once for a piece that is written and may be reused. */
+  recycle(piece: Uint8Array): void;
+}
 
-/** Writes content as it arrives, and compares it with the declared size and checksum. */
+/** What a file's content needs. */
+export interface ContentParts {
+  readonly file: NewFile;
+  readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
+  readonly recycle: ContentInput["recycle"];
+  /** Files that are being written now. */
+  readonly writers: () => number;
+}
+
+/**
+ * Writes content as it arrives, a batch while the next one is gathered, and compares it with the declared size and
+ * checksum. Await `settled` before the file is closed.
+ */
 export class Content {
-  readonly #file: NewFile;
-  readonly #expected: Expected;
+  readonly #parts: ContentParts;
   #sizeBytes = 0n;
-  #gathered: Buffer | undefined;
-  #gatheredBytes = 0;
+  #batch: Uint8Array[] = [];
+  #batchBytes = 0;
+  #writing: Promise<void> | undefined;
 
-  constructor(file: NewFile, expected: Expected) {
-    this.#file = file;
-    this.#expected = expected;
+  constructor(parts: ContentParts) {
+    this.#parts = parts;
   }
 
-  /** Adds bytes, which the caller may reuse once it resolves. Throws AgentError when they exceed the declared size. */
-  async write(bytes: Uint8Array): Promise<void> {
-    this.#sizeBytes += BigInt(bytes.length);
-    const { sizeBytes } = this.#expected;
+  /**
+   * Adds a piece, which belongs to the content until it is recycled. Waits while enough is being written. Throws AgentError
+   * when there is more than declared, and what an earlier write failed with.
+   */
+  async write(piece: Uint8Array): Promise<void> {
+    this.#sizeBytes += BigInt(piece.length);
+    const { sizeBytes } = this.#parts.expected;
     if (sizeBytes !== undefined && this.#sizeBytes > sizeBytes) throw this.#sizeMismatch("more");
-    if (bytes.length >= DIRECT_BYTES || this.#gatheredBytes + bytes.length > GATHER_BYTES) await this.#flush();
-    if (bytes.length >= DIRECT_BYTES) {
-      await this.#file.write(bytes);
-    } else {
-      this.#gathered ??= Buffer.allocUnsafeSlow(GATHER_BYTES);
-      this.#gathered.set(bytes, this.#gatheredBytes);
-      this.#gatheredBytes += bytes.length;
-    }
+    this.#batch.push(piece);
+    this.#batchBytes += piece.length;
+    const few = this.#parts.writers() <= FEW_WRITERS;
+    const enoughBytes = few ? BATCH_BYTES : TIGHT_BATCH_BYTES;
+    if (this.#batchBytes < enoughBytes && this.#batch.length < BATCH_PIECES) return;
+    await this.#flush();
+    if (!few) await this.#writing;
   }
 
   /** Call it after the last bytes. Throws AgentError when size or checksum differ from the declared ones. */
   async finish(): Promise<WriteResult> {
     await this.#flush();
-    const { path, sizeBytes, sha256: declared } = this.#expected;
+    await this.#writing;
+    const { path, sizeBytes, sha256: declared } = this.#parts.expected;
     if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
-    const sha256 = this.#file.sha256();
+    const sha256 = this.#parts.file.sha256();
     if (declared !== undefined && sha256 !== undefined && Buffer.compare(sha256, declared) !== 0) {
       const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
       const metadata = {
@@ -60,14 +87,27 @@ export class Content {
     return { bytesWritten: this.#sizeBytes, sha256 };
   }
 
+  /** Resolves when nothing is being written. Never rejects. */
+  async settled(): Promise<void> {
+    await this.#writing?.catch(() => {});
+  }
+
+  /** Begins to write the batch as soon as the last one is written. Throws what that failed with. */
   async #flush(): Promise<void> {
-    if (this.#gathered === undefined || this.#gatheredBytes === 0) return;
-    await this.#file.write(this.#gathered.subarray(0, this.#gatheredBytes));
-    this.#gatheredBytes = 0;
+    await this.#writing;
+    if (this.#batch.length === 0) return;
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#batchBytes = 0;
+    this.#writing = this.#parts.file.write(batch).finally(() => {
+      for (const piece of batch) this.#parts.recycle(piece);
+    });
+    // Whoever awaits it next gets the failure.
+    this.#writing.catch(() => {});
   }
 
   #sizeMismatch(comparison: string): AgentError {
-    const { path, sizeBytes } = this.#expected;
+    const { path, sizeBytes } = this.#parts.expected;
     const message = `cannot write ${JSON.stringify(path)}: ${comparison} bytes came than the declared ${sizeBytes}`;
     const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
     return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);

@@ -13,7 +13,7 @@ import {
   type FileTree,
   type Share,
 } from "../domain/index.ts";
-import type { WriteResult } from "./content.ts";
+import type { ContentInput, WriteResult } from "./content.ts";
 import { type FileAction, fileFailure, notARegularFile } from "./failure.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
 import {
@@ -105,7 +105,7 @@ export class Files {
    * Replaces or creates a file in one step, once all of its content has arrived, matches what was declared and is on the
    * disk. A failure changes nothing.
    */
-  async write(request: WriteRequest, data: AsyncIterable<Uint8Array>, caller: FileCaller): Promise<WriteResult> {
+  async write(request: WriteRequest, input: ContentInput, caller: FileCaller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { activity, newFileOwner } = this.#parts;
     const place = this.#enter(caller);
@@ -114,9 +114,10 @@ export class Files {
       place.progress();
     };
     const { signal } = caller;
+    const writers = (): number => this.#writing.size;
     onProgress();
     const writing = this.#at("write", request, async (fileSystem) =>
-      writeAtomically({ fileSystem, request, data, newFileOwner, onProgress, signal }),
+      writeAtomically({ fileSystem, request, input, writers, newFileOwner, onProgress, signal }),
     );
     this.#writing.add(writing);
     try {

@@ -1,5 +1,5 @@
 import { type FileAttributes, type FileOwner, FileSystemError, type FileTree, type NewFile } from "../domain/index.ts";
-import { Content, type WriteResult } from "./content.ts";
+import { Content, type ContentInput, type WriteResult } from "./content.ts";
 import { groupOfEntries } from "./owner.ts";
 import { Parents } from "./parents.ts";
 import { folderOf } from "./paths.ts";
@@ -12,8 +12,9 @@ const DEFAULT_MODE = 0o644;
 export interface WriteParts {
   readonly fileSystem: FileTree;
   readonly request: WriteRequest;
-  /** The content. If it ends without an error it is complete. */
-  readonly data: AsyncIterable<Uint8Array>;
+  readonly input: ContentInput;
+  /** Files that are being written now, this one included. */
+  readonly writers: () => number;
   /** Owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
   /** Called for every piece. */
@@ -57,13 +58,18 @@ async function writeTo(parts: WriteParts, { path, existing }: Target, owner: Fil
   }
 }
 
-async function receive(file: NewFile, { request, data, onProgress }: WriteParts): Promise<WriteResult> {
-  const content = new Content(file, request);
-  for await (const bytes of data) {
-    await content.write(bytes);
-    onProgress();
+async function receive(file: NewFile, { request, input, writers, onProgress }: WriteParts): Promise<WriteResult> {
+  const content = new Content({ file, expected: request, recycle: (piece) => input.recycle(piece), writers });
+  try {
+    for await (const piece of input.pieces) {
+      await content.write(piece);
+      onProgress();
+    }
+    return await content.finish();
+  } finally {
+    // The file may not be closed while a thread writes to it.
+    await content.settled();
   }
-  return content.finish();
 }
 
 async function place(file: NewFile, path: Uint8Array, request: WriteRequest): Promise<void> {

@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
+import { receiveAll } from "./reads.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Session } from "./session.ts";
 import type { Http2Stream } from "./stream.ts";
@@ -118,7 +119,7 @@ export class Http2Connection {
   /** Starts reading. */
   serve(): void {
     const { firstRequestMs, pings } = this.#limits;
-    this.#socket.on("data", (chunk: Buffer) => {
+    receiveAll(this.#socket, (chunk) => {
       // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
       if (this.#state === "closing") this.#takenMs = this.#nowMs();
       if (this.#halfClosed) return;

@@ -8,7 +8,7 @@ const NO_BYTES = Buffer.alloc(0);
 export interface FrameHandler {
   /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.9.1); its payload follows. */
   dataBegins(streamId: number, lengthBytes: number): void;
-  /** A piece of the frame's payload, without padding. A view: keeping it keeps all bytes that were read with it. */
+  /** A piece of the frame's payload, without padding. A view that must not be kept. */
   data(slice: Buffer): void;
   /** The frame is over. `discardedBytes` of its length were padding and its own length field. */
   dataEnds(flags: number, discardedBytes: number): void;
@@ -38,7 +38,7 @@ export class FrameReader {
     this.#handler = handler;
   }
 
-  /** Reads the next bytes. Throws ConnectionError at a refused frame. */
+  /** Reads the next bytes, and keeps none of them. Throws ConnectionError at a refused frame. */
   push(chunk: Buffer): void {
     let at = this.#prefaceBytes < PREFACE.length ? this.#preface(chunk) : 0;
     while (at < chunk.length || (this.#type >= 0 && this.#left === 0)) {

@@ -154,7 +154,8 @@ export class Http2Session implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    this.#events.output();
+    // Most pieces widen no window, and a flush for each of them would find nothing.
+    if (this.#output.sizeBytes > 0) this.#events.output();
   }
 
   reset(stream: Http2Stream, code: number): void {

@@ -3,7 +3,7 @@ import type { Output } from "./output.ts";
 
 /** Below this size a copy costs less than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
-/** Pieces of a paused request below this size are joined: a view of each would cost more than its bytes. */
+/** Pieces of a paused request below this size are joined: memory of its own for each would cost more than its bytes. */
 const JOIN_BELOW_BYTES = 4 * 1_024;
 const JOINED_BYTES = 16 * 1_024;
 
@@ -12,7 +12,7 @@ const NONE: Buffer[] = [];
 
 /** Receiver of a request. */
 export interface StreamConsumer {
-  /** The next bytes of the request's body. */
+  /** The next bytes of the request's body, valid until it returns. */
   data(slice: Buffer): void;
   /** The request is complete. */
   end(): void;
@@ -199,7 +199,7 @@ export class Http2Stream {
     if (this.#held === NONE) this.#held = [];
     if (slice.length >= JOIN_BELOW_BYTES) {
       this.#joined = undefined;
-      this.#held.push(slice);
+      this.#held.push(Buffer.from(slice));
       return;
     }
     const joined = this.#joined;

@@ -48,10 +48,10 @@ export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
 /** Appends to a file on a libuv thread, and keeps the SHA-256 of what it was told to hash. */
 export interface SummingWriter {
   /**
-   * Appends all of the bytes, which must not change until it resolves: with 0 or a negated errno (EBUSY while an earlier
-   * write runs).
+   * Appends the pieces, one after another. Neither they nor the array may change until it resolves: with 0 or a negated
+   * errno (EBUSY while an earlier write runs).
    */
-  write(bytes: Uint8Array, sum: SummedBy): Promise<number>;
+  write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number>;
   /** SHA-256 of all bytes hashed since the last call; undefined while a write runs, or where OpenSSL fails. */
   takeSha256(): Buffer | undefined;
 }

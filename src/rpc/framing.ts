@@ -18,10 +18,7 @@ export function malformedMessage(problem: string, cause?: unknown): AgentError {
   return new AgentError("INVALID_ARGUMENT", "MALFORMED_MESSAGE", problem, {}, cause);
 }
 
-/**
- * Cuts a byte stream into messages, however the bytes are split. A message within one chunk is a view of it; any other is
- * copied once into a buffer of its own.
- */
+/** Cuts a byte stream into messages, however the bytes are split. Copies them: the chunks are not its own. */
 export class MessageReader {
   readonly #limitBytes: number;
   readonly #buffers: MessageBuffers;
@@ -77,11 +74,13 @@ export class MessageReader {
         length = this.#readPrefix(this.#prefix, 0);
       }
       if (chunk.length - at >= length) {
-        deliver(chunk.subarray(at, at + length));
+        const whole = this.#buffers.take(length);
+        whole.set(chunk.subarray(at, at + length));
+        deliver(whole);
         at += length;
       } else {
         this.#messageBytes = length;
-        this.#begin = chunk.subarray(at);
+        this.#begin = Buffer.from(chunk.subarray(at));
         return;
       }
     }
@@ -136,14 +135,16 @@ export class MessageReader {
   }
 }
 
-/** Buffers of smaller messages are not kept. */
-const SMALLEST_BYTES = 16 * 1024;
-/** Two: one message is filled while another is in use. */
+/** Buffers of smaller messages are not kept: Node has a pool for these. */
+const SMALLEST_BYTES = 4 * 1024;
+/** One message is filled while another is in use, */
 const KEPT_BUFFERS = 2;
+/** or several: of a file, one batch is gathered while another is written. */
+const KEPT_BYTES = 1280 * 1024;
 
 /**
- * Buffers for messages of one request that arrive in pieces. A stream of large messages reuses two instead of allocating
- * one each, which V8 would have to collect.
+ * Buffers for the messages of one request. A stream of large messages reuses a few instead of allocating one each, which
+ * V8 would have to collect.
  */
 export class MessageBuffers {
   /** Created with the first buffer: most requests are one small message and need none. */
@@ -152,17 +153,21 @@ export class MessageBuffers {
 
   /** A buffer of exactly that length, with any content. */
   take(length: number): Uint8Array {
+    if (length < SMALLEST_BYTES) return Buffer.allocUnsafe(length);
     const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
     const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
     // A much larger buffer would keep unused memory.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
-    if (length >= SMALLEST_BYTES) (this.#lent ??= new WeakSet()).add(bytes.buffer);
+    (this.#lent ??= new WeakSet()).add(bytes.buffer);
     return bytes;
   }
 
   /** Takes back a message, or any view of one, that nothing uses any more. Ignores bytes that it did not lend. */
   giveBack(bytes: Uint8Array): void {
-    if (this.#lent?.delete(bytes.buffer) === true && this.#free.length < KEPT_BUFFERS) this.#free.push(bytes.buffer);
+    const { buffer } = bytes;
+    if (this.#lent?.delete(buffer) !== true) return;
+    const keptBytes = this.#free.reduce((sum, { byteLength }) => sum + byteLength, buffer.byteLength);
+    if (this.#free.length < KEPT_BUFFERS || keptBytes <= KEPT_BYTES) this.#free.push(buffer);
   }
 }

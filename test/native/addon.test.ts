@@ -92,22 +92,22 @@ test("a summing writer takes one write at a time, tells why it failed, and has n
   const full = openSync("/dev/full", "w");
   for (const sum of [NO_SUM, SUM_HERE, SUM_ON_THREAD] as const) {
     const writer = new addon.SummingWriter(full);
-    const failed = writer.write(bytes("does not fit"), sum);
+    const failed = writer.write([bytes("does not fit")], sum);
     assert.equal(writer.takeSha256(), undefined);
-    assert.equal(await writer.write(bytes("too early"), sum), -EBUSY);
+    assert.equal(await writer.write([bytes("too early")], sum), -EBUSY);
     assert.equal(await failed, -ENOSPC);
   }
   closeSync(full);
   const [reading, writing] = pair(addon.pipe(true));
   const writer = new addon.SummingWriter(writing);
-  assert.equal(await writer.write(bytes("some "), SUM_ON_THREAD), 0);
-  assert.equal(await writer.write(bytes("bytes"), SUM_HERE), 0);
-  assert.equal(await writer.write(bytes("not summed up"), NO_SUM), 0);
-  assert.equal(await writer.write(bytes(""), SUM_ON_THREAD), 0);
+  assert.equal(await writer.write([bytes("so"), bytes(""), bytes("me ")], SUM_ON_THREAD), 0);
+  assert.equal(await writer.write([bytes("by"), bytes("tes")], SUM_HERE), 0);
+  assert.equal(await writer.write([bytes("not summed up")], NO_SUM), 0);
+  assert.equal(await writer.write([bytes("")], SUM_ON_THREAD), 0);
   assert.deepEqual(writer.takeSha256(), createHash("sha256").update("some bytes").digest());
   assert.deepEqual(writer.takeSha256(), createHash("sha256").digest());
   closeSync(reading);
-  assert.equal(await writer.write(bytes("nobody"), SUM_ON_THREAD), -EPIPE);
+  assert.equal(await writer.write([bytes("nobody")], SUM_ON_THREAD), -EPIPE);
   closeSync(writing);
 });
 

@@ -28,6 +28,8 @@ export const HEADLINES: readonly string[] = [
   "file read: CPU",
   "file write: throughput",
   "file write: CPU",
+  "file write without checksum: throughput",
+  "file write without checksum: CPU",
   "64 file reads at once: throughput",
   "64 file writes at once: throughput",
   "256 execs at once: peak memory",
@@ -36,6 +38,8 @@ export const HEADLINES: readonly string[] = [
   "the same, times that before all loads",
   "start to the workload",
   "start to the port",
+  "first Health of a new agent",
+  "its 2nd to 20th Health, p50",
   "size of the archive",
 ];
 

@@ -89,8 +89,8 @@ export interface NewFileOptions {
 
 /** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
 export interface NewFile {
-  /** Appends all of the bytes. The caller may reuse them once it resolves. */
-  write(bytes: Uint8Array): Promise<void>;
+  /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
+  write(pieces: readonly Uint8Array[]): Promise<void>;
   /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
   sha256(): Uint8Array | undefined;
   /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */

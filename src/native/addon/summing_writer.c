@@ -5,6 +5,8 @@
  */
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "values.h"
@@ -22,7 +24,8 @@ HOST int EVP_DigestInit_ex(EVP_MD_CTX *digest, const EVP_MD *type, void *engine)
 HOST int EVP_DigestUpdate(EVP_MD_CTX *digest, const void *bytes, size_t length);
 HOST int EVP_DigestFinal_ex(EVP_MD_CTX *digest, unsigned char *sum, unsigned int *length);
 
-enum { SHA256_BYTES = 32 };
+/* PIECES: as many as one system call gets. */
+enum { SHA256_BYTES = 32, PIECES = 256 };
 enum sum { NO_SUM = 0, SUM_HERE = 1, SUM_ON_THREAD = 2 };
 
 struct summing_writer {
@@ -35,13 +38,13 @@ struct summing_writer {
 struct write_job {
   napi_async_work work;
   napi_deferred deferred;
-  /* Keep the writer and the bytes alive until the thread is done with them. */
-  napi_ref self, bytes;
+  /* Keep the writer and the pieces alive until the thread is done with them. */
+  napi_ref self, array;
   struct summing_writer *writer;
-  const unsigned char *from;
-  size_t length;
   enum sum sum;
   int result;
+  uint32_t count;
+  struct iovec pieces[];
 };
 
 static void finalize(napi_env env, void *data, void *hint) {
@@ -85,48 +88,84 @@ static struct summing_writer *writer_of(napi_env env, napi_callback_info info, n
   return writer;
 }
 
-/* Before it fails with ENOSPC, write(2) may take a part. */
-static int write_all(int fd, const unsigned char *from, size_t length) {
-  for (size_t at = 0; at < length;) {
-    ssize_t written = write(fd, from + at, length - at);
+/* Writes the pieces but for the first `skip` bytes of the first one. */
+static ssize_t write_some(int fd, const struct iovec *pieces, uint32_t count, size_t skip) {
+  struct iovec some[PIECES];
+  int used = count < PIECES ? (int)count : PIECES;
+  memcpy(some, pieces, (size_t)used * sizeof *some);
+  some[0].iov_base = (char *)some[0].iov_base + skip;
+  some[0].iov_len -= skip;
+  return writev(fd, some, used);
+}
+
+/* Before it fails with ENOSPC, writev(2) may take a part. */
+static int write_all(int fd, const struct iovec *pieces, uint32_t count) {
+  size_t skip = 0;
+  for (uint32_t at = 0; at < count;) {
+    if (skip == pieces[at].iov_len) {
+      at++;
+      skip = 0;
+      continue;
+    }
+    ssize_t written = write_some(fd, pieces + at, count - at, skip);
     if (written < 0 && errno != EINTR) return -errno;
     if (written == 0) return -EIO;
-    if (written > 0) at += (size_t)written;
+    if (written > 0) skip += (size_t)written;
+    for (; at < count && skip > pieces[at].iov_len; at++) skip -= pieces[at].iov_len;
   }
   return 0;
 }
 
 static void add_up(const struct write_job *job) {
-  if (EVP_DigestUpdate(job->writer->digest, job->from, job->length) != 1) job->writer->failed = true;
+  for (uint32_t at = 0; at < job->count; at++) {
+    const struct iovec *piece = &job->pieces[at];
+    if (EVP_DigestUpdate(job->writer->digest, piece->iov_base, piece->iov_len) != 1) job->writer->failed = true;
+  }
 }
 
 static void write_on_thread(napi_env env, void *data) {
   (void)env;
   struct write_job *job = data;
-  job->result = write_all(job->writer->fd, job->from, job->length);
   if (job->sum == SUM_ON_THREAD) add_up(job);
+  job->result = write_all(job->writer->fd, job->pieces, job->count);
 }
 
 static void finish_write(napi_env env, napi_status status, void *data) {
   struct write_job *job = data;
   job->writer->writing = false;
   napi_delete_reference(env, job->self);
-  napi_delete_reference(env, job->bytes);
+  napi_delete_reference(env, job->array);
   napi_resolve_deferred(env, job->deferred, from_int(env, status == napi_ok ? job->result : -ECANCELED));
   napi_delete_async_work(env, job->work);
   free(job);
 }
 
-/* write(bytes, sum): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
-static napi_value write_bytes(napi_env env, napi_callback_info info) {
+/* NULL: it is not an array of buffers, or there is no memory. */
+static struct write_job *new_job(napi_env env, napi_value array) {
+  uint32_t count = 0;
+  if (napi_get_array_length(env, array, &count) != napi_ok) return NULL;
+  struct write_job *job = calloc(1, sizeof *job + count * sizeof *job->pieces);
+  if (job == NULL) return NULL;
+  job->count = count;
+  for (uint32_t at = 0; at < count; at++) {
+    napi_value piece;
+    struct iovec *entry = &job->pieces[at];
+    if (napi_get_element(env, array, at, &piece) == napi_ok &&
+        napi_get_buffer_info(env, piece, &entry->iov_base, &entry->iov_len) == napi_ok)
+      continue;
+    free(job);
+    return NULL;
+  }
+  return job;
+}
+
+/* write(pieces, sum): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
+static napi_value write_pieces(napi_env env, napi_callback_info info) {
   napi_value self, arguments[2], promise = NULL, name = NULL;
   napi_deferred deferred;
-  void *bytes = NULL;
-  size_t length = 0;
   struct summing_writer *writer = writer_of(env, info, &self, 2, arguments);
   napi_create_promise(env, &deferred, &promise);
-  napi_status taken = napi_get_buffer_info(env, arguments[0], &bytes, &length);
-  struct write_job *job = writer == NULL || taken != napi_ok || writer->writing ? NULL : calloc(1, sizeof *job);
+  struct write_job *job = writer == NULL || writer->writing ? NULL : new_job(env, arguments[0]);
   if (job == NULL) {
     napi_resolve_deferred(env, deferred, from_int(env, writer != NULL && writer->writing ? -EBUSY : -EINVAL));
     return promise;
@@ -134,11 +173,9 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   writer->writing = true;
   job->deferred = deferred;
   job->writer = writer;
-  job->from = bytes;
-  job->length = length;
   job->sum = (enum sum)to_int(env, arguments[1]);
   napi_create_reference(env, self, 1, &job->self);
-  napi_create_reference(env, arguments[0], 1, &job->bytes);
+  napi_create_reference(env, arguments[0], 1, &job->array);
   napi_create_string_utf8(env, "SummingWriter", NAPI_AUTO_LENGTH, &name);
   napi_create_async_work(env, NULL, name, write_on_thread, finish_write, job, &job->work);
   napi_queue_async_work(env, job->work);
@@ -159,7 +196,7 @@ static napi_value take_sha256(napi_env env, napi_callback_info info) {
 
 napi_value agent_summing_writer_class(napi_env env) {
   static const napi_property_descriptor METHODS[] = {
-      {.utf8name = "write", .method = write_bytes, .attributes = napi_default_method},
+      {.utf8name = "write", .method = write_pieces, .attributes = napi_default_method},
       {.utf8name = "takeSha256", .method = take_sha256, .attributes = napi_default_method},
   };
   napi_value class = NULL;

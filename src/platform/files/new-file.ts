@@ -9,8 +9,8 @@ import type { FileThreads } from "./threads.ts";
 
 /** Bits that the kernel clears silently where the caller may not set them. */
 const SPECIAL_BITS = 0o7000;
-/** Largest piece that is hashed on the event loop's thread: more would hold up other calls. */
-const SUM_HERE_BYTES = 256 * 1024;
+/** What is hashed on the event loop's thread at most: more would hold up other calls. */
+const SUM_HERE_BYTES = 512 * 1024;
 /** Mode of a file while it is being written. */
 const PRIVATE_MODE = 0o600;
 /** O_TMPFILE of open(2), for which Node has no constant. */
@@ -102,12 +102,13 @@ class PlacedFile implements NewFile {
     this.#hashes = hashes;
   }
 
-  async write(bytes: Uint8Array): Promise<void> {
+  async write(pieces: readonly Uint8Array[]): Promise<void> {
     const result = await this.#threads.step("write", () => {
-      if (!this.#hashes) return this.#writer.write(bytes, NO_SUM);
+      if (!this.#hashes) return this.#writer.write(pieces, NO_SUM);
       // For a single file it is faster to hash here while another thread writes.
-      const onThread = this.#threads.busy || bytes.length > SUM_HERE_BYTES;
-      return this.#writer.write(bytes, onThread ? SUM_ON_THREAD : SUM_HERE);
+      const sizeBytes = pieces.reduce((sum, { length }) => sum + length, 0);
+      const onThread = this.#threads.busy || sizeBytes > SUM_HERE_BYTES;
+      return this.#writer.write(pieces, onThread ? SUM_ON_THREAD : SUM_HERE);
     });
     if (result < 0) throw new FileSystemError("write", errnoName(result));
   }

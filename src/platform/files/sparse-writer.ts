@@ -24,11 +24,25 @@ export class SparseWriter implements SummingWriter {
   }
 
   /** Rejects with the error of the system call that failed. */
-  async write(bytes: Uint8Array, sum: SummedBy): Promise<number> {
-    if (sum !== NO_SUM) {
-      this.#hash ??= process.getBuiltinModule("node:crypto").createHash("sha256");
-      this.#hash.update(bytes);
+  async write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number> {
+    for (const piece of pieces) {
+      if (sum !== NO_SUM) {
+        this.#hash ??= process.getBuiltinModule("node:crypto").createHash("sha256");
+        this.#hash.update(piece);
+      }
+      await this.#writePiece(piece);
     }
+    return 0;
+  }
+
+  takeSha256(): Buffer | undefined {
+    const { createHash } = process.getBuiltinModule("node:crypto");
+    const hash = this.#hash ?? createHash("sha256");
+    this.#hash = undefined;
+    return hash.digest();
+  }
+
+  async #writePiece(bytes: Uint8Array): Promise<void> {
     const start = this.#sizeBytes;
     this.#sizeBytes += bytes.length;
     let writtenTo = 0;
@@ -43,14 +57,6 @@ export class SparseWriter implements SummingWriter {
     await this.#writeAll(bytes.subarray(writtenTo), start + writtenTo);
     // A hole at the end is there only by the file's size.
     if (writtenTo === bytes.length) await setSize(this.#fd, this.#sizeBytes);
-    return 0;
-  }
-
-  takeSha256(): Buffer | undefined {
-    const { createHash } = process.getBuiltinModule("node:crypto");
-    const hash = this.#hash ?? createHash("sha256");
-    this.#hash = undefined;
-    return hash.digest();
   }
 
   async #writeAll(bytes: Uint8Array, position: number): Promise<void> {

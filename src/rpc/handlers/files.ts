@@ -17,26 +17,22 @@ export async function serveWriteFile(files: Files, call: RawCall): Promise<Write
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
-  return writeResponse(await files.write(request, data(messages, marksLast, call), callerOf(call)));
+  const recycle = (piece: Uint8Array): void => call.recycle(piece);
+  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, callerOf(call)));
 }
 
 function callerOf(call: RawCall): FileCaller {
   return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
 }
 
-/** The content's pieces. Asking for the next one recycles the previous. */
-async function* data(
-  messages: AsyncIterator<Uint8Array>,
-  marksLast: boolean,
-  call: RawCall,
-): AsyncGenerator<Uint8Array> {
+/** The content's pieces: views of messages. */
+async function* data(messages: AsyncIterator<Uint8Array>, marksLast: boolean): AsyncGenerator<Uint8Array> {
   let isComplete = false;
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
     if (isComplete) throw frameOrder("a message after the one that says last");
     const { bytes, last } = decodeData(next.value);
     isComplete = last;
     yield bytes;
-    call.recycle(next.value);
   }
   // A cancelled client may end its request before it resets it: then the content is not complete.
   if (marksLast && !isComplete) {

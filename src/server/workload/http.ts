@@ -101,7 +101,7 @@ export class WorkloadHttp {
     };
     const body = new RequestBody((whole) => void answer(whole));
     stream.consumer = {
-      data: (slice) => body.add(slice),
+      data: (slice) => body.add(Buffer.from(slice)),
       end: () => body.end(),
       closed: () => clearTimeout(overdue),
     };

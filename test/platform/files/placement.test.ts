@@ -31,8 +31,8 @@ for (const [name, files, meanwhile] of WAYS) {
     it("is private until it is placed, and then exactly as asked for", NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
-      await file.write(Buffer.from("some "));
-      await file.write(Buffer.from("content"));
+      await file.write([Buffer.from("some ")]);
+      await file.write([Buffer.from("content")]);
       const names = await folder.names();
       assert.ok(meanwhile(names), String(names));
       if (names[0] !== undefined) assert.equal((await stat(folder.at(names[0]))).mode & 0o7777, 0o600);
@@ -54,7 +54,7 @@ for (const [name, files, meanwhile] of WAYS) {
       await exclusive.dispose();
       assert.equal(await readFile(folder.at("file"), "utf8"), "old");
       const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
-      await file.write(Buffer.from("new"));
+      await file.write([Buffer.from("new")]);
       await file.place(Buffer.from(folder.at("file")), false);
       await file.dispose();
       assert.equal(await readFile(folder.at("file"), "utf8"), "new");
@@ -68,7 +68,7 @@ for (const [name, files, meanwhile] of WAYS) {
       for (const count of [1, 8]) {
         const sums = Array.from({ length: count }, async (_, index) => {
           const file = await files.create(Buffer.from(folder.path), WITH_SHA256);
-          for (const piece of pieces) await file.write(piece);
+          for (const piece of pieces) await file.write([piece]);
           const sum = Buffer.from(file.sha256() ?? []).toString("hex");
           await file.place(Buffer.from(folder.at(`file${index}`)), false);
           await file.dispose();
