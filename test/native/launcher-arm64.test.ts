@@ -5,10 +5,11 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
+import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 
-const AGENT = join(import.meta.dirname, "..", "fixtures", "launched.ts");
+const AGENT = [...COMPILED_ONCE, join(import.meta.dirname, "..", "fixtures", "launched.ts")];
 const EMULATOR = "qemu-aarch64-static";
 const TIMEOUT_MS = 500_000;
 
@@ -30,7 +31,7 @@ describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
   after(() => bundle[Symbol.dispose]());
 
   function run(...args: string[]): { status: number | null; signal: string | null; stdout: string; stderr: string } {
-    return spawnSync(EMULATOR, [bundle.launcher, AGENT, ...args], { encoding: "utf8", timeout: TIMEOUT_MS });
+    return spawnSync(EMULATOR, [bundle.launcher, ...AGENT, ...args], { encoding: "utf8", timeout: TIMEOUT_MS });
   }
 
   test("mirrors exit codes and deaths by a signal", () => {
@@ -41,16 +42,16 @@ describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
 
   test("hands the environment over in memory, and gives the agent none of the image's", () => {
     const env = { ...process.env, SECRET: "marker-7c2e", NODE_OPTIONS: "--no-such-option" };
-    const survey = spawnSync(EMULATOR, [bundle.launcher, AGENT, "survey"], { env, encoding: "utf8" });
+    const survey = spawnSync(EMULATOR, [bundle.launcher, ...AGENT, "survey"], { env, encoding: "utf8" });
     const { environment } = JSON.parse(survey.stdout) as { environment: Record<string, string> };
     assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
     assert.ok(!("SECRET" in environment) && !("NODE_OPTIONS" in environment));
-    const handed = spawnSync(EMULATOR, [bundle.launcher, AGENT, "environ"], { env, encoding: "utf8" });
+    const handed = spawnSync(EMULATOR, [bundle.launcher, ...AGENT, "environ"], { env, encoding: "utf8" });
     assert.ok(handed.stdout.split("\0").includes("SECRET=marker-7c2e"));
   });
 
   test("passes signals on, real-time ones too", async () => {
-    const child = spawn(EMULATOR, [bundle.launcher, AGENT, "signals", "1000"], {
+    const child = spawn(EMULATOR, [bundle.launcher, ...AGENT, "signals", "1000"], {
       stdio: ["ignore", "pipe", "inherit"],
     });
     const seen = new Set<string>();
@@ -73,7 +74,7 @@ describe("the launcher for arm64, emulated", { skip: refused ?? false }, () => {
   // The emulator knows no subreaper, so orphans come to the launcher only where it is the first process.
   describe("as PID 1", { skip: noNamespaces() ?? false }, () => {
     function runFirst(...args: string[]): { status: number | null; stdout: string; stderr: string } {
-      const first = ["-pf", "--kill-child", "--mount-proc", EMULATOR, bundle.launcher, AGENT, ...args];
+      const first = ["-pf", "--kill-child", "--mount-proc", EMULATOR, bundle.launcher, ...AGENT, ...args];
       return spawnSync("unshare", first, { encoding: "utf8", timeout: TIMEOUT_MS });
     }
 

@@ -18,13 +18,14 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, describe, test } from "node:test";
 
+import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 
 const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
 
-const AGENT = join(import.meta.dirname, "..", "fixtures", "launched.ts");
+const AGENT = [...COMPILED_ONCE, join(import.meta.dirname, "..", "fixtures", "launched.ts")];
 /** Looks at its parent's environment, as anybody of the same user could. Says goodbye, as the agent does. */
 const SURVEY_PARENT = `
   const { readFileSync, writeSync } = require("node:fs");
@@ -54,7 +55,7 @@ const SETTINGS: Readonly<Record<string, readonly string[]>> = {
 };
 
 function command(setting: string, args: readonly string[]): [string, string[]] {
-  const [file = "", ...rest] = [...(SETTINGS[setting] ?? []), bundle.launcher, AGENT, ...args];
+  const [file = "", ...rest] = [...(SETTINGS[setting] ?? []), bundle.launcher, ...AGENT, ...args];
   return [file, rest];
 }
 
@@ -66,7 +67,7 @@ function runAlone(
   args: readonly string[],
   env: NodeJS.ProcessEnv = process.env,
 ): { status: number | null; signal: string | null; stdout: Buffer } {
-  return spawnSync(bundle.launcher, [AGENT, ...args], { env, timeout: TIMEOUT_MS });
+  return spawnSync(bundle.launcher, [...AGENT, ...args], { env, timeout: TIMEOUT_MS });
 }
 
 /** Resolves with the first line that matches. */
@@ -176,7 +177,7 @@ describe("launcher", () => {
 
   test("kills what ignores SIGTERM after a crash, stopped processes and new sessions too", async () => {
     const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
-    const child = spawn(bundle.launcher, [AGENT, "crash", script], { stdio: ["ignore", "pipe", "ignore"] });
+    const child = spawn(bundle.launcher, [...AGENT, "crash", script], { stdio: ["ignore", "pipe", "ignore"] });
     await line(child, /^ready/);
     const [, signal] = (await once(child, "close")) as [number | null, string | null];
     assert.equal(signal, "SIGKILL");
@@ -192,7 +193,7 @@ describe("launcher", () => {
       for (;;) writeSync(unread, Buffer.alloc(4096));
     }, /EAGAIN/);
     const blocking = openSync(fifo, constants.O_WRONLY);
-    const child = spawn(bundle.launcher, [AGENT, "die", "9"], { stdio: ["ignore", "ignore", blocking] });
+    const child = spawn(bundle.launcher, [...AGENT, "die", "9"], { stdio: ["ignore", "ignore", blocking] });
     assert.deepEqual(await once(child, "exit"), [null, "SIGKILL"]);
     for (const fd of [unread, blocking]) closeSync(fd);
     rmSync(folder, { recursive: true });
@@ -210,7 +211,7 @@ describe("launcher", () => {
       my @a = map { "$_\\0" } @ARGV; my @q = map { unpack("J", pack("p", $_)) } @a;
       my $env = pack("J*", @p, 0); my $argv = pack("J*", @q, 0);
       syscall(${process.arch === "x64" ? 59 : 221}, $a[0], $argv, $env); die "execve: $!"`;
-    const { stdout, status } = spawnSync("perl", ["-e", script, bundle.launcher, AGENT, "environ"]);
+    const { stdout, status } = spawnSync("perl", ["-e", script, bundle.launcher, ...AGENT, "environ"]);
     assert.equal(status, 0);
     const expected = "A=1\0A=2\0no equals sign\0=\0\0B=\xff\xfe\0C=a\nb\0SVC_INSTANCE_TOKEN=t\0";
     assert.equal(stdout.toString("latin1"), expected);
@@ -253,7 +254,7 @@ describe("launcher", () => {
 
   test("leaves no secret in environ or command line of itself and the agent, nor in its own memory", async () => {
     const env = { ...process.env, SECRET: "marker-5d1f" };
-    const child = spawn(bundle.launcher, [AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
     await line(child, /^ready/);
     const launcher = child.pid ?? 0;
     for (const pid of [launcher, ...descendants(launcher)]) {
@@ -289,16 +290,16 @@ describe("launcher", () => {
 
   test("closes descriptors that it inherited, and opens closed standard streams", () => {
     const script = 'exec 7<"$0"; exec "$0" "$@"';
-    const { stdout } = spawnSync("sh", ["-c", script, bundle.launcher, AGENT, "survey"], { encoding: "utf8" });
+    const { stdout } = spawnSync("sh", ["-c", script, bundle.launcher, ...AGENT, "survey"], { encoding: "utf8" });
     const { open } = JSON.parse(stdout) as { open: string[] };
     assert.ok(!open.includes(bundle.launcher), open.join());
-    const closed = spawnSync("sh", ["-c", 'exec "$@" 0<&- 2>&-', "sh", bundle.launcher, AGENT, "exit", "5"]);
+    const closed = spawnSync("sh", ["-c", 'exec "$@" 0<&- 2>&-', "sh", bundle.launcher, ...AGENT, "exit", "5"]);
     assert.equal(closed.status, 5);
   });
 
   test("a closed standard output takes what is written to it and drops it", () => {
     const script = 'exec "$@" 0<&- >&- 2>&-';
-    assert.equal(spawnSync("sh", ["-c", script, "sh", bundle.launcher, AGENT, "survey"]).status, 0);
+    assert.equal(spawnSync("sh", ["-c", script, "sh", bundle.launcher, ...AGENT, "survey"]).status, 0);
   });
 
   test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
@@ -306,15 +307,15 @@ describe("launcher", () => {
       t.skip("needs perl");
       return;
     }
-    const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, AGENT, "exit", "9"];
+    const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });
 
   test("is found through a symbolic link and by a relative path", () => {
-    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, AGENT, "exit", "3"]);
+    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, ...AGENT, "exit", "3"]);
     assert.equal(relative.status, 3);
     symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
-    assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [AGENT, "exit", "4"]).status, 4);
+    assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
   test("says what is missing where it was taken out of its folder", () => {
