@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
+import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
 import { removeAbandonedCgroups } from "../../scripts/testing/leftovers.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -18,7 +19,7 @@ interface Run {
 }
 
 async function runTests(names: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Run> {
-  const child = execFile(process.execPath, ["scripts/test.ts", ...names.map(suite)], {
+  const child = execFile(process.execPath, [...COMPILED_ONCE, "scripts/test.ts", ...names.map(suite)], {
     cwd: root,
     env: { ...process.env, CI: "", ...env },
   });
@@ -100,7 +101,7 @@ describe("npm test", () => {
     const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
     t.after(() => rmSync(folder, { recursive: true }));
     const waiting = join(folder, "waiting");
-    const runner = spawn(process.execPath, ["scripts/test.ts", suite("waiting")], {
+    const runner = spawn(process.execPath, [...COMPILED_ONCE, "scripts/test.ts", suite("waiting")], {
       cwd: root,
       env: { ...process.env, WAITING: waiting },
       stdio: "ignore",
