@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { runTool } from "./toolchain.ts";
@@ -69,26 +70,23 @@ export interface DebianPackage {
 
 /** The packages that own the files, by name. */
 export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
-  const names = new Set(files.map(ownerOf));
-  return [...names].toSorted().map(describe);
+  const paths = files.flatMap((file) => [file, withoutUsr(file)]);
+  // All at once, as dpkg-query reads its whole database. Its status tells that it does not know one, which is usual.
+  const { stdout, error } = spawnSync("dpkg-query", ["-S", ...new Set(paths)], { encoding: "utf8" });
+  if (error !== undefined) throw new Error(`dpkg-query cannot be run: ${error.message}: build on Debian`);
+  const lines = stdout.matchAll(/^([^\s,]+)(?:,.*)?: (\/.*)$/gm);
+  const owners = new Map(Array.from(lines, ([, owner = "", path = ""]) => [path, owner] as const));
+  const names = files.map((file) => {
+    const owner = owners.get(file) ?? owners.get(withoutUsr(file));
+    if (owner !== undefined) return owner;
+    throw new Error(`${file} is of no Debian package, so its licence is not known: build on Debian`);
+  });
+  return [...new Set(names)].toSorted().map(describe);
 }
 
 /** dpkg knows a file by its package's path, which may lack the /usr that /lib links to. */
-function ownerOf(file: string): string {
-  const paths = [file, file.replace(/^\/usr\//, "/")];
-  for (const path of paths) {
-    const owner = search(path);
-    if (owner !== undefined) return owner;
-  }
-  throw new Error(`${file} is of no Debian package, so its licence is not known: build on Debian`);
-}
-
-function search(path: string): string | undefined {
-  try {
-    return /^([^\s,]+): /.exec(runTool("dpkg-query", ["-S", path]))?.[1];
-  } catch {
-    return undefined;
-  }
+function withoutUsr(file: string): string {
+  return file.replace(/^\/usr\//, "/");
 }
 
 function describe(owner: string): DebianPackage {
