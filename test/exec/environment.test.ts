@@ -178,7 +178,7 @@ describe("the rest of a command's environment", () => {
     });
 
     it("gives the workload its own user's", async () => {
-      while (!rich.output.stdout.includes("end\n")) await new Promise((resolve) => setTimeout(resolve, 10));
+      await rich.printed(/end\n/);
       const environment = parse(Buffer.from(rich.output.stdout.replaceAll("\n", "\0")));
       assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
     });

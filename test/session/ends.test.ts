@@ -80,7 +80,7 @@ for (const [way, through] of Object.entries(WAYS)) {
 
     it("the workload's at a stop", async (t) => {
       await using agent = await started(t, through(), { process: { args: TREE } });
-      while (!agent.output.stdout.includes("up\n")) await exec(agent, { args: ["true"] });
+      await agent.printed(/up\n/);
       assert.deepEqual(await agent.stop(), { code: 143, signal: null });
       assert.equal(agent.output.stdout, "up\ncleaned up\n");
     });
@@ -90,7 +90,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       const fifo = `rm -f "$0" && mkfifo "$0" && exec 3<>"$0" && exec "$@"`;
       const ended = ["sh", "-c", fifo, join(folder, `fifo ${way}`), ...args];
       await using agent = await started(t, through(), { process: { args: ended } });
-      while (!agent.output.stdout.includes("up\n")) await exec(agent, { args: ["true"] });
+      await agent.printed(/up\n/);
       await exec(agent, { args: ["sh", "-c", 'echo go > "$0"', join(folder, `fifo ${way}`)] });
       assert.deepEqual(await agent.exited, { code: 7, signal: null });
       assert.equal(agent.output.stdout, "up\ncleaned up\n");

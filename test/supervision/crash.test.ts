@@ -3,7 +3,6 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { buildNative } from "../../scripts/build-native.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
@@ -90,7 +89,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       writeFileSync(go, "");
       using stream = new ExecStream(agent);
       await stream.start({ args: [program("fork_runner")] }).until("ready");
-      while (!agent.output.stdout.includes("ready")) await sleep(20);
+      await agent.printed(/ready/);
       process.kill(target, "SIGKILL");
       const { code, signal } = await agent.exited;
       assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);

@@ -54,7 +54,7 @@ describe("the agent beside its children", () => {
 
   it("hands neither down to the workload", async () => {
     // The workload has written both once its sleep runs.
-    while (agent.output.stdout.split("\n").length < 3) await new Promise((resolve) => setTimeout(resolve, 20));
+    await agent.printed(/(?:.*\n){2}/);
     assert.equal(agent.output.stdout, `${ownScore()}${getPriority()}\n`);
   });
 

@@ -120,7 +120,7 @@ describe("a terminal with tostop set", () => {
 
 describe("the workload", () => {
   it("gets no descriptor of the agent's", async () => {
-    while (agent.output.stdout.split("\n").length < 4) await delay(20);
+    await agent.printed(/(?:.*\n){3}/);
     assert.equal(agent.output.stdout, "0\n1\n2\n");
   });
 });

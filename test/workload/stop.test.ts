@@ -36,7 +36,7 @@ describe("the end of the grace", () => {
     await using agent = await startAgent({
       process: { args: ["sh", "-c", 'setsid sh -c "$0" & wait', daemon], stopGraceMs: 500 },
     });
-    while (!agent.output.stdout.includes("up")) await exec(agent, { args: ["true"] });
+    await agent.printed(/up/);
     assert.deepEqual(await agent.stop(), { code: 143, signal: null });
     assert.deepEqual(await processesWith(seconds), []);
     assert.equal(agent.log.find(({ event }) => event === "workload_killed")?.["outcome"], "killed");
@@ -65,7 +65,7 @@ describe("below the launcher, which orphans become children of, a stop", () => {
       command: launched(),
       process: { args: [...forkedTwice, `trap '' TERM; echo up; sleep ${daemon}; :`], stopGraceMs: 500 },
     });
-    while (!agent.output.stdout.includes("up")) await exec(agent, { args: ["true"] });
+    await agent.printed(/up/);
     const line = `trap '' TERM; setsid sleep ${left} >/dev/null 2>&1 &`;
     assert.equal((await exec(agent, { args: ["sh", "-c", line] })).exit.code, 0);
     await agent.stop();

@@ -84,10 +84,10 @@ describe("the agent around a workload", () => {
         ],
       },
     });
-    while (!agent.output.stdout.includes("ready")) await exec(agent, { args: ["true"] });
+    await agent.printed(/ready/);
     for (const name of names) {
       agent.kill(name);
-      while (!agent.output.stdout.includes(`got ${name}\n`)) await exec(agent, { args: ["true"] });
+      await agent.printed(new RegExp(`got ${name}\n`));
     }
   });
 
@@ -98,7 +98,7 @@ describe("the agent around a workload", () => {
         stopGraceMs: 1500,
       },
     });
-    while (!agent.output.stdout.includes("ready")) await exec(agent, { args: ["true"] });
+    await agent.printed(/ready/);
     agent.kill("SIGTERM");
     while (!agent.output.stdout.includes("asked")) await new Promise(setImmediate);
     const failure = await failingExec(agent, { args: ["true"] });
