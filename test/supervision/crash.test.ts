@@ -13,8 +13,10 @@ import { noProcessWith, processesWith } from "../fixtures/processes.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { program } from "../fixtures/programs/index.ts";
 
+/** Name of the program that runs away: other runs on this machine have others. The kernel keeps 15 characters. */
+const RUNNER = `runs-${process.pid}`;
 /** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
-const SHELL = ["sh", "-c", '"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c fork_runner)"; exit $status', "sh"];
+const SHELL = ["sh", "-c", `"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c ${RUNNER})"; exit $status`, "sh"];
 const SETTINGS: Readonly<Record<string, readonly string[]>> = {
   "the child of a shell": SHELL,
   "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],
@@ -28,6 +30,7 @@ let bundle: LauncherBundle;
 before(() => {
   bundle = makeLauncherBundle();
   copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+  copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
 });
 after(() => bundle[Symbol.dispose]());
 
@@ -79,7 +82,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
       const go = join(bundle.folder, `go ${setting}`);
       const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
-      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, program("fork_runner")]);
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
       using daemon = new ExecStream(agent);
       await daemon
         .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
@@ -88,7 +91,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       const target = await agentBelow(agent);
       writeFileSync(go, "");
       using stream = new ExecStream(agent);
-      await stream.start({ args: [program("fork_runner")] }).until("ready");
+      await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
       await agent.printed(/ready/);
       process.kill(target, "SIGKILL");
       const { code, signal } = await agent.exited;
