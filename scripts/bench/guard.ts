@@ -12,8 +12,15 @@ export interface Loss {
   readonly now: number;
 }
 
-/** A row is lost when our share of the peer's figure is this many times the recorded one. */
+/** A row is lost when our share of the peer's figure is this many times the recorded one, */
 const TOLERANCE = 1.4;
+/**
+ * or this many times on a busy machine: that of a file read was 1.1 on a quiet one and 1.5 at a load of 45. Servers that use
+ * more threads than one, or have more to keep in a core's cache, suffer differently.
+ */
+const BUSY_TOLERANCE = 2;
+/** A load average of more than this for each core comes from others too. */
+const OWN_LOAD = 2.5;
 /** The peer of the ratios. */
 export const GUARD_PEER = "grpc-go";
 const FILE = join(import.meta.dirname, "recorded.json");
@@ -28,8 +35,7 @@ function isGuarded({ name, unit, ratios }: Row): boolean {
 
 /**
  * Our CPU time as a multiple of the peer's, each the least of its rounds: other work on the machine only ever adds to it.
- * Beside other work the ratio of medians has grown by 1.7; that of the least of a file write was 0.88 to 1.05 in four runs, on a
- * quiet machine and beside a load of 16.
+ * Beside other work the ratio of medians has grown by 1.7; that of the least of a file write was 0.88 to 1.05 in four runs.
  */
 function burden({ samples }: Row): number {
   return leastOf(samples.ours) / leastOf(samples[GUARD_PEER]);
@@ -58,12 +64,13 @@ export function ratiosOf(rows: readonly Row[]): Recorded {
   return Object.fromEntries(rows.filter(isGuarded).map((row) => [row.name, Number(burden(row).toPrecision(3))]));
 }
 
-/** The rows that are clearly worse than recorded. */
-export function lossesAgainst(recorded: Recorded, rows: readonly Row[]): Loss[] {
+/** The rows that are clearly worse than recorded. `load` is the load average of each core. */
+export function lossesAgainst(recorded: Recorded, rows: readonly Row[], load: number): Loss[] {
+  const tolerance = load > OWN_LOAD ? BUSY_TOLERANCE : TOLERANCE;
   return rows.filter(isGuarded).flatMap((row) => {
     const before = recorded[row.name];
     const now = burden(row);
-    return before !== undefined && now > before * TOLERANCE ? [{ row: row.name, recorded: before, now }] : [];
+    return before !== undefined && now > before * tolerance ? [{ row: row.name, recorded: before, now }] : [];
   });
 }
 

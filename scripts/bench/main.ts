@@ -1,10 +1,11 @@
 import { mkdirSync, writeFileSync } from "node:fs";
+import { availableParallelism, loadavg } from "node:os";
 import { dirname, join } from "node:path";
 import { buildGo, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
-import { GUARD_PEER, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
+import { GUARD_PEER, lossesAgainst, type Loss, readRecorded, together, writeRecorded } from "./guard.ts";
 import { type Group, type Options, readOptions } from "./options.ts";
 import { GO_SOURCES } from "./peers/grpc-go.ts";
 import { plotGrowth } from "./report/growth-plot.ts";
@@ -86,13 +87,17 @@ function save(file: string | undefined, text: string): void {
 /** A loss must still be there with the rounds of all tries: otherwise the machine was only busy. */
 async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>): Promise<number> {
   const recorded = readRecorded();
+  const lossesOf = (rows: readonly Row[]): readonly Loss[] => {
+    const [lastMinute = 0] = loadavg();
+    return lossesAgainst(recorded, rows, lastMinute / availableParallelism());
+  };
   let status = 0;
   for (const [group, first] of measured) {
     let rows = first;
-    for (let tries = 1; tries < TRIES && lossesAgainst(recorded, rows).length > 0; tries++) {
+    for (let tries = 1; tries < TRIES && lossesOf(rows).length > 0; tries++) {
       rows = together(rows, await MEASURES[group](bench));
     }
-    for (const { row, recorded: before, now } of lossesAgainst(recorded, rows)) {
+    for (const { row, recorded: before, now } of lossesOf(rows)) {
       console.error(`lost: ${row} was ${before} of grpc-go's and is now ${now.toFixed(2)}, the best of ${TRIES} tries`);
       status = 1;
     }

@@ -25,9 +25,10 @@ export class MessageReader {
   /** The first bytes of a prefix that arrives in pieces. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Length of the incomplete message, and its first bytes until more arrive. */
+  /** Length of the incomplete message, and its first bytes until more arrive, in memory that the next one's use too. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
+  #beginMemory: Uint8Array | undefined;
   #message: Uint8Array | undefined;
   #messageFilled = 0;
 
@@ -44,6 +45,7 @@ export class MessageReader {
   /** Drops an incomplete message. */
   drop(): void {
     this.#begin = undefined;
+    this.#beginMemory = undefined;
     this.#message = undefined;
   }
 
@@ -80,7 +82,7 @@ export class MessageReader {
         at += length;
       } else {
         this.#messageBytes = length;
-        this.#begin = Buffer.from(chunk.subarray(at));
+        this.#keepBegin(chunk.subarray(at));
         return;
       }
     }
@@ -105,6 +107,14 @@ export class MessageReader {
     this.#message.set(begin);
     this.#messageFilled = begin.length;
     return this.#message;
+  }
+
+  #keepBegin(begin: Uint8Array): void {
+    if (this.#beginMemory === undefined || this.#beginMemory.length < begin.length) {
+      this.#beginMemory = Buffer.allocUnsafeSlow(begin.length);
+    }
+    this.#begin = this.#beginMemory.subarray(0, begin.length);
+    this.#begin.set(begin);
   }
 
   #fill(message: Uint8Array, chunk: Uint8Array, at: number, deliver: (message: Uint8Array) => void): number {

@@ -78,6 +78,12 @@ describe("file calls that stand still", () => {
     };
     const connection = {};
     const given: number[] = [];
+    // A call may get its second chunk at any time after its first.
+    let stillestFirst: number[] = [];
+    const progressed = (number: number): void => {
+      stillestFirst = [...stillestFirst.filter((other) => other !== number), number];
+    };
+    let stillest: number | undefined;
     const start = async (number: number, onChunk: (release: () => void) => void): Promise<void> => {
       const controller = new AbortController();
       const held: (() => void)[] = [];
@@ -86,6 +92,7 @@ describe("file calls that stand still", () => {
         signal: controller.signal,
         giveUp: (error) => {
           given.push(number);
+          [stillest] = stillestFirst;
           controller.abort(error);
           for (const release of held) release();
         },
@@ -103,6 +110,7 @@ describe("file calls that stand still", () => {
       });
       const slow: (() => void)[] = [];
       const reading = start(number, (release) => {
+        progressed(number);
         slow.push(release);
         releases[number]?.();
       });
@@ -111,14 +119,16 @@ describe("file calls that stand still", () => {
     for (const { began } of stalled) await began;
     const read = (): Promise<void> => start(-1, (release) => release());
     nowMs = MINUTE_MS - 1;
+    progressed(0);
     stalled[0]?.slow.shift()?.();
     await assert.rejects(read(), { reason: "TOO_MANY_FILE_CALLS" });
     nowMs = MINUTE_MS;
     await read();
-    assert.deepEqual(given, [1], "the first made progress a moment ago");
-    const ended = await stalled[1]?.reading;
+    assert.deepEqual(given, [stillest]);
+    assert.notEqual(stillest, 0, "the first made progress a moment ago");
+    const ended = await stalled[stillest ?? 0]?.reading;
     assert.ok(ended instanceof AgentError && ended.reason === "TOO_MANY_FILE_CALLS");
     await read();
-    assert.deepEqual(given, [1], "there was room again");
+    assert.equal(given.length, 1, "there was room again");
   });
 });
