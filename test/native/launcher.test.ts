@@ -5,10 +5,12 @@ import {
   chmodSync,
   closeSync,
   constants,
+  copyFileSync,
   existsSync,
   mkdtempSync,
   openSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
   writeSync,
@@ -19,6 +21,7 @@ import { createInterface } from "node:readline";
 import { after, describe, test } from "node:test";
 
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { builtAddonFolder } from "../../src/native/index.ts";
 import { makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 
@@ -26,6 +29,7 @@ const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
 
 const AGENT = [...COMPILED_ONCE, join(import.meta.dirname, "..", "fixtures", "launched.ts")];
+const ROOT = join(import.meta.dirname, "..", "..");
 /** Looks at its parent's environment, as anybody of the same user could. Says goodbye, as the agent does. */
 const SURVEY_PARENT = `
   const { readFileSync, writeSync } = require("node:fs");
@@ -326,6 +330,30 @@ describe("launcher", () => {
     assert.match(stderr, /cannot find agent.bin beside this executable/);
   });
 
+  test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {
+    using own = makeLauncherBundle();
+    const without = memoryOf(own.folder);
+    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    const loaded = memoryOf(own.folder);
+    assert.deepEqual([without.hasAddon, loaded.hasAddon], [false, true]);
+    assert.ok(
+      loaded.anonymousKiB < without.anonymousKiB - 768,
+      `${loaded.anonymousKiB} and ${without.anonymousKiB} KiB`,
+    );
+  });
+
+  test("runs Node without the addon from a folder that the loader cannot name, and says nothing of it", () => {
+    using own = makeLauncherBundle();
+    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    const spaced = `${own.folder} with spaces`;
+    renameSync(own.folder, spaced);
+    try {
+      assert.equal(memoryOf(spaced).hasAddon, false);
+    } finally {
+      renameSync(spaced, own.folder);
+    }
+  });
+
   test("runs as a whole in an empty root, without /proc and /dev", { skip: isRoot ? false : "needs root" }, () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
@@ -334,6 +362,16 @@ describe("launcher", () => {
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
 });
+
+/** What Node has in memory under the launcher of that folder, which must say nothing. */
+function memoryOf(folder: string): { readonly hasAddon: boolean; readonly anonymousKiB: number } {
+  const look = `const read = (name) => require("fs").readFileSync("/proc/self/" + name, "latin1");
+    const anonymousKiB = Number(/RssAnon:\\s+(\\d+)/.exec(read("status"))[1]);
+    console.log(JSON.stringify({ hasAddon: read("maps").includes("/agent.node"), anonymousKiB }));`;
+  const { stdout, stderr } = spawnSync(join(folder, "guest-agent"), ["-e", look], { encoding: "utf8" });
+  assert.equal(stderr, "");
+  return JSON.parse(stdout) as ReturnType<typeof memoryOf>;
+}
 
 /** Everything that a process has in its stack, where the kernel puts environment and arguments. */
 function stackOf(pid: number): string {

@@ -32,10 +32,14 @@ static int complete(struct bundle *bundle) {
     return -1;
   *slash = '\0';
   if (join(bundle->program, bundle->directory, "agent.bin") < 0 ||
+      join(bundle->addon, bundle->directory, "agent.node") < 0 ||
       join(bundle->loader, bundle->directory, "lib/" LOADER) < 0 ||
       join(bundle->libraries, bundle->directory, "lib") < 0 ||
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
+  /* The loader would complain of one that is missing, and splits the names at spaces. */
+  if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
+    bundle->addon[0] = '\0';
   return access(bundle->program, F_OK);
 }
 
@@ -71,6 +75,8 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
     "--inhibit-cache",
     "--library-path",
     (char *)bundle->libraries,
+    "--preload",
+    (char *)bundle->addon,
     "--argv0",
     argc > 0 ? argv[0] : "guest-agent",
     (char *)bundle->program,

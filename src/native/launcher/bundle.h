@@ -9,6 +9,8 @@ struct bundle {
   char loader[PATH_MAX];
   char libraries[PATH_MAX];
   char program[PATH_MAX];
+  /* Empty where the loader cannot load it with the program. */
+  char addon[PATH_MAX];
   char openssl_config[PATH_MAX];
 };
 
@@ -17,7 +19,8 @@ void find_bundle(struct bundle *bundle);
 
 /*
  * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so nothing
- * of the image is needed or used. `argv` is the launcher's own; its arguments become the agent's.
+ * of the image is needed or used. The addon is loaded with them: it sets up the process before Node begins (heap.c).
+ * `argv` is the launcher's own; its arguments become the agent's.
  */
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
