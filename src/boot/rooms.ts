@@ -59,7 +59,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
   // They refer to each other: POST_RESTORE waits for the duties, and the duties end hooks from before the snapshot.
   const hooks: Hooks = new Hooks({
     specs: configuration.hooks,
-    start: (hook, abort) => starter.startCommand({ ...hook, term: undefined }, PIPES, abort),
+    start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
     dutiesSettled: (signal) => restore.settled(signal),
     beforeSnapshot: () => platform.memory.beforeSnapshot(),
     timers,
@@ -125,6 +125,6 @@ function commandStarter(platform: Platform, configuration: Configuration): Comma
 
 function readinessLoop(starter: CommandStarter, spec: ReadyCommandSpec, timers: Timers, log: Log): ReadinessLoop {
   const start = (args: readonly string[], abort: AbortSignal): Promise<ChildProcess> =>
-    starter.startCommand({ args, env: new Map(), cwd: "", user: "", term: undefined }, PIPES, abort);
+    starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort);
   return new ReadinessLoop({ spec, start, timers, log });
 }

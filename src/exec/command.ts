@@ -1,13 +1,8 @@
-import { type ChildProcess, type Clock, exitCode, type ProcessEnd, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { type ChildProcess, type Clock, type ProcessEnd, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { type Ending, endProcesses, type EndOfProcesses, TERMINATE } from "../session/index.ts";
 
 /** How a command ended (message ExecExit). */
-export interface ExecResult {
-  /** 128 + signal when a signal ended it. */
-  readonly code: number;
-  /** 0 when it exited by itself. */
-  readonly signal: number;
-  readonly coreDumped: boolean;
+export interface ExecResult extends ProcessEnd {
   readonly timedOut: boolean;
   readonly oomKilled: boolean;
   readonly outputComplete: boolean;
@@ -92,9 +87,7 @@ export class RunningCommand {
 
   #result(end: ProcessEnd, outputComplete: boolean, durationMs: number): ExecResult {
     return {
-      code: exitCode(end),
-      signal: end.kind === "signaled" ? end.signal : 0,
-      coreDumped: end.kind === "signaled" && end.coreDumped,
+      ...end,
       timedOut: this.#timedOut,
       oomKilled: this.#parts.child.oomKilled(),
       outputComplete,

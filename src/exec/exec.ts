@@ -5,7 +5,6 @@ import {
   type Clock,
   DEFAULT_LINGER_MS,
   EXEC_LIMIT,
-  type StdioPlan,
   unlessAborted,
 } from "../domain/index.ts";
 import type { CommandStarter } from "../session/index.ts";
@@ -20,14 +19,12 @@ import {
   type EndRequest,
   ExecInputOrder,
   type ExecRequest,
+  hasStdin,
   type KeepRequest,
 } from "./frames.ts";
 import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
 import { type ExecOutput, ExecSession, type SessionParts } from "./session.ts";
-
-const DEFAULT_COLS = 80;
-const DEFAULT_ROWS = 24;
 
 /** What the exec capability needs. */
 export interface ExecParts {
@@ -66,11 +63,11 @@ export class Exec {
     output: ExecOutput,
     signal: AbortSignal,
   ): Promise<void> {
-    const { timeoutMs, terminal } = request;
+    const { timeoutMs, stdio } = request;
     // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
     const run = this.#attend(this.#start(request, signal), {
       timeoutMs,
-      inTerminal: terminal !== undefined,
+      inTerminal: stdio.kind === "terminal",
       input,
       output,
       signal,
@@ -135,12 +132,7 @@ export class Exec {
   async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {
     this.#admit(request);
     this.#parts.activity.touch();
-    return this.#startCommand(request, signal);
-  }
-
-  #startCommand(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
-    const command = { ...request, term: request.terminal?.term };
-    return this.#parts.starter.startCommand(command, stdioOf(request), signal);
+    return this.#parts.starter.start(request, signal);
   }
 
   #admit(request: ExecRequest): void {
@@ -159,13 +151,13 @@ export class Exec {
   /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
-    const { clock, activity } = this.#parts;
+    const { clock, activity, starter } = this.#parts;
     const parts = keptParts(request, keep);
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
       // Without the call's signal: what is lost with its connection at this moment is the answer, and not half a command.
-      const child = await this.#startCommand(request);
+      const child = await starter.start(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
       const exec = new KeptExec({ ...parts, ...place, child, clock, activity, onProcessEnd, onFreed });
@@ -215,23 +207,13 @@ function keptParts(
   request: ExecRequest,
   keep: KeepRequest,
 ): Omit<KeptParts, "name" | "execId" | "bufferBytes" | "child" | "clock" | "activity" | "onProcessEnd" | "onFreed"> {
-  const hasTerminal = request.terminal !== undefined;
+  const { stdio, timeoutMs } = request;
   return {
     whenFull: keep.whenFull ?? "drop_oldest",
     lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
-    timeoutMs: request.timeoutMs,
+    timeoutMs,
     order: new ExecInputOrder(request),
-    hasTerminal,
-    hasStdin: request.stdin || hasTerminal,
-  };
-}
-
-function stdioOf(request: ExecRequest): StdioPlan {
-  if (request.terminal === undefined) return { kind: "pipes", stdin: request.stdin };
-  const { cols, rows } = request.terminal;
-  return {
-    kind: "terminal",
-    cols: cols === 0 ? DEFAULT_COLS : cols,
-    rows: rows === 0 ? DEFAULT_ROWS : rows,
+    hasTerminal: stdio.kind === "terminal",
+    hasStdin: hasStdin(stdio),
   };
 }

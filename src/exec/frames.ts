@@ -3,29 +3,14 @@ import {
   frameOrder,
   invalidField,
   KEPT_BUFFER_LIMIT_BYTES,
+  type StdioPlan,
   TIMER_LIMIT_MS,
 } from "../domain/index.ts";
+import type { Command } from "../session/index.ts";
 import type { WhenFull } from "./output-log.ts";
 
-/** What to run in a terminal. */
-interface TerminalRequest {
-  readonly cols: number;
-  readonly rows: number;
-  /** Value of TERM unless Process.env or the request names it. */
-  readonly term: string;
-}
-
 /** What to run and how (message ExecStart). */
-export interface ExecRequest {
-  readonly args: readonly string[];
-  readonly env: ReadonlyMap<string, string>;
-  /** Empty: Process.cwd, else the user's home, else "/". */
-  readonly cwd: string;
-  /** Empty: Process.user. */
-  readonly user: string;
-  readonly terminal: TerminalRequest | undefined;
-  /** Connect standard input to the client; a terminal always does. */
-  readonly stdin: boolean;
+export interface ExecRequest extends Command {
   /** 0: no limit. */
   readonly timeoutMs: number;
   /** Undefined: the command ends with its call. */
@@ -97,9 +82,10 @@ export function checkExecRequest(request: ExecRequest): void {
   for (const [name, value] of request.env) checkVariable(name, value);
   if (request.cwd !== "" && !request.cwd.startsWith("/")) throw invalidField("start.cwd", "is not an absolute path");
   if (request.cwd.includes(NUL)) throw invalidField("start.cwd", "holds a NUL byte");
-  if (request.terminal !== undefined) {
-    checkTerminalSize("start.terminal", request.terminal.cols, request.terminal.rows);
-    if (request.terminal.term.includes(NUL)) throw invalidField("start.terminal.term", "holds a NUL byte");
+  const { stdio } = request;
+  if (stdio.kind === "terminal") {
+    checkTerminalSize("start.terminal", stdio.cols, stdio.rows);
+    if (stdio.term?.includes(NUL) === true) throw invalidField("start.terminal.term", "holds a NUL byte");
   }
   if (request.keep !== undefined) checkKeep(request.keep);
 }
@@ -154,6 +140,11 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
   }
 }
 
+/** Whether the client's input goes to the command. */
+export function hasStdin(stdio: StdioPlan): boolean {
+  return stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);
+}
+
 /** Checks order and bounds of the frames that follow a start frame. */
 export class ExecInputOrder {
   readonly #hasTerminal: boolean;
@@ -162,9 +153,9 @@ export class ExecInputOrder {
   #stdinClosed = false;
 
   /** Keeps nothing else of the request, which may be large, while the command runs. */
-  constructor({ terminal, stdin, keep }: Pick<ExecRequest, "terminal" | "stdin" | "keep">) {
-    this.#hasTerminal = terminal !== undefined;
-    this.#hasStdin = stdin || this.#hasTerminal;
+  constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
+    this.#hasTerminal = stdio.kind === "terminal";
+    this.#hasStdin = hasStdin(stdio);
     this.#isKept = keep !== undefined;
   }
 

@@ -1,11 +1,4 @@
-import {
-  AgentError,
-  type ChildProcess,
-  exitCode,
-  type Log,
-  type ReadyCommandSpec,
-  type Timers,
-} from "../domain/index.ts";
+import { AgentError, type ChildProcess, type Log, type ReadyCommandSpec, type Timers } from "../domain/index.ts";
 import { followToEnd, TERMINATE } from "../session/index.ts";
 import type { Readiness } from "./health.ts";
 
@@ -90,7 +83,7 @@ export class ReadinessLoop {
       }
       const { end } = await followToEnd(child, signal);
       child.release();
-      return exitCode(end);
+      return end.code;
     } catch (error) {
       return error instanceof AgentError && error.reason === "EXEC_NOT_FOUND" ? NOT_FOUND_EXIT : NOT_STARTED_EXIT;
     }

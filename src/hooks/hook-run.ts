@@ -1,4 +1,4 @@
-import { type ChildProcess, exitCode, HOOK_TAIL_BYTES, type HookSpec, type Timers } from "../domain/index.ts";
+import { type ChildProcess, HOOK_TAIL_BYTES, type HookSpec, type Timers } from "../domain/index.ts";
 import { type Ending, followToEnd, TERMINATE } from "../session/index.ts";
 import { Tail } from "./tail.ts";
 
@@ -92,7 +92,7 @@ export class HookRun {
     return {
       ran: true,
       timedOut: this.#timedOut && byAgent,
-      exitCode: exitCode(end),
+      exitCode: end.code,
       stdoutTail: tails.stdout.text(),
       stderrTail: tails.stderr.text(),
       leftRunning,

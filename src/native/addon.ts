@@ -59,51 +59,46 @@ export interface SummingWriter {
 /** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
 type SummingWriterClass = new (fd: number) => SummingWriter;
 
-/** What the new process leads. */
-export const LEADS_GROUP = 0;
-export const LEADS_SESSION = 1;
-/** A session whose controlling terminal is `stdio[0]`. */
-export const LEADS_TERMINAL_SESSION = 2;
+/**
+ * Numbers of a spawn, as addon/spawn.c reads them: where the streams lead (STREAMS_*); 1 for a pipe as standard input, 0 for
+ * /dev/null; columns and rows of the terminal; folder of the cgroup in which the child starts, or -1; soft RLIMIT_NOFILE,
+ * which the hard limit bounds; priority (setpriority(2)) and oom_score_adj, both best effort, or UNCHANGED for the agent's
+ * own; user id, or -1 for the agent's own identity, and then nothing follows; group id; supplementary groups.
+ */
+export type SpawnNumbers = Int32Array;
 
-/** What to start. Blocks are byte strings one after another, each ended by a NUL. */
-export interface NativeSpawnOptions {
-  /** Block of files to try, as execvp(3) does. */
-  readonly candidates: Uint8Array;
-  /** Block. */
-  readonly args: Uint8Array;
-  /** Block of whole entries. */
-  readonly env: Uint8Array;
-  /** Block of one. */
-  readonly cwd: Uint8Array;
-  /** Descriptors that become 0, 1 and 2; -1: closed. */
-  readonly stdio: readonly [number, number, number];
-  readonly session: typeof LEADS_GROUP | typeof LEADS_SESSION | typeof LEADS_TERMINAL_SESSION;
-  /** Directory of the cgroup in which the child starts, or -1. */
-  readonly cgroupFd: number;
-  /** Written to oom_score_adj; empty: the agent's own stays. Best effort. */
-  readonly oomScoreAdj: string;
-  /** setpriority(2); undefined: the agent's own stays. Best effort. */
-  readonly priority: number | undefined;
-  /** Soft RLIMIT_NOFILE; the hard limit bounds it. */
-  readonly openFilesLimit: number;
-  /** -1: the agent's own identity, and then `gid` and `groups` mean nothing. */
-  readonly uid: number;
-  readonly gid: number;
-  readonly groups: Uint32Array;
-}
+/** Where the child's streams lead: to the agent's own (it leads a group), to pipes, to a new terminal (it leads a session). */
+export const STREAMS_INHERITED = 0;
+export const STREAMS_PIPES = 1;
+export const STREAMS_TERMINAL = 2;
+export const UNCHANGED: number = -(2 ** 31);
 
-/** Called once. `errno` 0: the child runs the command. Otherwise it is dead and reaped. */
-type SpawnDone = (pid: number, step: SpawnStep, errno: number) => void;
-
-/** A child that is starting, for abortSpawn. */
-type SpawnHandle = object;
+/**
+ * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do not
+ * block, or -1. Otherwise it is dead and reaped, and nothing is open.
+ */
+type SpawnDone = (
+  errno: number,
+  step: SpawnStep | undefined,
+  pid: number,
+  stdin: number,
+  stdout: number,
+  stderr: number,
+) => void;
 
 /** The addon. Each function is described where it is written, in addon/*.c. */
 export interface Addon {
-  /** Undefined: no memory; `done` will not be called then. */
-  spawn(options: NativeSpawnOptions, done: SpawnDone): SpawnHandle | undefined;
+  /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
+  spawn(
+    files: Uint8Array,
+    args: Uint8Array,
+    env: Uint8Array,
+    cwd: Uint8Array,
+    numbers: SpawnNumbers,
+    done: SpawnDone,
+  ): number;
   /** Kills a child that is still starting (step "killed"); nothing once it has started or failed. */
-  abortSpawn(handle: SpawnHandle): void;
+  abortSpawn(number: number): void;
   /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
   peekEnd(pid: number): number;
   reap(pid: number): number;
@@ -120,8 +115,6 @@ export interface Addon {
   signalProcess(pid: number, start: number, signal: number): number;
   /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
   processTable(): Int32Array | number;
-  /** Our end, which does not block, and the child's, which does. */
-  pipe(weRead: boolean): readonly [number, number] | number;
   duplicate(fd: number): number;
   /** Bytes read; 0 at the end. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
@@ -231,7 +224,6 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "killGroup",
   "signalProcess",
   "processTable",
-  "pipe",
   "duplicate",
   "read",
   "readCached",

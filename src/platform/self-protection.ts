@@ -12,14 +12,14 @@ const PRIORITY = -5;
 /** OOM score and priority from before the agent changed its own, for its children. */
 export interface Standing {
   /** Undefined: the agent's own was not changed. */
-  readonly oomScoreAdj?: string;
+  readonly oomScoreAdj?: number;
   readonly priority?: number;
 }
 
-function protectFromOomKiller(): string | undefined {
+function protectFromOomKiller(): number | undefined {
   try {
-    const before = readFileSync(OOM_SCORE_FILE, "utf8").trim();
-    if (Number(before) <= OOM_SCORE_ADJ) return undefined;
+    const before = Number(readFileSync(OOM_SCORE_FILE, "utf8"));
+    if (before <= OOM_SCORE_ADJ) return undefined;
     writeFileSync(OOM_SCORE_FILE, String(OOM_SCORE_ADJ));
     return before;
   } catch {

@@ -4,7 +4,9 @@ import {
   type ChildProcess,
   EXEC_STRINGS_LIMIT_BYTES,
   nextTurn,
+  pack,
   type Processes,
+  type SpawnBlock,
   SpawnError,
   type StdioPlan,
   STRINGS_A_TURN,
@@ -13,7 +15,7 @@ import { type Environment, lookup, type Replacements, type SessionEnvironment, w
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
 
-/** A command of the session: what to run, where, and as whom. */
+/** A command of the session: what to run, where, as whom, and where its streams lead. */
 export interface Command {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
@@ -21,8 +23,7 @@ export interface Command {
   readonly cwd: string;
   /** Empty: the workload's. */
   readonly user: string;
-  /** TERM, where Process.env and `env` do not set it; undefined without a terminal. */
-  readonly term: string | undefined;
+  readonly stdio: StdioPlan;
 }
 
 /** User and directory of a command that names none. */
@@ -52,90 +53,100 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** The session's environment with what it lacks of a user's own variables. */
-interface CompletedEnvironment {
-  readonly base: Environment;
+/** The environment of a command that names no variable, and for whom it was made. */
+interface MadeEnvironment {
   readonly user: ResolvedUser;
-  readonly env: Environment;
+  readonly term: string | undefined;
+  readonly entries: Environment;
+  readonly packed: Uint8Array;
 }
 
 /** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;
-  #lastEnvironment: CompletedEnvironment | undefined;
+  #lastEnvironment: MadeEnvironment | undefined;
 
   constructor(parts: CommandStarterParts) {
     this.#parts = parts;
   }
 
   /** Starts a command with the environment of an exec'd one. Throws AgentError when it cannot be started. */
-  startCommand(command: Command, stdio: StdioPlan, abort?: AbortSignal): Promise<ChildProcess> {
-    const environmentOf = (replaced: Replacements): Environment =>
-      this.#parts.environment.forCommand(command.env, replaced);
-    return this.#start(command, environmentOf, stdio, abort);
+  async start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
+    const user = await this.#resolve(this.#userOf(command));
+    const { env, stdio } = command;
+    const term = stdio.kind === "terminal" ? stdio.term : undefined;
+    const last = this.#lastEnvironment;
+    if (env.size === 0 && last?.user === user && last.term === term) return this.#spawn(command, user, last, abort);
+    const entries = await this.#completed(user, term, (replaced) => this.#parts.environment.forCommand(env, replaced));
+    const made = { user, term, entries, packed: pack(entries) };
+    // Most commands add nothing of their own, and get the very same environment as the last one did.
+    if (env.size === 0) this.#lastEnvironment = made;
+    return this.#spawn(command, user, made, abort);
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
-  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
-    const command: Command = { args, env: new Map(), cwd: "", user: "", term: undefined };
-    const environmentOf = (replaced: Replacements): Environment => this.#parts.environment.forWorkload(replaced);
-    return this.#start(command, environmentOf, { kind: "inherit" }, abort);
+  async startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
+    const command: Command = { args, env: new Map(), cwd: "", user: "", stdio: { kind: "inherit" } };
+    const user = await this.#resolve(this.#userOf(command));
+    const { environment } = this.#parts;
+    const entries = await this.#completed(user, undefined, (replaced) => environment.forWorkload(replaced));
+    return this.#spawn(command, user, { entries, packed: pack(entries) }, abort);
   }
 
-  async #start(
-    command: Command,
+  #userOf({ user }: Command): string {
+    return user === "" ? this.#parts.defaults.user : user;
+  }
+
+  /**
+   * An environment with the user's own variables: for another user than the agent's, inherited HOME, USER and the like are
+   * replaced; for the agent's own only missing ones are set.
+   */
+  async #completed(
+    user: ResolvedUser,
+    term: string | undefined,
     environmentOf: (replaced: Replacements) => Environment,
-    stdio: StdioPlan,
-    abort?: AbortSignal,
-  ): Promise<ChildProcess> {
-    const { processes, defaults, ownUid } = this.#parts;
-    const userName = command.user === "" ? defaults.user : command.user;
-    const user = await this.#resolve(userName);
-    const isOther = user.identity.uid !== ownUid;
+  ): Promise<Environment> {
+    const isOther = user.identity.uid !== this.#parts.ownUid;
     const replaced = new Map<string, string | undefined>(isOther ? personalVariables(user) : []);
-    if (stdio.kind === "terminal" && command.term !== undefined) replaced.set("TERM", command.term);
+    if (term !== undefined) replaced.set("TERM", term);
     const base = environmentOf(replaced);
     if (base.length > STRINGS_A_TURN) await nextTurn();
-    // For another user inherited HOME, USER and the like are replaced; for the agent's own user only missing ones are
-    // set.
-    const env = isOther ? base : this.#completed(base, user);
+    if (isOther) return base;
+    const env = withDefaults(base, known(user));
     if (env.length > STRINGS_A_TURN) await nextTurn();
+    return env;
+  }
+
+  async #spawn(
+    command: Command,
+    user: ResolvedUser,
+    { entries, packed }: Pick<MadeEnvironment, "entries" | "packed">,
+    abort: AbortSignal | undefined,
+  ): Promise<ChildProcess> {
+    const { processes, defaults } = this.#parts;
     const name = command.args[0] ?? "";
     const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
-    const spawnIn = (cwd: string): Promise<ChildProcess> =>
-      processes.spawn(
-        {
-          candidates: commandCandidates(name, env),
-          args: command.args,
-          env,
-          cwd: Buffer.from(cwd),
-          // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
-          identity: userName === "" ? undefined : user.identity,
-          stdio,
-        },
-        abort,
-      );
     const cwd = chosenCwd === "" ? user.home : chosenCwd;
+    const block = (folder: string): SpawnBlock => ({
+      files: pack(commandCandidates(name, entries)),
+      args: pack(command.args),
+      env: packed,
+      cwd: pack([folder]),
+      // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
+      identity: this.#userOf(command) === "" ? undefined : user.identity,
+      stdio: command.stdio,
+    });
     try {
-      return await spawnIn(cwd);
+      return await processes.spawn(block(cwd), abort);
     } catch (error) {
       if (!(error instanceof SpawnError)) throw error;
       // A default home that does not exist must not stop the command.
       if (error.step !== "chdir" || chosenCwd !== "") throw startFailure(error, name, cwd);
     }
-    return spawnIn(ROOT_FOLDER).catch((error: unknown) => {
+    return processes.spawn(block(ROOT_FOLDER), abort).catch((error: unknown) => {
       throw error instanceof SpawnError ? startFailure(error, name, ROOT_FOLDER) : error;
     });
-  }
-
-  /** Most commands add nothing to the session's environment, and get the very same one: it is packed for them once. */
-  #completed(base: Environment, user: ResolvedUser): Environment {
-    const last = this.#lastEnvironment;
-    if (last?.base === base && last.user === user) return last.env;
-    const env = withDefaults(base, known(user));
-    if (base === this.#parts.environment.session) this.#lastEnvironment = { base, user, env };
-    return env;
   }
 
   async #resolve(user: string): Promise<ResolvedUser> {
@@ -185,8 +196,8 @@ const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
  * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they would
  * be longer than a command's arguments may be.
  */
-export function commandCandidates(command: string, environment: Environment): Uint8Array[] {
-  if (command.includes("/")) return [Buffer.from(command)];
+export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
+  if (command.includes("/")) return [command];
   const path = Buffer.from(lookup(environment, "PATH") ?? Buffer.from(DEFAULT_PATH)).toString("latin1");
   const name = Buffer.from(command).toString("latin1");
   const folders = path.split(":");

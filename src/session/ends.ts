@@ -66,7 +66,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
       // The child itself may survive SIGKILL: stop waiting for it.
-      if (outcome === "left") stuck.resolve({ kind: "signaled", signal: SIGKILL, coreDumped: false });
+      if (outcome === "left") stuck.resolve({ code: 128 + SIGKILL, signal: SIGKILL, coreDumped: false });
     });
   };
   signal.addEventListener("abort", onAbort);

@@ -1,7 +1,6 @@
 import {
   type AgentError,
   type ChildProcess,
-  exitCode,
   type Log,
   type ProcessEnd,
   type ProcessSpec,
@@ -106,9 +105,8 @@ export class Workload {
 
   #onEnd(child: ChildProcess, end: ProcessEnd): void {
     this.#running = false;
-    const status = exitCode(end);
-    const signal = end.kind === "signaled" ? end.signal : undefined;
-    this.#parts.log.info("workload_ended", { pid: child.pid, status, signal });
+    const { code: status, signal } = end;
+    this.#parts.log.info("workload_ended", { pid: child.pid, status, signal: signal === 0 ? undefined : signal });
     this.#status.resolve(status);
   }
 }

@@ -9,15 +9,14 @@ function request(changes: Partial<ExecRequest> = {}): ExecRequest {
     env: new Map(),
     cwd: "",
     user: "",
-    terminal: undefined,
-    stdin: true,
+    stdio: { kind: "pipes", stdin: true },
     timeoutMs: 0,
     keep: undefined,
     ...changes,
   };
 }
 
-const TERMINAL = { cols: 80, rows: 24, term: "xterm" };
+const TERMINAL = { kind: "terminal", cols: 80, rows: 24, term: "xterm" } as const;
 const STDIN = { kind: "stdin", bytes: Buffer.from("x") } as const;
 
 function refused(reason: string): (error: unknown) => boolean {
@@ -35,8 +34,8 @@ describe("a start frame", () => {
     ["a NUL byte in a value", { env: new Map([["A", "x\0"]]) }],
     ["a relative working directory", { cwd: "tmp" }],
     ["a NUL byte in the working directory", { cwd: "/tmp\0" }],
-    ["a terminal that is too wide", { terminal: { ...TERMINAL, cols: 65_536 } }],
-    ["a NUL byte in TERM", { terminal: { ...TERMINAL, term: "x\0" } }],
+    ["a terminal that is too wide", { stdio: { ...TERMINAL, cols: 65_536 } }],
+    ["a NUL byte in TERM", { stdio: { ...TERMINAL, term: "x\0" } }],
   ];
   for (const [title, changes] of cases) {
     it(`is refused with ${title}`, () => {
@@ -49,7 +48,7 @@ describe("a start frame", () => {
   });
 
   it("may ask for a terminal of no particular size", () => {
-    checkExecRequest(request({ terminal: { ...TERMINAL, cols: 0, rows: 0 } }));
+    checkExecRequest(request({ stdio: { ...TERMINAL, cols: 0, rows: 0 } }));
   });
 
   it("is refused by the name of the entry, without what slipped into it from a value", () => {
@@ -93,11 +92,14 @@ describe("the order of frames", () => {
   });
 
   it("refuses stdin that was not asked for", () => {
-    assert.throws(() => new ExecInputOrder(request({ stdin: false })).check(STDIN), refused("FRAME_ORDER"));
+    assert.throws(
+      () => new ExecInputOrder(request({ stdio: { kind: "pipes", stdin: false } })).check(STDIN),
+      refused("FRAME_ORDER"),
+    );
   });
 
   it("takes stdin for a terminal even where it was not asked for", () => {
-    new ExecInputOrder(request({ stdin: false, terminal: TERMINAL })).check(STDIN);
+    new ExecInputOrder(request({ stdio: TERMINAL })).check(STDIN);
   });
 
   it("refuses a resize without a terminal", () => {
@@ -106,7 +108,7 @@ describe("the order of frames", () => {
   });
 
   it("refuses a size beyond what a terminal can have, and lets one of nothing pass", () => {
-    const order = new ExecInputOrder(request({ terminal: TERMINAL }));
+    const order = new ExecInputOrder(request({ stdio: TERMINAL }));
     assert.throws(() => order.check({ kind: "resize", cols: 65_536, rows: 24 }), refused("INVALID_FIELD"));
     order.check({ kind: "resize", cols: 1, rows: 65_535 });
     order.check({ kind: "resize", cols: 0, rows: 0 });

@@ -333,7 +333,7 @@ describe("the name of a kept exec", () => {
 
 describe("the end of a kept exec", () => {
   it("by EndExec is that of its tree, and it lingers until it is ended once more", async () => {
-    const line = "setsid sleep 1000 & echo $!; trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done";
+    const line = "trap 'echo bye; exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
     const first = await keep(agent, { args: shell(line), keep: { name: "tree" } });
     const child = Number(await first.stream.until("\n"));
     first[Symbol.dispose]();

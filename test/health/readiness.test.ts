@@ -12,7 +12,7 @@ class Run {
   released = false;
 
   exit(code: number): void {
-    this.#end.resolve({ kind: "exited", code });
+    this.#end.resolve({ code, signal: 0, coreDumped: false });
   }
 
   get child(): ChildProcess {
@@ -27,7 +27,7 @@ class Run {
       signalGroup: () => {},
       tree: {
         signal: (signal) => {
-          this.#end.resolve({ kind: "signaled", signal, coreDumped: false });
+          this.#end.resolve({ code: 128 + signal, signal, coreDumped: false });
           this.killed.resolve();
         },
         emptyWithin: () => Promise.resolve(true),

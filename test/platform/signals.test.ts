@@ -12,7 +12,7 @@ test("signals are heard by number and in order, those that would stop the proces
     await running.stdout.until(new RegExp(`^${signal}\n`, "m"));
   }
   running.child.signal(15);
-  assert.deepEqual(await running.child.ended, { kind: "exited", code: 0 });
+  assert.equal((await running.child.ended).code, 0);
   assert.equal(running.stdout.text, ["ready", ...numbers, 15, ""].join("\n"));
 });
 
@@ -22,7 +22,7 @@ test("SIGUSR1 from a process of the sandbox does not open Node's debugger", asyn
   running.child.signal(10);
   await running.stdout.until(/10/);
   running.child.signal(15);
-  assert.deepEqual(await running.child.ended, { kind: "exited", code: 0 });
+  assert.equal((await running.child.ended).code, 0);
   await running.child.stderr?.drain();
   assert.equal(running.stderr.text, "");
 });

@@ -13,20 +13,56 @@ export type StdioPlan =
   /** A pipe each; standard input only where `stdin` (else /dev/null). The child leads a session of its own. */
   | { readonly kind: "pipes"; readonly stdin: boolean }
   /** A new terminal, controlling terminal of the child's own session. */
-  | { readonly kind: "terminal"; readonly cols: number; readonly rows: number };
+  | {
+      readonly kind: "terminal";
+      readonly cols: number;
+      readonly rows: number;
+      /** TERM, where nothing names it for the command. */
+      readonly term?: string;
+    };
 
-/** What to start. Bytes hold no NUL and carry no terminator. */
-export interface SpawnRequest {
+/**
+ * A command as the kernel takes it: everything looked up, the strings packed. It goes to the addon as it is. Packed strings
+ * stand one after another, each ended by a NUL, and hold no other.
+ */
+export interface SpawnBlock {
   /** Files to try in order, as execvp(3) does with the entries of PATH. At least one. */
-  readonly candidates: readonly Uint8Array[];
-  readonly args: readonly (Uint8Array | string)[];
+  readonly files: Uint8Array;
+  readonly args: Uint8Array;
   /** Whole entries, `NAME=value`. */
-  readonly env: readonly (Uint8Array | string)[];
+  readonly env: Uint8Array;
+  /** One. */
   readonly cwd: Uint8Array;
   /** Undefined: the agent's own identity. */
   readonly identity: Identity | undefined;
   readonly stdio: StdioPlan;
 }
+
+/** Packs strings for a SpawnBlock. Throws SpawnError for a NUL, which would make two of one. */
+export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
+  const parts: Uint8Array[] = [];
+  // Encodes many at once: one by one, 100,000 take four times as long.
+  let texts: string[] = [];
+  const flush = (): void => {
+    if (texts.length > 0) parts.push(Buffer.from(`${texts.join("\0")}\0`));
+    texts = [];
+  };
+  for (const string of strings) {
+    if (typeof string === "string" ? string.includes("\0") : string.includes(0)) {
+      throw new SpawnError("prepare", "EINVAL");
+    }
+    if (typeof string === "string") {
+      texts.push(string);
+    } else {
+      flush();
+      parts.push(string, NUL);
+    }
+  }
+  flush();
+  return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
+}
+
+const NUL: Uint8Array = Uint8Array.of(0);
 
 /** The step of starting a child that failed. */
 export type SpawnStep =
@@ -64,9 +100,13 @@ export class SpawnError extends Error {
 }
 
 /** How a process ended (waitid(2)). */
-export type ProcessEnd =
-  | { readonly kind: "exited"; readonly code: number }
-  | { readonly kind: "signaled"; readonly signal: number; readonly coreDumped: boolean };
+export interface ProcessEnd {
+  /** As a shell reports it: 128 + `signal` when a signal ended it. */
+  readonly code: number;
+  /** 0 when it exited by itself. */
+  readonly signal: number;
+  readonly coreDumped: boolean;
+}
 
 /**
  * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count. After
@@ -123,7 +163,7 @@ export interface Processes {
    * event loop, not even where the working directory or the command lies on a file system that hangs.
    * Aborting kills the child while it starts and rejects; once resolved, the signal has no effect.
    */
-  spawn(request: SpawnRequest, abort?: AbortSignal): Promise<ChildProcess>;
+  spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
 
 /** Receives what a ByteSource reads. */
@@ -179,9 +219,4 @@ export interface ByteSink {
   end(): void;
   /** Closes the descriptor at once and drops what has not been written. Later calls do nothing. */
   close(): void;
-}
-
-/** Exit code of an ended process as a shell reports it: 128 + n when signal n ended it. */
-export function exitCode(end: ProcessEnd): number {
-  return end.kind === "exited" ? end.code : 128 + end.signal;
 }

@@ -24,7 +24,6 @@
   /* process_table.c */                                       \
   F("processTable", agent_process_table)                      \
   /* descriptor.c */                                          \
-  F("pipe", agent_pipe)                                       \
   F("duplicate", agent_duplicate)                             \
   F("read", agent_read)                                       \
   F("readCached", agent_read_cached)                          \

@@ -29,7 +29,7 @@ static int reset_signals(struct spawn_job *job) {
  * a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does it in the end.
  */
 static int close_copies(struct spawn_job *job) {
-  int used[] = {job->stdio[0], job->stdio[1], job->stdio[2], job->cgroup_fd};
+  int used[] = {job->theirs[0], job->theirs[1], job->theirs[2], job->cgroup_fd};
   enum { COUNT = sizeof used / sizeof *used };
   unsigned from = 3;
   /* From gap to gap: the lowest of those that are used is where each gap ends. */
@@ -46,7 +46,7 @@ static int close_copies(struct spawn_job *job) {
 }
 
 static int lead_session(struct spawn_job *job) {
-  return job->session == SPAWN_GROUP ? 0 : (int)syscall(SYS_setsid);
+  return job->streams == STREAMS_INHERITED ? 0 : (int)syscall(SYS_setsid);
 }
 
 /*
@@ -54,7 +54,7 @@ static int lead_session(struct spawn_job *job) {
  * its first read would stop it. All signals are blocked here, so SIGTTOU cannot stop it meanwhile.
  */
 static int lead_group(struct spawn_job *job) {
-  if (job->session != SPAWN_GROUP) return 0;
+  if (job->streams != STREAMS_INHERITED) return 0;
   pid_t foreground = 0, own = (pid_t)syscall(SYS_getpid);
   pid_t before = (pid_t)syscall(SYS_getpgid, 0);
   bool in_foreground = ioctl(0, TIOCGPGRP, &foreground) == 0 && foreground == before;
@@ -64,7 +64,7 @@ static int lead_group(struct spawn_job *job) {
 }
 
 static int take_terminal(struct spawn_job *job) {
-  return job->session == SPAWN_TERMINAL ? ioctl(job->stdio[0], TIOCSCTTY, 0) : 0;
+  return job->streams == STREAMS_TERMINAL ? ioctl(job->theirs[0], TIOCSCTTY, 0) : 0;
 }
 
 /* "0" means the writer itself (cgroups(7)). */
@@ -106,7 +106,7 @@ static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chd
 static int place_stdio(struct spawn_job *job) {
   int source[3];
   for (int i = 0; i < 3; i++) {
-    source[i] = job->stdio[i];
+    source[i] = job->theirs[i];
     if (source[i] >= 0 && source[i] < 3 && source[i] != i)
       if ((source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
   }
@@ -136,7 +136,7 @@ static int become_command(struct spawn_job *job) {
   bool denied = false;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, KERNEL_SIGSET_BYTES);
   errno = ENOENT;
-  for (char **file = job->candidates; *file != NULL; file++) {
+  for (char **file = job->files; *file != NULL; file++) {
     syscall(SYS_execve, *file, job->args, job->env);
     if (errno == EACCES)
       denied = true;

@@ -7,29 +7,6 @@
 
 #include "values.h"
 
-/*
- * pipe(weRead): [our end, the child's end]. Ours does not block; the child's does, as programs expect of their standard
- * streams. That is possible because the two ends of a pipe, unlike those of a socketpair made with SOCK_NONBLOCK, are
- * separate file descriptions with flags of their own.
- */
-napi_value agent_pipe(napi_env env, napi_callback_info info) {
-  napi_value we_read;
-  bool ours_reads = false;
-  int ends[2];
-  get_arguments(env, info, 1, &we_read);
-  napi_get_value_bool(env, we_read, &ours_reads);
-  if (pipe2(ends, O_CLOEXEC) < 0) return from_int(env, -errno);
-  int ours = ends[ours_reads ? 0 : 1];
-  int theirs = ends[ours_reads ? 1 : 0];
-  if (fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK) < 0) {
-    int error = errno;
-    close(ours);
-    close(theirs);
-    return from_int(env, -error);
-  }
-  return from_pair(env, ours, theirs);
-}
-
 /* duplicate(fd): another descriptor, above the standard ones, of the same file description. */
 napi_value agent_duplicate(napi_env env, napi_callback_info info) {
   napi_value fd;

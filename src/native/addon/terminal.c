@@ -4,6 +4,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "spawn.h"
 #include "values.h"
 
 /* O_CLOEXEC in the same call: another thread may be starting a child right now. */
@@ -31,20 +32,29 @@ static int set_size(int fd, int cols, int rows) {
   return ioctl(fd, TIOCSWINSZ, &size);
 }
 
-/* openTerminal(cols, rows): [master, slave] of a new terminal. The master does not block, the slave does. */
-napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
-  napi_value args[2];
-  get_arguments(env, info, 2, args);
+int open_terminal(int cols, int rows, int ends[2]) {
   int master = open_master();
-  if (master < 0) return from_int(env, -errno);
+  if (master < 0) return -1;
   int slave = open_slave(master);
-  if (slave < 0 || set_size(master, to_int(env, args[0]), to_int(env, args[1])) < 0) {
+  if (slave < 0 || set_size(master, cols, rows) < 0) {
     int error = errno;
     if (slave >= 0) close(slave);
     close(master);
-    return from_int(env, -error);
+    errno = error;
+    return -1;
   }
-  return from_pair(env, master, slave);
+  ends[0] = master;
+  ends[1] = slave;
+  return 0;
+}
+
+/* openTerminal(cols, rows): [master, slave] of a new terminal. The master does not block, the slave does. */
+napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  int ends[2];
+  get_arguments(env, info, 2, args);
+  if (open_terminal(to_int(env, args[0]), to_int(env, args[1]), ends) < 0) return from_int(env, -errno);
+  return from_pair(env, ends[0], ends[1]);
 }
 
 /* resizeTerminal(fd, cols, rows): the kernel tells the foreground group by SIGWINCH. */

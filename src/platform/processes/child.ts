@@ -94,11 +94,11 @@ const FOREVER_MS = 2 ** 31 - 1;
 
 function endFrom(peeked: number): ProcessEnd {
   /* Another wait took the status (ECHILD): it ended, but how is unknown. */
-  if (peeked < 0) return { kind: "exited", code: 255 };
+  if (peeked < 0) return { code: 255, signal: 0, coreDumped: false };
   const status = peeked & 0xff;
-  const code = peeked >> 8;
-  if (code === CLD_EXITED) return { kind: "exited", code: status };
-  return { kind: "signaled", signal: status, coreDumped: code === CLD_DUMPED };
+  const how = peeked >> 8;
+  if (how === CLD_EXITED) return { code: status, signal: 0, coreDumped: false };
+  return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
 /** Tells when children have ended, without reaping them. At every SIGCHLD it asks only about its own children. */

@@ -1,72 +1,86 @@
-import { fchownSync, fstatSync } from "node:fs";
-import { isatty } from "node:tty";
-import { type Identity, SpawnError } from "../../domain/index.ts";
-import { type Addon, errnoName, type NativeSpawnOptions } from "../../native/index.ts";
+import { type Identity, type SpawnBlock, SpawnError } from "../../domain/index.ts";
+import {
+  type Addon,
+  errnoName,
+  type SpawnNumbers,
+  STREAMS_INHERITED,
+  STREAMS_PIPES,
+  STREAMS_TERMINAL,
+  UNCHANGED,
+} from "../../native/index.ts";
+import type { Standing } from "../self-protection.ts";
 
 /** The error of an aborted start. */
 export function startAborted(): SpawnError {
   return new SpawnError("killed", "ECANCELED");
 }
 
+/** A child that runs its command, and the agent's ends of its streams, which the caller must close. -1: there is none. */
+export interface Started {
+  readonly pid: number;
+  readonly stdin: number;
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
 /**
- * Starts a child. Resolves with its process id once it runs the command; rejects with SpawnError. An abort at the very
- * end may go unnoticed: the caller must check the signal again.
+ * Starts a child and its streams. Resolves once it runs the command; rejects with SpawnError. An abort at the very end may go
+ * unnoticed: the caller must check the signal again.
  */
-export function start(addon: Addon, options: NativeSpawnOptions, abort: AbortSignal | undefined): Promise<number> {
+export function start(
+  addon: Addon,
+  { files, args, env, cwd }: SpawnBlock,
+  numbers: SpawnNumbers,
+  abort: AbortSignal | undefined,
+): Promise<Started> {
   return new Promise((resolve, reject) => {
-    const onAbort = (): void => {
-      if (handle !== undefined) addon.abortSpawn(handle);
-    };
-    const handle = addon.spawn(options, (pid, step, errno) => {
+    const onAbort = (): void => addon.abortSpawn(number);
+    const number = addon.spawn(files, args, env, cwd, numbers, (errno, step, pid, stdin, stdout, stderr) => {
       abort?.removeEventListener("abort", onAbort);
-      if (errno === 0) resolve(pid);
-      else reject(new SpawnError(step, errnoName(errno)));
+      if (errno === 0) resolve({ pid, stdin, stdout, stderr });
+      else reject(new SpawnError(step ?? "prepare", errnoName(errno)));
     });
-    if (handle === undefined) reject(new SpawnError("prepare", "ENOMEM"));
+    if (number === 0) reject(new SpawnError("prepare", "ENOMEM"));
     else abort?.addEventListener("abort", onAbort);
   });
 }
 
-const NUL = Uint8Array.of(0);
-
-/** Strings one after another, each ended by a NUL, as the addon expects. Must contain no other NUL. */
-export function block(strings: readonly (Uint8Array | string)[]): Uint8Array {
-  const parts: Uint8Array[] = [];
-  if (strings.every((string) => typeof string === "string")) return checked(joined(strings), strings.length);
-  // Encode many at once: one by one, 100,000 take four times as long.
-  let texts: string[] = [];
-  const flush = (): void => {
-    parts.push(joined(texts));
-    texts = [];
-  };
-  for (const string of strings) {
-    if (typeof string === "string") {
-      texts.push(string);
-    } else {
-      flush();
-      parts.push(string, NUL);
-    }
-  }
-  flush();
-  return checked(Buffer.concat(parts), strings.length);
+/** Settings of a child that its command does not choose. */
+export interface ChildSettings {
+  /** Soft RLIMIT_NOFILE. */
+  readonly openFilesLimit: number;
+  /** OOM score and priority from before the agent changed its own. */
+  readonly standing?: Standing;
 }
 
-function joined(texts: readonly string[]): Uint8Array {
-  return texts.length === 0 ? Buffer.alloc(0) : Buffer.from(`${texts.join("\0")}\0`);
+/** What the addon reads beside the strings. `cgroupFd` is -1 for a child in the agent's own cgroup. */
+export function spawnNumbers(
+  { stdio, identity }: SpawnBlock,
+  { openFilesLimit, standing }: ChildSettings,
+  cgroupFd: number,
+): SpawnNumbers {
+  const own = identity === undefined || isOwnIdentity(identity);
+  const { cols, rows } = stdio.kind === "terminal" ? stdio : { cols: 0, rows: 0 };
+  return Int32Array.of(
+    STREAMS[stdio.kind],
+    stdio.kind === "pipes" && stdio.stdin ? 1 : 0,
+    cols,
+    rows,
+    cgroupFd,
+    openFilesLimit,
+    standing?.priority ?? UNCHANGED,
+    standing?.oomScoreAdj ?? UNCHANGED,
+    ...(own ? [-1, -1] : [identity.uid, identity.gid, ...identity.groups]),
+  );
 }
 
-function checked(packed: Uint8Array, count: number): Uint8Array {
-  let nuls = 0;
-  for (const byte of packed) if (byte === 0) nuls += 1;
-  if (nuls !== count) throw new SpawnError("prepare", "EINVAL");
-  return packed;
-}
+const STREAMS = { inherit: STREAMS_INHERITED, pipes: STREAMS_PIPES, terminal: STREAMS_TERMINAL } as const;
 
 /**
  * Whether changing to it would change nothing: an agent without privileges may run commands as itself, but not call
  * setgroups.
  */
-export function isOwnIdentity(identity: Identity): boolean {
+function isOwnIdentity(identity: Identity): boolean {
   /* Node adds the group id to the supplementary groups, so add it on both sides. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
@@ -76,22 +90,6 @@ export function isOwnIdentity(identity: Identity): boolean {
     own.size === wanted.size &&
     [...own].every((group) => wanted.has(group))
   );
-}
-
-/**
- * Makes the user own the pipes and terminals among its standard streams. Without that it could not open /dev/stdout,
- * which checks the permissions of the pipe or terminal. Leaves files and devices alone. If it fails, the streams still
- * work.
- */
-export function giveStreamsTo(uid: number, fds: readonly number[]): void {
-  for (const fd of fds) {
-    try {
-      const stat = fstatSync(fd);
-      if (stat.uid !== uid && (stat.isFIFO() || isatty(fd))) fchownSync(fd, uid, -1);
-    } catch {
-      continue;
-    }
-  }
 }
 
 /** The limit that Linux gives the first process. */

@@ -4,6 +4,7 @@ import {
   EXEC_STRINGS_LIMIT_BYTES,
   frameOrder,
   nextTurn,
+  type StdioPlan,
   STRINGS_A_TURN,
 } from "../../domain/index.ts";
 import type { AttachRequest, ExecRequest, KeepRequest, WhenFull } from "../../exec/index.ts";
@@ -12,6 +13,7 @@ import {
   ExecFrameSchema,
   type ExecKeep,
   ExecStartSchema,
+  type Terminal,
   ExecWhenFull,
 } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { decodeMessage } from "../codec.ts";
@@ -26,6 +28,10 @@ const KEY = 1;
 const VALUE = 2;
 /** What a string costs beside its bytes: its NUL and the pointer to it. */
 const STRING_OVERHEAD_BYTES = 9;
+
+const DEFAULT_COLS = 80;
+const DEFAULT_ROWS = 24;
+const DEFAULT_TERM = "xterm-256color";
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -85,12 +91,7 @@ class StartReader {
       env: this.#env,
       cwd,
       user,
-      terminal: terminal && {
-        cols: terminal.cols,
-        rows: terminal.rows,
-        term: terminal.term === "" ? "xterm-256color" : terminal.term,
-      },
-      stdin,
+      stdio: terminal === undefined ? { kind: "pipes", stdin } : terminalPlan(terminal),
       timeoutMs: Number(timeoutMs),
       keep: keep && keepRequest(keep),
     };
@@ -180,6 +181,15 @@ class Rest {
 
 function attachRequest({ name, execId, stdoutOffset, stderrOffset, fromNow, size }: ExecAttach): AttachRequest {
   return { name, execId, stdoutOffset, stderrOffset, fromNow, size: size && { cols: size.cols, rows: size.rows } };
+}
+
+function terminalPlan({ cols, rows, term }: Terminal): StdioPlan {
+  return {
+    kind: "terminal",
+    cols: cols === 0 ? DEFAULT_COLS : cols,
+    rows: rows === 0 ? DEFAULT_ROWS : rows,
+    term: term === "" ? DEFAULT_TERM : term,
+  };
 }
 
 const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {

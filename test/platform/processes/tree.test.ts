@@ -115,7 +115,7 @@ test("a signal to the leader alone leaves its children alone", async () => {
   await using running = await launch(shell("sleep 1004 & echo $!; wait"));
   const [, pid = ""] = await running.stdout.until(/(\d+)\n/);
   running.child.signal(15);
-  assert.deepEqual(await running.child.ended, { kind: "signaled", signal: 15, coreDumped: false });
+  assert.equal((await running.child.ended).signal, 15);
   assert.equal(addon.kill(Number(pid), 0), 0);
   await running.child.tree.killWithin(KILL_WAIT_MS);
   assert.deepEqual(

@@ -12,11 +12,12 @@ import {
   type ByteReceiver,
   type ChildProcess,
   KILL_WAIT_MS,
-  type SpawnRequest,
+  type SpawnBlock,
   type StdioPlan,
 } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
 import { FdSource, STREAM_BUFFERS } from "../../../src/platform/streams/source.ts";
+import { pipe } from "../../fixtures/pipe.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { addon, Collector, discard, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
@@ -63,7 +64,7 @@ class LateReceiver implements ByteReceiver {
 }
 
 /** Starts a child with a late receiver of its output. Disposing kills its tree and releases it. */
-async function launchLate(of: SpawnRequest): Promise<{ child: ChildProcess; late: LateReceiver } & AsyncDisposable> {
+async function launchLate(of: SpawnBlock): Promise<{ child: ChildProcess; late: LateReceiver } & AsyncDisposable> {
   const child = await processes.spawn(of);
   const late = new LateReceiver();
   child.stdout?.start(late);
@@ -176,9 +177,9 @@ test("a child that hangs in its start does not make other children's output look
   const ownChildren = (): number => allProcesses().filter(({ parent }) => parent === process.pid).length;
   const before = ownChildren();
   const first = processes.spawn(shell("echo hi"));
-  const hanging = processes.spawn(request(["/bin/true"], { cwd: Buffer.from(folder) }), abort.signal);
+  const hanging = processes.spawn(request(["/bin/true"], { cwd: folder }), abort.signal);
   hanging.catch(() => {});
-  // The agent's end of the first child's pipe cannot be closed before this turn is over: the second has a copy of it.
+  // Both are cloned before this turn is over, so the second may have a copy of the first one's pipe.
   while (ownChildren() < before + 2);
   const child = await first;
   const stdout = new Collector();
@@ -205,7 +206,7 @@ async function drainOf(
   };
   const calls = { hungUp: (fd: number) => addon.hungUp(fd) && answer() };
   const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
-  const [ours, theirs] = addon.pipe(true) as readonly [number, number];
+  const [ours, theirs] = pipe(true);
   closeSync(theirs);
   const source = new FdSource(delayed, new BufferPool(STREAM_BUFFERS), "pipe", ours, () => starts?.settled);
   t.after(() => source.close());
