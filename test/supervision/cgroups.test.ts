@@ -103,7 +103,7 @@ describe("a command in a cgroup of its own", () => {
     await using agent = await startAgent();
     const { exit } = await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n });
     assert.equal(exit.timedOut, true);
-    assert.deepEqual(await processesWith("fork_loop"), []);
+    assert.deepEqual(await processesWith(program("fork_loop")), []);
   });
 
   it("is killed with its daemons when it is a hook at its timeout", async (t) => {

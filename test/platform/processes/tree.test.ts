@@ -5,6 +5,7 @@ import type { Addon } from "../../../src/native/index.ts";
 import { membersOf, rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { walkedTree } from "../../../src/platform/processes/walked-processes.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
+import { processesWith } from "../../fixtures/processes.ts";
 import { program } from "../../fixtures/programs/index.ts";
 import { addon, launch, request, shell } from "../../fixtures/spawning.ts";
 
@@ -83,9 +84,9 @@ test("a tree that forks faster than it is killed is killed to the last process",
   const path = program("fork_loop");
   await using running = await launch(request([path]));
   await running.stdout.until(/ready/);
-  assert.ok(livingNamed("fork_loop").length > 300);
+  assert.ok((await processesWith(path)).length > 300);
   await running.child.tree.killWithin(KILL_WAIT_MS);
-  assert.deepEqual(livingNamed("fork_loop"), []);
+  assert.deepEqual(await processesWith(path), []);
 });
 
 test("descendants that left the session and the group are killed", async () => {
