@@ -21,27 +21,41 @@ function readProc(pid: number, file: string): string {
   }
 }
 
-/**
- * State and session from proc_pid_stat(5). The command's name may contain anything, so fields count from its last `)`.
- */
-function readStat(pid: number): { readonly state: string; readonly session: number } {
-  const stat = readProc(pid, "stat");
-  const [state = "", , , session = "0"] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return { state, session: Number(session) };
+interface Living {
+  readonly pid: number;
+  readonly parent: number;
+  readonly session: number;
 }
 
-/** The live processes that carry the mark or belong to the session that the test file led. */
+/** proc_pid_stat(5). The command's name may contain anything, so fields count from its last `)`. Undefined: it has ended. */
+function readLiving(pid: number): Living | undefined {
+  const stat = readProc(pid, "stat");
+  const [state = "", parent, , session] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return state === "" || "ZX".includes(state) ? undefined : { pid, parent: Number(parent), session: Number(session) };
+}
+
+/**
+ * The living processes that carry the mark or belong to the session that the test file led, and all that they have started:
+ * an agent's commands have neither.
+ */
 function findLeftovers(mark: string, session: number): Leftover[] {
-  return readdirSync("/proc")
+  const entry = `${MARK_VARIABLE}=${mark}`;
+  const living = readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => pid !== process.pid)
-    .filter((pid) => {
-      const stat = readStat(pid);
-      if (stat.state === "" || "ZX".includes(stat.state)) return false;
-      return stat.session === session || readProc(pid, "environ").split("\0").includes(`${MARK_VARIABLE}=${mark}`);
-    })
-    .map((pid) => ({ pid, command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120) }));
+    .flatMap((name) => readLiving(Number(name)) ?? [])
+    .filter(({ pid }) => pid !== process.pid);
+  const found = new Set<number>();
+  const add = ({ pid }: Living): void => {
+    if (found.has(pid)) return;
+    found.add(pid);
+    for (const other of living) if (other.parent === pid) add(other);
+  };
+  for (const one of living)
+    if (one.session === session || readProc(one.pid, "environ").split("\0").includes(entry)) add(one);
+  return [...found].map((pid) => ({
+    pid,
+    command: readProc(pid, "cmdline").replaceAll("\0", " ").trim().slice(0, 120),
+  }));
 }
 
 /** The runner's own cgroup in each hierarchy: agents inherit it and make theirs in it (cgroups(7)). */
