@@ -93,7 +93,8 @@ describe("docs/clients.md", () => {
     }
     const search = [join(folder, "bin"), process.env["PATH"]].join(delimiter);
     await protoc(python, [`--go_out=${module}`, `--go-grpc_out=${module}`, ...SCHEMA], search);
-    assert.equal((await execa(go, ["vet", "."], { ...options, reject: false })).stderr, "");
+    // Judged by its status: it also says what it downloads.
+    await execa(go, ["vet", "."], options);
     const { stdout } = await execa(go, ["run", "."], { ...options, env: { ...options.env, ...environment } });
     assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
   });
