@@ -30,8 +30,8 @@ export interface Configuration {
 }
 
 /**
- * Reads the bootstrap channel (docs/operations.md, Variables) from the raw entries of the agent's environment (`NAME=value`) and the files
- * that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
+ * Reads the bootstrap channel (docs/operations.md, Variables) from the raw entries of the agent's environment (`NAME=value`)
+ * and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
  *
  * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
  */

@@ -33,9 +33,7 @@ export class KeptExecs {
   /** Takes a name and a buffer. Throws ALREADY_EXISTS, or RESOURCE_EXHAUSTED. */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptPlace {
     const holder = this.#places.get(name);
-    if (holder !== undefined) {
-      if (!replaceEnded || holder.isRunning) throw nameInUse(holder);
-    }
+    if (holder !== undefined && (!replaceEnded || holder.isRunning)) throw nameInUse(holder);
     const place: KeptPlace = {
       name,
       execId: process.getBuiltinModule("node:crypto").randomUUID().replaceAll("-", ""),

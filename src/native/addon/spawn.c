@@ -56,7 +56,8 @@ static bool read_numbers(const int32_t *numbers, size_t count, struct spawn_job 
   rlim_t wanted = (rlim_t)numbers[OPEN_FILES];
   getrlimit(RLIMIT_NOFILE, &job->open_files);
   job->open_files.rlim_cur = wanted < job->open_files.rlim_max ? wanted : job->open_files.rlim_max;
-  job->has_identity = numbers[USER_ID] >= 0;
+  /* No other number may mean the agent's own: an id from 2^31 on, which is refused earlier, would be negative here. */
+  job->has_identity = numbers[USER_ID] != -1;
   if (!job->has_identity) return true;
   job->uid = (uid_t)numbers[USER_ID];
   job->gid = (gid_t)numbers[GROUP_ID];
