@@ -1,3 +1,4 @@
+import { messageOf } from "../../src/domain/index.ts";
 import type { Running } from "./contender.ts";
 import type { Job } from "./load.ts";
 import { measure, type Measurement } from "./meter.ts";
@@ -54,7 +55,7 @@ export async function sideBySide(bench: Bench, repetition: Repetition, jobFor: J
         notePeak(bench, name, contender, measurement.peakBytes);
       } catch (error) {
         if (contender === "ours") throw error;
-        bench.say(`${contender} is left out of "${name}": ${error instanceof Error ? error.message : String(error)}`);
+        bench.say(`${contender} is left out of "${name}": ${messageOf(error)}`);
         runs.delete(contender);
         present.splice(present.indexOf(contender), 1);
       }

@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import { join } from "node:path";
-
+import { messageOf } from "../domain/index.ts";
 import { type Addon, ADDON_EXPORTS } from "./addon.ts";
 
 /** Name of the addon's file. */
@@ -31,10 +31,6 @@ function isAddon(exports: object): exports is Addon {
   return ADDON_EXPORTS.every((name) => name in exports);
 }
 
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
 /**
  * Loads the addon from the first of the folders that holds one that works. Uses process.dlopen because the `require` of a
  * single executable cannot load addons. Throws AddonError.
@@ -48,7 +44,7 @@ export function loadAddon(folders: readonly string[]): Addon {
       if (isAddon(exports)) return exports;
       failures.push(`${file}: built from other sources`);
     } catch (error) {
-      failures.push(reasonOf(error));
+      failures.push(messageOf(error));
     }
   }
   throw new AddonError(

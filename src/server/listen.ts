@@ -11,7 +11,8 @@ const PROBE_TIMEOUT_MS = 1_000;
 /**
  * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
  * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
- * server is closed; it leaves the socket of another process that has listened there since. Waits for the file system, as bind(2) does anyway: the workload waits for this.
+ * server is closed; it leaves the socket of another process that has listened there since. Looks at the folder synchronously:
+ * the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file system anyway.
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   const sizeBytes = Buffer.byteLength(path);
