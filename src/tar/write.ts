@@ -1,8 +1,8 @@
 import { BLOCK_BYTES, paddingBytes, type TarHeader, writeHeader, writePax } from "./format.ts";
 
 const NAME_BYTES = 100;
-/** What 11 octal digits hold. */
-const SIZE_LIMIT_BYTES = 8 * 1024 ** 3;
+/** The least number that eleven octal digits cannot hold: 8 GiB, or a time in the year 2242. They have no sign either. */
+const OCTAL_LIMIT = 8 ** 11;
 
 /** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */
 export function entryHead(header: TarHeader): Buffer {
@@ -10,9 +10,10 @@ export function entryHead(header: TarHeader): Buffer {
   const values = new Map<string, Buffer>();
   if (name.length > NAME_BYTES) values.set("path", name);
   if (linkName.length > NAME_BYTES) values.set("linkpath", linkName);
-  if (sizeBytes >= SIZE_LIMIT_BYTES) values.set("size", Buffer.from(String(sizeBytes)));
-  // Octal digits have no sign, for times before 1970.
-  if (modifiedSeconds < 0) values.set("mtime", Buffer.from(String(Math.floor(modifiedSeconds))));
+  if (sizeBytes >= OCTAL_LIMIT) values.set("size", Buffer.from(String(sizeBytes)));
+  if (modifiedSeconds < 0 || modifiedSeconds >= OCTAL_LIMIT) {
+    values.set("mtime", Buffer.from(String(Math.floor(modifiedSeconds))));
+  }
   if (values.size === 0) return writeHeader(header);
   const pax = writePax(values);
   const about = { ...header, name: Buffer.from("pax"), linkName: Buffer.alloc(0), sizeBytes: pax.length };

@@ -204,9 +204,9 @@ describe("guestctl cp", () => {
     assert.equal(await readFile(folder.at("back/to/tree/a"), "utf8"), "a");
   });
 
-  it("keeps times, of single files and in folders, those before 1970 too", async () => {
+  it("keeps times, of single files and in folders, those before 1970 and after 2242 too", async () => {
     await mkdir(folder.at("tree"));
-    const seconds = { old: -86_400 * 365, new: 1_700_000_000 };
+    const seconds = { old: -86_400 * 365, new: 1_700_000_000, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {
       await writeFile(folder.at(`tree/${name}`), name);
       // Node takes a negative number for now.
@@ -214,9 +214,9 @@ describe("guestctl cp", () => {
     }
     await copies("-rp", folder.at("tree"), `:${folder.at("remote")}`);
     await copies(`:${folder.at("remote")}`, folder.at("back"));
-    await copies(folder.at("tree/old"), folder.at("tree/new"), `:${folder.path}`);
+    await copies(folder.at("tree/old"), folder.at("tree/new"), folder.at("tree/far"), `:${folder.path}`);
     await mkdir(folder.at("single"));
-    await copies(`:${folder.at("old")}`, `:${folder.at("new")}`, folder.at("single"));
+    await copies(`:${folder.at("old")}`, `:${folder.at("new")}`, `:${folder.at("far")}`, folder.at("single"));
     for (const place of ["remote", "back", ".", "single"]) {
       for (const [name, time] of Object.entries(seconds)) {
         assert.equal((await stat(folder.at(`${place}/${name}`))).mtimeMs / 1000, time, `${place}/${name}`);
