@@ -27,7 +27,8 @@ async function main(args: readonly string[]): Promise<number> {
   const bridges = argument === "bridge" && args.length <= 2;
   const checks = argument === "check" && (args.length === 1 || (args.length === 2 && args[1] === "--json"));
   if (argument !== undefined && !bridges && !checks) {
-    complain("unknown argument (try --help)");
+    // Not named: a substrate may pass on an image's command, and that may hold a secret.
+    complain("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
     return STATUS_USAGE;
   }
   try {

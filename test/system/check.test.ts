@@ -65,9 +65,15 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     for (const word of ["bridge [SOCKET]", "check [--json]", "--version", "--help"]) assert.ok(stdout.includes(word));
   });
 
-  test("refuses an argument that is none", () => {
-    const { status, stdout, stderr } = run("empty", { args: ["check", "--jsno"] });
-    assert.deepEqual([status, stdout, stderr], [64, "", "guest-agent: unknown argument (try --help)\n"]);
+  test("refuses arguments that it does not know, without printing them, and says where a workload's command goes", () => {
+    for (const args of [
+      ["check", "--jsno"],
+      ["/bin/server", "--password=s3cr3t"],
+    ]) {
+      const { status, stdout, stderr } = run("empty", { args });
+      assert.deepEqual([status, stdout], [64, ""]);
+      assert.match(stderr, /^guest-agent: takes no such arguments; .* SVC_PROCESS_SPEC \(try --help\)\n$/);
+    }
   });
 
   test("check finds only the clock limited where all but that is there", () => {
