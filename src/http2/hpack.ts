@@ -250,25 +250,29 @@ export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
   /** Number of the insertion of each field in the table. */
   readonly #insertions = new Map<string, number>();
-  #sizeUpdate: number | undefined;
+  /** The smallest table since the last block; undefined: it has not been resized. */
+  #smallestBytes: number | undefined;
   #bytes: Buffer = Buffer.allocUnsafeSlow(256);
   #at = 0;
 
-  /** Bounds the table by the peer's limit. The next block announces the size in use. */
+  /** Bounds the table by the peer's limit. The next block announces the size in use, and a smaller one before it. */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
-    if (usedBytes === this.#table.limitBytes && this.#sizeUpdate === undefined) return;
+    if (usedBytes === this.#table.limitBytes) return;
     this.#table.resize(usedBytes);
-    this.#sizeUpdate = usedBytes;
+    this.#smallestBytes = Math.min(this.#smallestBytes ?? usedBytes, usedBytes);
   }
 
   /** Encodes a block. It is a view that the next call overwrites. Values are latin1. */
   encode(fields: Fields): Buffer {
     this.#at = 0;
-    if (this.#sizeUpdate !== undefined) {
-      this.#reserve(8);
-      this.#integer(0x20, 0x1f, this.#sizeUpdate);
-      this.#sizeUpdate = undefined;
+    if (this.#smallestBytes !== undefined) {
+      this.#reserve(16);
+      // Without the smaller one the peer would not know what was evicted (RFC 7541, 4.2); nghttp2 ends the connection.
+      for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
+        this.#integer(0x20, 0x1f, sizeBytes);
+      }
+      this.#smallestBytes = undefined;
     }
     for (const name in fields) this.#field(name, fields[name] as string);
     return this.#bytes.subarray(0, this.#at);

@@ -328,8 +328,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
     }
     this.#settled = true;
     const before = this.#peer.initialWindowBytes;
-    const tableBytes = applySettings(this.#peer, payload);
-    if (tableBytes !== undefined) this.#encoder.limitTable(tableBytes);
+    applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
     const delta = this.#peer.initialWindowBytes - before;
     for (const stream of delta === 0 ? [] : this.streams.values()) {
       // Unlike by WINDOW_UPDATE (below), overflow by SETTINGS is the connection's error (RFC 9113, 6.9.2).

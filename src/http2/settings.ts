@@ -33,19 +33,18 @@ export function writeSettings(output: Output, limits: Partial<Http2Limits>): voi
 }
 
 /**
- * Applies the peer's SETTINGS (RFC 9113, 6.5.2). Returns its header table size if they name one. Throws ConnectionError
- * for an invalid value.
+ * Applies the peer's SETTINGS (RFC 9113, 6.5.2), in their order. Passes on each size of its header table. Throws
+ * ConnectionError for an invalid value.
  */
-export function applySettings(peer: PeerSettings, payload: Buffer): number | undefined {
+export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (limitBytes: number) => void): void {
   if (payload.length % ENTRY_BYTES !== 0) {
     throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length");
   }
-  let tableBytes: number | undefined;
   for (let at = 0; at < payload.length; at += ENTRY_BYTES) {
     const value = payload.readUInt32BE(at + 2);
     switch (payload.readUInt16BE(at)) {
       case Setting.HEADER_TABLE_SIZE:
-        tableBytes = value;
+        limitTable(value);
         break;
       case Setting.ENABLE_PUSH:
         if (value > 1) throw new ConnectionError(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1");
@@ -65,5 +64,4 @@ export function applySettings(peer: PeerSettings, payload: Buffer): number | und
       default:
     }
   }
-  return tableBytes;
 }

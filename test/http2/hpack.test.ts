@@ -110,6 +110,18 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
+  test("says the smallest table of several since the last block, and the last one", () => {
+    const encoder = new HpackEncoder();
+    const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
+    const fields = { "content-type": "application/grpc+proto" };
+    decoder.decode(Buffer.from(encoder.encode(fields)));
+    for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);
+    const block = Buffer.from(encoder.encode(fields));
+    assert.equal(block.subarray(0, 4).toString("hex"), "203fe11f");
+    assert.deepEqual(pairs(decoder.decode(block)), Object.entries(fields));
+    assert.deepEqual(dynamicTable(decoder), Object.entries(fields), "the earlier one was evicted");
+  });
+
   test("writes integers as the RFC does", () => {
     for (const { value, prefixBits, bytes } of INTEGERS) {
       if (prefixBits !== 7) continue;

@@ -131,6 +131,26 @@ for (const { who, ask: askAgent } of CLIENTS) {
   });
 }
 
+describe("a client that shrinks its header table and widens it again before the next answer", () => {
+  test("understands that answer and all that follow", async () => {
+    await using agent = await startSocketAgent();
+    const named = { "content-type": "application/grpc", te: "trailers", "svc-instance-token": agent.token };
+    const question = { path: `${SERVICE}/Health`, method: "POST", headers: named, body: envelope() } as const;
+    const session = dialSocket(agent);
+    await askOver(session, question);
+    const acknowledged = [0, 4_096].map((headerTableSize) => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      session.settings({ headerTableSize }, (error) => (error === null ? resolve() : reject(error)));
+      return promise;
+    });
+    await Promise.all(acknowledged);
+    for (let count = 0; count < 3; count++) {
+      assert.equal((await askOver(session, question)).fields.get("grpc-status"), "0");
+    }
+    session.close();
+  });
+});
+
 function dialTls({ port, certificates: { ca, client } }: SocketAgent): http2.ClientHttp2Session {
   return http2.connect(`https://127.0.0.1:${port}`, { ca, ...client, servername: SERVER_NAME });
 }
@@ -140,6 +160,12 @@ function dialSocket({ socketPath }: SocketAgent): http2.ClientHttp2Session {
 }
 
 async function askByNode(session: http2.ClientHttp2Session, question: Required<Question>): Promise<Answer> {
+  const answer = await askOver(session, question);
+  session.close();
+  return answer;
+}
+
+async function askOver(session: http2.ClientHttp2Session, question: Required<Question>): Promise<Answer> {
   const { path, method, headers, body } = question;
   const stream = session.request({ ":method": method, ":path": path, ...headers });
   stream.end(body);
@@ -149,7 +175,6 @@ async function askByNode(session: http2.ClientHttp2Session, question: Required<Q
   };
   stream.on("response", add).on("trailers", add);
   const chunks = (await stream.toArray()) as Buffer[];
-  session.close();
   return { status: Number(fields.get(":status")), fields, body: Buffer.concat(chunks) };
 }
 
