@@ -140,9 +140,8 @@ export class Http2Session implements FrameHandler, StreamOwner {
 
   // --- for streams
 
-  respond(stream: Http2Stream, fields: Fields, endStream: boolean): void {
-    this.#sender.headers(stream.id, fields, endStream);
-    if (endStream) this.#answered(stream);
+  respond(stream: Http2Stream, fields: Fields): void {
+    this.#sender.headers(stream.id, fields, false);
     this.#events.output();
   }
 

@@ -22,7 +22,7 @@ export interface StreamConsumer {
 
 /** A stream's connection. */
 export interface StreamOwner {
-  respond(stream: Http2Stream, fields: Fields, endStream: boolean): void;
+  respond(stream: Http2Stream, fields: Fields): void;
   readyToSend(stream: Http2Stream): void;
   consumed(stream: Http2Stream, sizeBytes: number): void;
   reset(stream: Http2Stream, code: number): void;
@@ -79,12 +79,15 @@ export class Http2Stream {
     this.sendWindowBytes = sendWindowBytes;
   }
 
-  /** Sends the answer's header fields; with `endStream` they are the whole answer. */
+  /**
+   * Sends the answer's header fields. With `endStream` they are the whole answer, which is sent in its turn: until then it
+   * counts as one of the requests that a client may have at once, so that one who reads no answers gets no more of them.
+   */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
     this.headersSent = true;
-    this.ended = endStream;
-    this.#owner.respond(this, fields, endStream);
+    if (endStream) this.end(fields);
+    else this.#owner.respond(this, fields);
   }
 
   /**

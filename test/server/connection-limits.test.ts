@@ -179,6 +179,19 @@ describe("a client that goes too far", () => {
     });
   }
 
+  test("by refused calls whose answers it does not read is ended", async () => {
+    using peer = await proven();
+    peer.call("Exec", agent.token, ENDLESS_OUTPUT, false);
+    await peer.next(({ type }) => type === FRAME.data, "output");
+    peer.stopReading();
+    const block = headerBlock(callFields("Health", WRONG_TOKEN));
+    let stream = 1_001;
+    await flood(peer, FLOOD_FRAMES, () => frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, (stream += 2), block));
+    peer.readOn();
+    await peer.ended();
+    await othersAreServed();
+  });
+
   test("by windows over 2^31-1 is told FLOW_CONTROL_ERROR: of a call for that call, of the connection at its end", async () => {
     using peer = await proven();
     const stream = peer.call("Exec", agent.token);
