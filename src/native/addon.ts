@@ -86,7 +86,7 @@ type SpawnDone = (
   stderr: number,
 ) => void;
 
-/** The addon. Each function is described where it is written, in addon/*.c. */
+/** The addon. The files in addon/ say why a function does its work as it does. */
 export interface Addon {
   /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
   spawn(
@@ -101,20 +101,23 @@ export interface Addon {
   abortSpawn(number: number): void;
   /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
   peekEnd(pid: number): number;
+  /** Takes an ended child out of the process table; its id may be given to another process from then on. */
   reap(pid: number): number;
   /**
    * Any signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a child,
    * or of the group that it leads, to nobody else before `reap`.
    */
   kill(pid: number, signal: number): number;
+  /** The same for a whole process group. */
   killGroup(processGroup: number, signal: number): number;
   /**
    * For any other process, named by its id and start time in the process table. -ESRCH: it has gone, even if another
-   * process has its id now; -ENOSYS: the kernel cannot tell (before Linux 5.3).
+   * process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter does not let it tell.
    */
   signalProcess(pid: number, start: number, signal: number): number;
   /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
   processTable(): Int32Array | number;
+  /** Another descriptor, above the standard ones, of the same open file. */
   duplicate(fd: number): number;
   /** Bytes read; 0 at the end. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
@@ -132,7 +135,7 @@ export interface Addon {
   /** Master, which does not block, and slave, which does. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
-  /** The character that means end of file when typed now; -1: none does. */
+  /** The character that means end of file when typed now; negative: none does. */
   terminalEofByte(fd: number): number;
   /** The process's environment, byte for byte. */
   environ(): Buffer[];
@@ -144,14 +147,15 @@ export interface Addon {
   creditEntropy(fd: number, bytes: Uint8Array): number;
   /** Makes the kernel's generator derive a new key from the pool (RNDRESEEDCRNG). */
   reseedCrng(fd: number): number;
+  /** A device node for its owner alone (mknod(2)). */
   makeCharacterDevice(path: string, major: number, minor: number): number;
   /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * From now on, verifying a chain with the default parameters of that name ignores the time and accepts a trusted
-   * intermediate authority as its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   * From now on, a server that verifies a client's chain ignores the time and accepts a trusted intermediate authority as
+   * its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
-  relaxCertificateChecks(name: "ssl_client"): number;
+  relaxCertificateChecks(): number;
   /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, else -EAGAIN. Never blocks. */
@@ -178,14 +182,17 @@ export interface Addon {
   moveIn(folder: number, from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<number>;
   /** Mode 0700. */
   makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
+  /** A folder only if it is empty. */
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
   /** Target of a symbolic link that was opened with O_PATH. */
   targetOf(fd: number): Buffer | number;
-  /** Root folder of a cgroup2 file system that is mounted nowhere. */
+  /** Root folder of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
   mountCgroups(): number;
   /** Descriptor of a file below a folder that is open. */
   openAt(folder: number, name: string, flags: number): number;
+  /** Mode 0755. */
   makeFolderAt(folder: number, name: string): number;
+  /** Only an empty one; a cgroup is busy while something lives in it. */
   removeFolderAt(folder: number, name: string): number;
   /** What an open folder holds, `.` and `..` included. */
   namesIn(folder: number): readonly string[] | number;

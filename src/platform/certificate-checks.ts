@@ -6,5 +6,5 @@ import type { Addon } from "../native/index.ts";
  * OpenSSL still refuses both.
  */
 export function relaxClientCertificateChecks(addon: Addon): boolean {
-  return addon.relaxCertificateChecks("ssl_client") === 1;
+  return addon.relaxCertificateChecks() === 1;
 }

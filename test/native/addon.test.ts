@@ -8,7 +8,7 @@ import { pipe } from "../fixtures/pipe.ts";
 import { addon, bytes, request, run } from "../fixtures/spawning.ts";
 import { script } from "../fixtures/programs/index.ts";
 
-const { EAGAIN, EBADF, EBUSY, EINVAL, ENOSPC, ENOTTY, EPIPE } = constants.errno;
+const { EAGAIN, EBADF, EBUSY, EINVAL, ENODATA, ENOSPC, ENOTTY, EPIPE } = constants.errno;
 
 function pair(result: readonly [number, number] | number): readonly [number, number] {
   if (typeof result === "number") throw new Error(`errno ${-result}`);
@@ -149,7 +149,7 @@ test("a terminal has its size, and its end-of-file character only while it edits
   const size = await run(request(["/bin/stty", "size", "-F", `/proc/${process.pid}/fd/${slave}`]));
   assert.equal(size.stdout.toString(), "30 100\n", size.stderr.toString());
   assert.equal((await run(request(["/bin/stty", "raw", "-F", `/proc/${process.pid}/fd/${slave}`]))).end.signal, 0);
-  assert.equal(addon.terminalEofByte(master), -1);
+  assert.equal(addon.terminalEofByte(master), -ENODATA);
   closeSync(slave);
   closeSync(master);
   const [reader, writer] = pipe(true);

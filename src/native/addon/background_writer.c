@@ -1,11 +1,8 @@
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "values.h"
 
@@ -70,22 +67,6 @@ static void *write_records(void *data) {
   return NULL;
 }
 
-/* The thread blocks all signals: a terminal that stops background writers (stty tostop) then lets it write. */
-static int start_thread(struct background_writer *writer) {
-  pthread_attr_t attributes;
-  pthread_t id;
-  sigset_t all, before;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&id, &attributes, write_records, writer);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  return error;
-}
-
 static struct background_writer *new_writer(int fd, size_t capacity_bytes) {
   struct background_writer *writer = calloc(1, sizeof *writer);
   pthread_condattr_t attributes;
@@ -97,7 +78,7 @@ static struct background_writer *new_writer(int fd, size_t capacity_bytes) {
   pthread_mutex_init(&writer->lock, NULL);
   writer->fd = fd;
   writer->capacity_bytes = capacity_bytes;
-  if (start_thread(writer) == 0) return writer;
+  if (start_thread(write_records, writer, STACK_BYTES) == 0) return writer;
   free(writer);
   return NULL;
 }
@@ -125,15 +106,6 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-static struct background_writer *writer_of(napi_env env, napi_callback_info info, napi_value *argument) {
-  napi_value self;
-  size_t count = 1;
-  void *writer = NULL;
-  napi_get_cb_info(env, info, &count, argument, &self, NULL);
-  napi_unwrap(env, self, &writer);
-  return writer;
-}
-
 /* Owns the record from here on, even if it is refused. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
@@ -156,10 +128,10 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *bytes = NULL;
   size_t length = 0;
-  struct background_writer *writer = writer_of(env, info, &argument);
+  struct background_writer *writer = get_object(env, info, 1, &argument);
   napi_get_buffer_info(env, argument, &bytes, &length);
   struct record *record = writer == NULL || bytes == NULL ? NULL : malloc(sizeof *record + length);
-  if (record == NULL) return from_bool(env, 0);
+  if (record == NULL) return from_bool(env, false);
   record->next = NULL;
   record->length = length;
   memcpy(record->bytes, bytes, length);
@@ -170,8 +142,8 @@ static napi_value write_bytes(napi_env env, napi_callback_info info) {
 static napi_value drain(napi_env env, napi_callback_info info) {
   napi_value limit_ms;
   struct timespec until;
-  struct background_writer *writer = writer_of(env, info, &limit_ms);
-  if (writer == NULL) return from_bool(env, 1);
+  struct background_writer *writer = get_object(env, info, 1, &limit_ms);
+  if (writer == NULL) return from_bool(env, true);
   clock_gettime(CLOCK_MONOTONIC, &until);
   int32_t wait_ms = to_int(env, limit_ms);
   until.tv_nsec += wait_ms % 1000 * 1000000L;
@@ -185,12 +157,6 @@ static napi_value drain(napi_env env, napi_callback_info info) {
 }
 
 napi_value agent_background_writer_class(napi_env env) {
-  static const napi_property_descriptor METHODS[] = {
-      {.utf8name = "write", .method = write_bytes, .attributes = napi_default_method},
-      {.utf8name = "drain", .method = drain, .attributes = napi_default_method},
-  };
-  napi_value class = NULL;
-  napi_define_class(env, "BackgroundWriter", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS,
-                    METHODS, &class);
-  return class;
+  const napi_property_descriptor methods[] = {METHOD("write", write_bytes), METHOD("drain", drain)};
+  return define_class(env, "BackgroundWriter", construct, 2, methods);
 }

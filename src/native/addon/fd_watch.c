@@ -1,6 +1,4 @@
-#include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "values.h"
@@ -85,18 +83,10 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-static struct fd_watch *watch_of(napi_env env, napi_callback_info info, size_t count, napi_value *args) {
-  napi_value self;
-  void *watch = NULL;
-  napi_get_cb_info(env, info, &count, args, &self, NULL);
-  napi_unwrap(env, self, &watch);
-  return watch;
-}
-
 /* set(mask): events to report: 1 readable, 2 writable, 3 both, 0 none. */
 static napi_value set(napi_env env, napi_callback_info info) {
   napi_value mask;
-  struct fd_watch *watch = watch_of(env, info, 1, &mask);
+  struct fd_watch *watch = get_object(env, info, 1, &mask);
   if (watch == NULL || watch->closed) return from_int(env, -EBADF);
   int events = to_int(env, mask);
   return from_int(env, events == 0 ? uv_poll_stop(&watch->poll) : uv_poll_start(&watch->poll, events, on_events));
@@ -104,7 +94,7 @@ static napi_value set(napi_env env, napi_callback_info info) {
 
 /* close(): stops watching and closes the descriptor, once; later calls do nothing. */
 static napi_value close_watch(napi_env env, napi_callback_info info) {
-  struct fd_watch *watch = watch_of(env, info, 0, NULL);
+  struct fd_watch *watch = get_object(env, info, 0, NULL);
   if (watch == NULL || watch->closed) return NULL;
   watch->closed = true;
   uv_close((uv_handle_t *)&watch->poll, on_handle_closed);
@@ -113,12 +103,6 @@ static napi_value close_watch(napi_env env, napi_callback_info info) {
 }
 
 napi_value agent_fd_watch_class(napi_env env) {
-  static const napi_property_descriptor METHODS[] = {
-      {.utf8name = "set", .method = set, .attributes = napi_default_method},
-      {.utf8name = "close", .method = close_watch, .attributes = napi_default_method},
-  };
-  napi_value class = NULL;
-  napi_define_class(env, "FdWatch", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS, METHODS,
-                    &class);
-  return class;
+  const napi_property_descriptor methods[] = {METHOD("set", set), METHOD("close", close_watch)};
+  return define_class(env, "FdWatch", construct, 2, methods);
 }

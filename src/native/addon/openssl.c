@@ -1,5 +1,8 @@
+#include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 
 #include "openssl_host.h"
@@ -20,10 +23,7 @@ CALLS_OF_OPENSSL(RESEEDING, can_reseed)
   F(X509_VERIFY_PARAM_lookup)
 CALLS_OF_OPENSSL(RELAXING, can_relax)
 
-/*
- * reseedOpenssl(additional): reseeds OpenSSL's primary generator from the kernel and from the given bytes. The others,
- * two a thread, reseed from it at their next use. 1: done; 0: it failed; -ENOSYS: no such functions.
- */
+/* reseedOpenssl(additional): from the kernel too. The other generators, two a thread, reseed from this at their next use. */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
   void *additional = NULL;
@@ -36,30 +36,105 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   return from_int(env, EVP_RAND_reseed(primary, 0, NULL, 0, additional, length) == 1);
 }
 
-/*
- * relaxCertificateChecks(name): from now on, verifying a chain with the default parameters of that name ("ssl_client": as
- * a server does) ignores the time and accepts a trusted intermediate authority as the chain's end. (Node's own option for
- * the latter, allowPartialTrustChain, has no effect on a server.) All other checks stay. 1: done; 0: it failed; -ENOSYS:
- * no such functions.
- */
-napi_value agent_relax_certificate_checks(napi_env env, napi_callback_info info) {
-  napi_value arg;
-  char name[32];
-  size_t length = 0;
-  if (!can_relax()) return from_int(env, -ENOSYS);
-  get_arguments(env, info, 1, &arg);
-  napi_get_value_string_utf8(env, arg, name, sizeof name, &length);
-  const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(name);
+/* The parameters by which a server verifies its clients. */
+#define PARAMETERS "ssl_client"
+
+/* Node's own option for a partial chain, allowPartialTrustChain, has no effect on a server. All other checks stay. */
+long agent_relax_certificate_checks(void) {
+  if (!can_relax()) return refuse(ENOSYS);
+  const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(PARAMETERS);
   X509_VERIFY_PARAM *changed = X509_VERIFY_PARAM_new();
-  if (defaults == NULL || changed == NULL) {
-    X509_VERIFY_PARAM_free(changed);
-    return from_int(env, 0);
+  bool done = defaults != NULL && changed != NULL && X509_VERIFY_PARAM_set1(changed, defaults) == 1 &&
+              X509_VERIFY_PARAM_set1_name(changed, PARAMETERS) == 1 &&
+              X509_VERIFY_PARAM_set_flags(changed, X509_V_FLAG_NO_CHECK_TIME | X509_V_FLAG_PARTIAL_CHAIN) == 1 &&
+              X509_VERIFY_PARAM_add0_table(changed) == 1;
+  if (!done) X509_VERIFY_PARAM_free(changed);
+  return done;
+}
+
+#define TRYING(F)              \
+  F(BIO_new_mem_buf)           \
+  F(BIO_free)                  \
+  F(PEM_read_bio_X509_AUX)     \
+  F(PEM_read_bio_X509)         \
+  F(PEM_read_bio_PrivateKey)   \
+  F(X509_free)                 \
+  F(EVP_PKEY_free)             \
+  F(TLS_server_method)         \
+  F(SSL_CTX_new)               \
+  F(SSL_CTX_free)              \
+  F(SSL_CTX_use_certificate)   \
+  F(SSL_CTX_use_PrivateKey)    \
+  F(SSL_CTX_check_private_key) \
+  F(SSL_CTX_ctrl)              \
+  F(ERR_peek_last_error)       \
+  F(ERR_clear_error)
+CALLS_OF_OPENSSL(TRYING, can_try)
+
+/* Without this callback OpenSSL would ask for the passphrase of an encrypted key on the terminal. */
+static int no_passphrase(char *buffer, int size, int writing, void *context) {
+  (void)buffer, (void)size, (void)writing, (void)context;
+  return -1;
+}
+
+/* True at the end of the certificates, false at one that is malformed. */
+static bool at_end(void) {
+  unsigned long error = ERR_peek_last_error();
+  return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+}
+
+static bool use_chain(SSL_CTX *context, BIO *pem) {
+  X509 *certificate = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL);
+  bool used = certificate != NULL && SSL_CTX_use_certificate(context, certificate) == 1;
+  X509_free(certificate);
+  while (used && (certificate = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL)) != NULL) {
+    /* If this succeeds, the context frees the certificate. */
+    used = SSL_CTX_add0_chain_cert(context, certificate) == 1;
+    if (!used) X509_free(certificate);
   }
-  if (X509_VERIFY_PARAM_set1(changed, defaults) != 1 || X509_VERIFY_PARAM_set1_name(changed, name) != 1 ||
-      X509_VERIFY_PARAM_set_flags(changed, X509_V_FLAG_NO_CHECK_TIME | X509_V_FLAG_PARTIAL_CHAIN) != 1 ||
-      X509_VERIFY_PARAM_add0_table(changed) != 1) {
-    X509_VERIFY_PARAM_free(changed);
-    return from_int(env, 0);
-  }
-  return from_int(env, 1);
+  return used && at_end();
+}
+
+static bool use_key(SSL_CTX *context, BIO *pem) {
+  EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+  bool used = key != NULL && SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1;
+  EVP_PKEY_free(key);
+  return used;
+}
+
+static bool holds_certificates(SSL_CTX *context, BIO *pem) {
+  (void)context;
+  X509 *certificate;
+  int count = 0;
+  for (; (certificate = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL)) != NULL; count++)
+    X509_free(certificate);
+  return count > 0 && at_end();
+}
+
+static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use)(SSL_CTX *, BIO *)) {
+  void *data = NULL;
+  size_t length = 0;
+  if (napi_get_buffer_info(env, bytes, &data, &length) != napi_ok || length > INT_MAX) return false;
+  BIO *pem = BIO_new_mem_buf(data, (int)length);
+  bool used = pem != NULL && use(context, pem);
+  BIO_free(pem);
+  return used;
+}
+
+/*
+ * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate, its chain and the key, and clientCa
+ * holds authorities and nothing else. For the same by node:crypto and node:tls, which the workload would wait for, a start
+ * takes 8 ms longer (docs/decisions/0013-start-up.md).
+ */
+napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  if (!can_try()) return from_bool(env, false);
+  get_arguments(env, info, 3, args);
+  ERR_clear_error();
+  SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+  bool accepted = context != NULL && try_pem(env, args[0], context, use_chain) &&
+                  try_pem(env, args[1], context, use_key) && try_pem(env, args[2], context, holds_certificates);
+  SSL_CTX_free(context);
+  ERR_clear_error();
+  return from_bool(env, accepted);
 }

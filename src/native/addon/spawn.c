@@ -121,11 +121,7 @@ static bool open_delivery(napi_env env) {
   return napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, deliver, &settled) == napi_ok;
 }
 
-/*
- * spawn(files, args, env, cwd, numbers, done): starts a child on a thread of its own and calls done(errno, step, pid, stdin,
- * stdout, stderr) later; errno 0: it has become the command, and the last three are our ends of its streams, or -1. Returns
- * a number for abortSpawn, or 0 when memory ran out.
- */
+/* spawn(files, args, env, cwd, numbers, done) */
 napi_value agent_spawn(napi_env env, napi_callback_info info) {
   static int last_number;
   napi_value args[6];
@@ -146,7 +142,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   int number = job->number = last_number = last_number % INT32_MAX + 1;
   napi_acquire_threadsafe_function(settled);
   /* The running thread owns the job: write to it here only if the thread could not be started. */
-  int error = run_on_thread(job);
+  int error = start_thread(run_job, job, SPAWN_STACK_BYTES);
   if (error != 0) {
     job->error = error;
     deliver_job(job);
@@ -154,16 +150,11 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   return from_int(env, number);
 }
 
-/*
- * abortSpawn(number): kills the child if it is still starting; the outcome is then the step "killed". Afterwards it does
- * nothing: the id may belong to another process.
- */
-napi_value agent_abort_spawn(napi_env env, napi_callback_info info) {
-  napi_value number;
-  get_arguments(env, info, 1, &number);
+/* Does nothing once the start is settled: the id may belong to another process. */
+long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;
-  while (job != NULL && job->number != to_int(env, number)) job = job->next;
-  if (job == NULL) return NULL;
+  while (job != NULL && job->number != number) job = job->next;
+  if (job == NULL) return 0;
   pthread_mutex_lock(&job->lock);
   if (!job->settled) {
     atomic_store(&job->aborted, true);
@@ -171,5 +162,5 @@ napi_value agent_abort_spawn(napi_env env, napi_callback_info info) {
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);
-  return NULL;
+  return 0;
 }

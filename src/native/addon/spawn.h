@@ -5,9 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/resource.h>
-#include <sys/types.h>
 
 #include "addon.h"
 
@@ -58,8 +56,11 @@ struct spawn_job {
   atomic_bool aborted;
 };
 
-/* Starts the child on a thread of its own, which delivers the job in the end. 0, or an errno: there is no such thread. */
-int run_on_thread(struct spawn_job *job);
+/* The stack of the thread that starts a child: for itself, the child and the C library's thread data. */
+enum { SPAWN_STACK_BYTES = 192 * 1024 };
+
+/* What that thread runs: starts the child and delivers the job in the end. */
+void *run_job(void *job);
 
 /* Hands a job that is settled to JavaScript. From any thread; the job is then no longer the caller's. */
 void deliver_job(struct spawn_job *job);

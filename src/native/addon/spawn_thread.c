@@ -2,22 +2,18 @@
  * Carries out starts: one thread for each that is under way, because chdir or execve may hang for ever (a dead network file
  * system) and must not hold up others.
  */
-#include <errno.h>
-#include <pthread.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "clone.h"
 #include "spawn.h"
+#include "values.h"
 
-/*
- * The child runs on this part of the thread's stack; its calls are shallow. The rest is for the thread itself and the C
- * library's thread data.
- */
-enum { CHILD_STACK_BYTES = 32 * 1024, THREAD_STACK_BYTES = 192 * 1024 };
+/* The child runs on this part of the thread's stack; its calls are shallow. */
+enum { CHILD_STACK_BYTES = 32 * 1024 };
 
 static void reap(pid_t pid) {
   siginfo_t end;
@@ -42,53 +38,95 @@ static void settle(struct spawn_job *job, int pid) {
 }
 
 /*
+ * clone3, whose child has a stack of its own and so cannot return from a C function: it calls child(arg) and never comes
+ * back. The C library offers no wrapper. The result is the process id or a negated errno.
+ */
+static long clone3(struct clone_args *request, int (*child)(void *), void *arg) {
+#if defined(__x86_64__)
+  long result;
+  register int (*run)(void *) __asm__("r12") = child;
+  register void *data __asm__("r13") = arg;
+  __asm__ volatile("syscall\n\t"
+                   "test %%rax, %%rax\n\t"
+                   "jnz 1f\n\t"
+                   "xor %%ebp, %%ebp\n\t"
+                   "mov %%r13, %%rdi\n\t"
+                   "call *%%r12\n\t"
+                   "hlt\n"
+                   "1:"
+                   : "=a"(result)
+                   : "a"((long)SYS_clone3), "D"(request), "S"(sizeof *request), "r"(run), "r"(data)
+                   : "rcx", "r11", "memory", "cc");
+  return result;
+#elif defined(__aarch64__)
+  register long number __asm__("x8") = SYS_clone3;
+  register long result __asm__("x0") = (long)request;
+  register long size __asm__("x1") = sizeof *request;
+  register int (*run)(void *) __asm__("x10") = child;
+  register void *data __asm__("x11") = arg;
+  __asm__ volatile("svc #0\n\t"
+                   "cbnz x0, 1f\n\t"
+                   "mov x29, xzr\n\t"
+                   "mov x0, x11\n\t"
+                   "blr x10\n\t"
+                   "brk #1\n"
+                   "1:"
+                   : "+r"(result)
+                   : "r"(number), "r"(size), "r"(run), "r"(data)
+                   : "memory", "cc");
+  return result;
+#else
+#error "the agent is built for x86-64 and aarch64"
+#endif
+}
+
+/*
+ * As clone(2), but the child begins its life in the job's cgroup. -1 with errno; ENOSYS, EINVAL or E2BIG before Linux 5.7,
+ * ENOSYS or EPERM also where a seccomp filter forbids clone3.
+ */
+static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
+  struct clone_args request = {
+      .flags = (uint64_t)(unsigned)flags | CLONE_INTO_CGROUP,
+      .parent_tid = (uintptr_t)&job->pid,
+      .exit_signal = SIGCHLD,
+      .stack = (uintptr_t)stack,
+      .stack_size = CHILD_STACK_BYTES,
+      .cgroup = (uint64_t)(unsigned)job->cgroup_fd,
+  };
+  long result = clone3(&request, spawn_child, job);
+  return result >= 0 ? (int)result : refuse((int)-result);
+}
+
+/*
  * Starts the child inside its cgroup: moving it there afterwards waits milliseconds for an RCU grace period. Where the
  * kernel refuses, the child moves itself.
  */
 static int start_child(struct spawn_job *job, char *stack) {
-  int flags = CLONE_VM | CLONE_VFORK;
+  int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
   if (job->cgroup_fd >= 0) {
-    int pid = clone_into_cgroup(spawn_child, stack, CHILD_STACK_BYTES, flags, job, &job->pid, job->cgroup_fd);
+    int pid = clone_into_cgroup(job, stack, flags);
     if (pid >= 0 || errno == EAGAIN || errno == ENOMEM) return pid;
     job->joins_cgroup = true;
   }
-  return clone(spawn_child, stack + CHILD_STACK_BYTES, flags | CLONE_PARENT_SETTID | SIGCHLD, job, &job->pid);
+  return clone(spawn_child, stack + CHILD_STACK_BYTES, flags | SIGCHLD, job, &job->pid);
 }
 
 /* Returns when the child has become the command or failed: CLONE_VFORK suspends this thread alone. */
-static void run_job(struct spawn_job *job) {
+void *run_job(void *data) {
+  struct spawn_job *job = data;
   _Alignas(16) char stack[CHILD_STACK_BYTES];
-  if (open_streams(job) < 0) return;
-  int pid = start_child(job, stack);
-  if (pid >= 0) {
-    settle(job, pid);
-  } else {
-    job->step = "clone";
-    job->error = errno;
+  if (open_streams(job) == 0) {
+    int pid = start_child(job, stack);
+    if (pid >= 0) {
+      settle(job, pid);
+    } else {
+      job->step = "clone";
+      job->error = errno;
+    }
+    /* Otherwise no stream would ever end. */
+    close_their_streams(job);
+    if (job->error != 0) close_our_streams(job);
   }
-  /* Otherwise no stream would ever end. */
-  close_their_streams(job);
-  if (job->error != 0) close_our_streams(job);
-}
-
-static void *thread_main(void *job) {
-  run_job(job);
   deliver_job(job);
   return NULL;
-}
-
-/* The thread starts with all signals blocked, and so does the child: Node's handlers must not run there. */
-int run_on_thread(struct spawn_job *job) {
-  pthread_attr_t attributes;
-  pthread_t id;
-  sigset_t all, before;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&id, &attributes, thread_main, job);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  return error;
 }

@@ -3,32 +3,29 @@
  * second a GiB: it runs on the worker if the event loop has other calls to decrypt, else on the calling thread during the
  * write.
  */
-#include <stdbool.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
+#include "openssl_host.h"
 #include "values.h"
 
-/* Node's own OpenSSL (see openssl.c), from openssl/evp.h. */
-#define HOST __attribute__((weak))
-
-typedef struct evp_md_ctx_st EVP_MD_CTX;
-typedef struct evp_md_st EVP_MD;
-
-HOST EVP_MD_CTX *EVP_MD_CTX_new(void);
-HOST void EVP_MD_CTX_free(EVP_MD_CTX *digest);
-HOST const EVP_MD *EVP_sha256(void);
-HOST int EVP_DigestInit_ex(EVP_MD_CTX *digest, const EVP_MD *type, void *engine);
-HOST int EVP_DigestUpdate(EVP_MD_CTX *digest, const void *bytes, size_t length);
-HOST int EVP_DigestFinal_ex(EVP_MD_CTX *digest, unsigned char *sum, unsigned int *length);
+#define DIGESTING(F)   \
+  F(EVP_MD_CTX_new)    \
+  F(EVP_MD_CTX_free)   \
+  F(EVP_sha256)        \
+  F(EVP_DigestInit_ex) \
+  F(EVP_DigestUpdate)  \
+  F(EVP_DigestFinal_ex)
+CALLS_OF_OPENSSL(DIGESTING, can_digest)
 
 /* PIECES: as many as one system call gets. */
 enum { SHA256_BYTES = 32, PIECES = 256 };
 enum sum { NO_SUM = 0, SUM_HERE = 1, SUM_ON_THREAD = 2 };
 
 struct summing_writer {
+  napi_ref self; /* keeps the object alive while a write runs */
   EVP_MD_CTX *digest;
   int fd;
   bool writing;
@@ -38,8 +35,7 @@ struct summing_writer {
 struct write_job {
   napi_async_work work;
   napi_deferred deferred;
-  /* Keep the writer and the pieces alive until the thread is done with them. */
-  napi_ref self, array;
+  napi_ref array; /* keeps the pieces alive until the thread is done with them */
   struct summing_writer *writer;
   enum sum sum;
   int result;
@@ -49,8 +45,8 @@ struct write_job {
 
 static void finalize(napi_env env, void *data, void *hint) {
   struct summing_writer *writer = data;
-  (void)env;
   (void)hint;
+  napi_delete_reference(env, writer->self);
   EVP_MD_CTX_free(writer->digest);
   free(writer);
 }
@@ -61,8 +57,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   napi_value fd, self;
   size_t count = 1;
   napi_get_cb_info(env, info, &count, &fd, &self, NULL);
-  if (EVP_MD_CTX_new == NULL || EVP_MD_CTX_free == NULL || EVP_sha256 == NULL || EVP_DigestInit_ex == NULL ||
-      EVP_DigestUpdate == NULL || EVP_DigestFinal_ex == NULL) {
+  if (!can_digest()) {
     napi_throw_error(env, "ENOSYS", "this Node does not export its OpenSSL's digests");
     return NULL;
   }
@@ -76,16 +71,8 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   }
   writer->digest = digest;
   writer->fd = to_int(env, fd);
-  napi_wrap(env, self, writer, finalize, NULL, NULL);
+  napi_wrap(env, self, writer, finalize, NULL, &writer->self);
   return self;
-}
-
-static struct summing_writer *writer_of(napi_env env, napi_callback_info info, napi_value *self, size_t count,
-                                        napi_value *arguments) {
-  void *writer = NULL;
-  napi_get_cb_info(env, info, &count, arguments, self, NULL);
-  napi_unwrap(env, *self, &writer);
-  return writer;
 }
 
 /* Writes the pieces but for the first `skip` bytes of the first one. */
@@ -133,7 +120,7 @@ static void write_on_thread(napi_env env, void *data) {
 static void finish_write(napi_env env, napi_status status, void *data) {
   struct write_job *job = data;
   job->writer->writing = false;
-  napi_delete_reference(env, job->self);
+  napi_reference_unref(env, job->writer->self, NULL);
   napi_delete_reference(env, job->array);
   napi_resolve_deferred(env, job->deferred, from_int(env, status == napi_ok ? job->result : -ECANCELED));
   napi_delete_async_work(env, job->work);
@@ -161,9 +148,9 @@ static struct write_job *new_job(napi_env env, napi_value array) {
 
 /* write(pieces, sum): a promise of 0 or a negative errno. One at a time: -EBUSY before the last is done. */
 static napi_value write_pieces(napi_env env, napi_callback_info info) {
-  napi_value self, arguments[2], promise = NULL, name = NULL;
+  napi_value arguments[2], promise = NULL, name = NULL;
   napi_deferred deferred;
-  struct summing_writer *writer = writer_of(env, info, &self, 2, arguments);
+  struct summing_writer *writer = get_object(env, info, 2, arguments);
   napi_create_promise(env, &deferred, &promise);
   struct write_job *job = writer == NULL || writer->writing ? NULL : new_job(env, arguments[0]);
   if (job == NULL) {
@@ -174,7 +161,7 @@ static napi_value write_pieces(napi_env env, napi_callback_info info) {
   job->deferred = deferred;
   job->writer = writer;
   job->sum = (enum sum)to_int(env, arguments[1]);
-  napi_create_reference(env, self, 1, &job->self);
+  napi_reference_ref(env, writer->self, NULL);
   napi_create_reference(env, arguments[0], 1, &job->array);
   napi_create_string_utf8(env, "SummingWriter", NAPI_AUTO_LENGTH, &name);
   napi_create_async_work(env, NULL, name, write_on_thread, finish_write, job, &job->work);
@@ -185,9 +172,9 @@ static napi_value write_pieces(napi_env env, napi_callback_info info) {
 
 /* takeSha256(): SHA-256 of all bytes since the last call, as a buffer; undefined while a write runs, or on failure. */
 static napi_value take_sha256(napi_env env, napi_callback_info info) {
-  napi_value self, sum = NULL;
+  napi_value sum = NULL;
   unsigned char bytes[SHA256_BYTES];
-  struct summing_writer *writer = writer_of(env, info, &self, 0, NULL);
+  struct summing_writer *writer = get_object(env, info, 0, NULL);
   if (writer == NULL || writer->writing || writer->failed) return NULL;
   if (EVP_DigestFinal_ex(writer->digest, bytes, NULL) != 1 || !begin(writer->digest)) return NULL;
   napi_create_buffer_copy(env, sizeof bytes, bytes, NULL, &sum);
@@ -195,12 +182,6 @@ static napi_value take_sha256(napi_env env, napi_callback_info info) {
 }
 
 napi_value agent_summing_writer_class(napi_env env) {
-  static const napi_property_descriptor METHODS[] = {
-      {.utf8name = "write", .method = write_pieces, .attributes = napi_default_method},
-      {.utf8name = "takeSha256", .method = take_sha256, .attributes = napi_default_method},
-  };
-  napi_value class = NULL;
-  napi_define_class(env, "SummingWriter", NAPI_AUTO_LENGTH, construct, NULL, sizeof METHODS / sizeof *METHODS, METHODS,
-                    &class);
-  return class;
+  const napi_property_descriptor methods[] = {METHOD("write", write_pieces), METHOD("takeSha256", take_sha256)};
+  return define_class(env, "SummingWriter", construct, 2, methods);
 }

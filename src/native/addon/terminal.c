@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "spawn.h"
 #include "values.h"
@@ -37,10 +36,8 @@ int open_terminal(int cols, int rows, int ends[2]) {
   if (master < 0) return -1;
   int slave = open_slave(master);
   if (slave < 0 || set_size(master, cols, rows) < 0) {
-    int error = errno;
-    if (slave >= 0) close(slave);
-    close(master);
-    errno = error;
+    close_after(slave);
+    close_after(master);
     return -1;
   }
   ends[0] = master;
@@ -48,28 +45,24 @@ int open_terminal(int cols, int rows, int ends[2]) {
   return 0;
 }
 
-/* openTerminal(cols, rows): [master, slave] of a new terminal. The master does not block, the slave does. */
+/* openTerminal(cols, rows) */
 napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
-  napi_value args[2];
+  napi_value args[2], pair = NULL;
   int ends[2];
   get_arguments(env, info, 2, args);
   if (open_terminal(to_int(env, args[0]), to_int(env, args[1]), ends) < 0) return from_int(env, -errno);
-  return from_pair(env, ends[0], ends[1]);
+  napi_create_array_with_length(env, 2, &pair);
+  for (uint32_t i = 0; i < 2; i++) napi_set_element(env, pair, i, from_int(env, ends[i]));
+  return pair;
 }
 
-/* resizeTerminal(fd, cols, rows): the kernel tells the foreground group by SIGWINCH. */
-napi_value agent_resize_terminal(napi_env env, napi_callback_info info) {
-  napi_value args[3];
-  get_arguments(env, info, 3, args);
-  return from_result(env, set_size(to_int(env, args[0]), to_int(env, args[1]), to_int(env, args[2])));
-}
+/* The kernel tells the foreground group by SIGWINCH. */
+long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
-/* terminalEofByte(fd): the character that means end of file when typed now; -1 when none does (raw mode, disabled). */
-napi_value agent_terminal_eof_byte(napi_env env, napi_callback_info info) {
-  napi_value fd;
+/* In raw mode no character means the end, and elsewhere it can be disabled. */
+long agent_terminal_eof_byte(int fd) {
   struct termios settings;
-  get_arguments(env, info, 1, &fd);
-  if (tcgetattr(to_int(env, fd), &settings) < 0) return from_int(env, -1);
+  if (tcgetattr(fd, &settings) < 0) return -1;
   cc_t eof = settings.c_cc[VEOF];
-  return from_int(env, (settings.c_lflag & ICANON) && eof != _POSIX_VDISABLE ? eof : -1);
+  return (settings.c_lflag & ICANON) && eof != _POSIX_VDISABLE ? eof : refuse(ENODATA);
 }

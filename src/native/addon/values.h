@@ -3,8 +3,10 @@
 #define AGENT_VALUES_H
 
 #include <errno.h>
-#include <stddef.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "addon.h"
 
@@ -13,10 +15,33 @@ static inline void get_arguments(napi_env env, napi_callback_info info, size_t c
   napi_get_cb_info(env, info, &count, values, NULL, NULL);
 }
 
+/* The same for a method. Returns what its object wraps; NULL: it is of another class. */
+static inline void *get_object(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
+  napi_value self;
+  void *object = NULL;
+  napi_get_cb_info(env, info, &count, values, &self, NULL);
+  napi_unwrap(env, self, &object);
+  return object;
+}
+
 static inline int32_t to_int(napi_env env, napi_value value) {
   int32_t number = 0;
   napi_get_value_int32(env, value, &number);
   return number;
+}
+
+static inline bool to_bool(napi_env env, napi_value value) {
+  bool truth = false;
+  napi_get_value_bool(env, value, &truth);
+  return truth;
+}
+
+/* A path or name as the C library wants it. False with ENAMETOOLONG where it does not fit. */
+static inline bool to_path(napi_env env, napi_value value, char path[PATH_MAX]) {
+  size_t length = 0;
+  napi_get_value_string_utf8(env, value, path, PATH_MAX, &length);
+  errno = ENAMETOOLONG;
+  return length < PATH_MAX - 1;
 }
 
 static inline napi_value from_int(napi_env env, int64_t number) {
@@ -28,24 +53,32 @@ static inline napi_value from_int(napi_env env, int64_t number) {
 /* 0 or a negative errno, from the result of a call that returns -1 and sets errno. */
 static inline napi_value from_result(napi_env env, long result) { return from_int(env, result < 0 ? -errno : result); }
 
-static inline napi_value from_bool(napi_env env, int truth) {
+static inline napi_value from_bool(napi_env env, bool truth) {
   napi_value value = NULL;
-  napi_get_boolean(env, truth != 0, &value);
+  napi_get_boolean(env, truth, &value);
   return value;
 }
 
-static inline napi_value from_pair(napi_env env, int first, int second) {
-  napi_value pair = NULL;
-  napi_create_array_with_length(env, 2, &pair);
-  napi_set_element(env, pair, 0, from_int(env, first));
-  napi_set_element(env, pair, 1, from_int(env, second));
-  return pair;
+/* How a function of numbers fails by itself. */
+static inline int refuse(int error) {
+  errno = error;
+  return -1;
 }
 
-static inline napi_value property(napi_env env, napi_value object, const char *name) {
-  napi_value value = NULL;
-  napi_get_named_property(env, object, name, &value);
-  return value;
+/* Closes a descriptor, if it is one, on the way out of a call that failed: errno stays. */
+static inline void close_after(int fd) {
+  int error = errno;
+  if (fd >= 0) close(fd);
+  errno = error;
+}
+
+#define METHOD(text, call) {.utf8name = (text), .method = (call), .attributes = napi_default_method}
+
+static inline napi_value define_class(napi_env env, const char *name, napi_callback construct, size_t count,
+                                      const napi_property_descriptor *methods) {
+  napi_value class = NULL;
+  napi_define_class(env, name, NAPI_AUTO_LENGTH, construct, NULL, count, methods, &class);
+  return class;
 }
 
 #endif

@@ -1,0 +1,60 @@
+/* What the agent asks of its own process, and whether the kernel lets it make the calls that it needs. */
+#include <linux/capability.h>
+#include <malloc.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "values.h"
+
+/* Abseil's SetMutexDeadlockDetectionMode, which node exports as a C++ function; 0: no detection. */
+__attribute__((weak)) void set_deadlock_detection(int mode) __asm__(
+  "_ZN4absl29SetMutexDeadlockDetectionModeENS_15OnDeadlockCycleE");
+
+/*
+ * Node's own build looks for deadlocks among V8's mutexes: 2 ms of a start, and a table of 1 MiB that the first mutex
+ * fills. So the launcher has the addon loaded with the program, and this is done before that. Later it does no harm.
+ */
+__attribute__((constructor)) static void detect_no_deadlocks(void) {
+  if (set_deadlock_detection != NULL) set_deadlock_detection(0);
+}
+
+/* process.env loses what is not UTF-8, duplicates, and names without "=". */
+napi_value agent_environ(napi_env env, napi_callback_info info) {
+  (void)info;
+  napi_value entries = NULL;
+  napi_create_array(env, &entries);
+  for (uint32_t i = 0; environ != NULL && environ[i] != NULL; i++) {
+    napi_value entry = NULL;
+    napi_create_buffer_copy(env, strlen(environ[i]), environ[i], NULL, &entry);
+    napi_set_element(env, entries, i, entry);
+  }
+  return entries;
+}
+
+/* By capget(2), because /proc may be missing. */
+napi_value agent_effective_capabilities(napi_env env, napi_callback_info info) {
+  (void)info;
+  struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+  struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {0};
+  napi_value value = NULL;
+  if (syscall(SYS_capget, &header, sets) < 0) return from_int(env, -errno);
+  napi_create_bigint_uint64(env, (uint64_t)sets[1].effective << 32 | sets[0].effective, &value);
+  return value;
+}
+
+/* EINVAL: the kernel knows no filters. */
+long agent_seccomp_mode(void) { return prctl(PR_GET_SECCOMP, 0, 0, 0, 0); }
+
+long agent_forbid_dumps(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
+long agent_trim_heap(void) { return malloc_trim(0); }
+
+/* Node's own way out waits for libuv's threads, and one that hangs in a dead file system never comes back. */
+long agent_exit_now(int status) { _exit(status); }
+
+/* With arguments that the kernel always refuses, so that no process starts. */
+long agent_probe_clone3(void) { return syscall(SYS_clone3, NULL, 0); }
+
+/* A range that ends before it begins. */
+long agent_probe_close_range(void) { return syscall(SYS_close_range, 1U, 0U, 0U); }
