@@ -3,6 +3,9 @@ import { createHash } from "node:crypto";
 import { closeSync, fstatSync, openSync } from "node:fs";
 import { constants } from "node:os";
 import { test } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { NO_SUM, READABLE, SUM_HERE, SUM_ON_THREAD, WRITABLE } from "../../src/native/index.ts";
 import { pipe } from "../fixtures/pipe.ts";
 import { addon, bytes, request, run } from "../fixtures/spawning.ts";
@@ -13,6 +16,12 @@ const { EAGAIN, EBADF, EBUSY, EINVAL, ENODATA, ENOSPC, ENOTTY, EPIPE } = constan
 function pair(result: readonly [number, number] | number): readonly [number, number] {
   if (typeof result === "number") throw new Error(`errno ${-result}`);
   return result;
+}
+
+/** V8's own collector. */
+function collector(): () => void {
+  setFlagsFromString("--expose-gc");
+  return runInNewContext("gc") as () => void;
 }
 
 test("signals to init, to every process and to one's own group are refused", () => {
@@ -137,6 +146,28 @@ test("a watch tells of bytes, of the end and of a reader that left, and closes i
   closeSync(theirs);
   assert.ok((await gone.promise) & WRITABLE);
   writing.close();
+});
+
+test("a watch that was closed and collected leaves no memory", async () => {
+  const [reader, writer] = pipe(true);
+  const collect = collector();
+  const openAndClose = async (count: number): Promise<number> => {
+    for (let opened = 1; opened <= count; opened++) {
+      new addon.FdWatch(addon.duplicate(reader), () => {}).close();
+      if (opened % 1000 !== 0) continue;
+      // libuv closes its handle in the next turn; only then may the object go.
+      await nextTurn();
+      collect();
+      await nextTurn();
+    }
+    addon.trimHeap();
+    return process.memoryUsage.rss();
+  };
+  const before = await openAndClose(20_000);
+  const grownBytes = (await openAndClose(100_000)) - before;
+  assert.ok(grownBytes < 100_000 * 40, `${grownBytes / 100_000} bytes a watch`);
+  closeSync(reader);
+  closeSync(writer);
 });
 
 test("a descriptor that cannot be watched is an error", () => {

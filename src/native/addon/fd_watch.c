@@ -36,6 +36,8 @@ static void on_events(uv_poll_t *poll, int status, int events) {
 static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
+  /* The environment has ended, and with it everything else. */
+  if (watch->self == NULL) return;
   watch->handle_closed = true;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);
@@ -47,15 +49,17 @@ static void on_handle_closed(uv_handle_t *handle) {
 
 static void finalize(napi_env env, void *data, void *hint) {
   struct fd_watch *watch = data;
-  (void)env;
   (void)hint;
+  /* One that napi_wrap has given out is not freed with its object. */
+  napi_delete_reference(env, watch->self);
+  watch->self = NULL;
   if (watch->handle_closed) {
     free(watch);
     return;
   }
   /* The environment ends while the watch is open: libuv uses the memory until the process ends. */
+  if (!watch->closed) uv_poll_stop(&watch->poll);
   watch->closed = true;
-  uv_poll_stop(&watch->poll);
 }
 
 static napi_value construct(napi_env env, napi_callback_info info) {
