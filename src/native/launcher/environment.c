@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,32 +51,28 @@ int move_environment(char **environment) {
   return file;
 }
 
-static char *text(const char *format, const char *value) {
+__attribute__((format(printf, 1, 2))) static char *entry_of(const char *format, ...) {
   char *entry = NULL;
-  if (asprintf(&entry, format, value) < 0)
+  va_list values;
+  va_start(values, format);
+  if (vasprintf(&entry, format, values) < 0)
     fail("no memory for the agent's environment");
-  return entry;
-}
-
-static char *number(const char *format, int value) {
-  char *entry = NULL;
-  if (asprintf(&entry, format, value) < 0)
-    fail("no memory for the agent's environment");
+  va_end(values);
   return entry;
 }
 
 char **agent_environment(const struct bundle *bundle, int environment, int channel) {
   char *const entries[] = {
-    number("GUEST_AGENT_ENVIRON_FD=%d", environment),
-    number("GUEST_AGENT_CHANNEL_FD=%d", channel),
-    text("GUEST_AGENT_DIR=%s", bundle->directory),
+    entry_of("GUEST_AGENT_ENVIRON_FD=%d", environment),
+    entry_of("GUEST_AGENT_CHANNEL_FD=%d", channel),
+    entry_of("GUEST_AGENT_DIR=%s", bundle->directory),
     /* One heap for all threads of the C library: less memory taken from the workload. */
     "MALLOC_ARENA_MAX=1",
     /* An empty file: Node's OpenSSL would read the image's /etc/ssl/openssl.cnf otherwise, */
-    text("OPENSSL_CONF=%s", bundle->openssl_config),
+    entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
     /* and its authorities, which the agent does not trust. */
-    text("SSL_CERT_FILE=%s", bundle->openssl_config),
-    text("SSL_CERT_DIR=%s", bundle->openssl_config),
+    entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),
+    entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),
     /* Nor is the image's time zone looked up: all times are UTC. */
     "TZ=UTC",
     NULL,

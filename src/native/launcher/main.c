@@ -3,24 +3,62 @@
  * from it, and stays as its parent to do what a Node process cannot: catch every signal, and reap what is orphaned.
  * Linked statically, it runs in any image.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "bundle.h"
-#include "descriptors.h"
 #include "environment.h"
 #include "failure.h"
-#include "last_words.h"
-#include "leave.h"
-#include "read_ahead.h"
 #include "remains.h"
 #include "signals.h"
-#include "supervise.h"
+
+/* Anything may lie at that path in an image; opening it could hang. */
+static int open_null_device(void) {
+  struct stat found;
+  if (stat("/dev/null", &found) < 0 || !S_ISCHR(found.st_mode) || found.st_rdev != makedev(1, 3))
+    return -1;
+  return open("/dev/null", O_RDWR | O_NOCTTY);
+}
+
+/* It drops what is written to it (/dev/null), or fails with EPIPE (in an image without one a socket without peer). */
+static int open_ended_stream(void) {
+  int device = open_null_device();
+  if (device >= 0)
+    return device;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+    fail("cannot replace a closed standard stream");
+  close(pair[1]);
+  return pair[0];
+}
+
+/*
+ * Puts a stream that is at its end where descriptors 0, 1 or 2 are closed: Node aborts when one is and there is no
+ * /dev/null. The lowest free descriptor is taken, so 0 to 2 end up open.
+ */
+static void ensure_standard_streams(void) {
+  for (int stream = 0; stream <= 2; stream++) {
+    if (fcntl(stream, F_GETFD) < 0 && open_ended_stream() != stream)
+      fail_because("cannot replace a closed standard stream", "unexpected descriptor");
+  }
+}
+
+/*
+ * Nothing that the launcher inherited beyond the standard streams is for the agent or its children. Kernels before 5.9
+ * lack close_range(2); the agent's own spawn keeps descriptors from its children there.
+ */
+static void close_inherited_descriptors(void) {
+  syscall(SYS_close_range, 3U, ~0U, 0U);
+}
 
 /* The launcher's end closes on exec, so the agent sees the end of the stream when the launcher is gone. */
 static void open_channel(int *launcher_end, int *agent_end) {

@@ -1,6 +1,8 @@
 #include "remains.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cgroups.h"
 #include "signals.h"
 
 /* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
@@ -131,6 +132,39 @@ static bool end_in_time(long deadline_ms) {
   return false;
 }
 
+/* SIGKILL for everything in it at once: a fork loop cannot get away. */
+static void kill_cgroup(int base, const char *name) {
+  char path[NAME_MAX + sizeof "/cgroup.kill"];
+  snprintf(path, sizeof path, "%s/cgroup.kill", name);
+  int file = openat(base, path, O_WRONLY | O_CLOEXEC);
+  if (file < 0)
+    return;
+  /* Where this fails, the processes are found as children. */
+  if (write(file, "1", 1) < 0) {
+  }
+  close(file);
+}
+
+/* Where something lives in it, it stays. */
+static void remove_cgroup(int base, const char *name) {
+  unlinkat(base, name, AT_REMOVEDIR);
+}
+
+/* The agent's cgroups: folders of the open folder `base`, if there is one, with the agent's process id in their names. */
+static void for_each_cgroup(int base, pid_t agent, void (*act)(int base, const char *name)) {
+  char prefix[32];
+  snprintf(prefix, sizeof prefix, "svc-guest-%d-", agent);
+  int folder = base < 0 ? -1 : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *entries = folder < 0 ? NULL : fdopendir(folder);
+  if (entries == NULL)
+    return;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+      act(base, entry->d_name);
+  }
+  closedir(entries);
+}
+
 static void end_processes(int cgroups, pid_t agent, int grace_ms) {
   if (reap_until(now_ms()) || end_in_time(now_ms() + grace_ms))
     return;
@@ -139,7 +173,7 @@ static void end_processes(int cgroups, pid_t agent, int grace_ms) {
   long deadline_ms = now_ms() + KILL_GRACE_MS;
   int rounds_in_vain = 0;
   do {
-    kill_cgroups(cgroups, agent);
+    for_each_cgroup(cgroups, agent, kill_cgroup);
     reached = false;
     signal_remains(SIGKILL);
     rounds_in_vain = reached ? 0 : rounds_in_vain + 1;
@@ -148,5 +182,5 @@ static void end_processes(int cgroups, pid_t agent, int grace_ms) {
 
 void end_remains(int cgroups, pid_t agent, int grace_ms) {
   end_processes(cgroups, agent, grace_ms);
-  remove_cgroups(cgroups, agent);
+  for_each_cgroup(cgroups, agent, remove_cgroup);
 }
