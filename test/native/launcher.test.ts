@@ -7,12 +7,14 @@ import {
   constants,
   copyFileSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   openSync,
   readFileSync,
   renameSync,
   rmSync,
   symlinkSync,
+  writeFileSync,
   writeSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -48,6 +50,17 @@ const SURVEY_PARENT = `
     writeSync(Number(process.env.GUEST_AGENT_CHANNEL_FD), "\\0");
     process.exit(0);
   }, 20);
+`;
+/** Once its input ends: starts another Node, which ends at SIGTERM, and dies. */
+const CRASH_AND_LEAVE_NODE = `
+  const { spawn } = require("node:child_process");
+  process.stdin.resume().on("end", () => {
+    const loader = "/lib/" + require("node:fs").readdirSync("/lib").find((name) => name.startsWith("ld-linux"));
+    const args = ["--library-path", "/lib", "/agent.bin", "-e", "console.log('up'); setInterval(() => {}, 1000)"];
+    spawn(loader, args, { stdio: ["pipe", "pipe", 1], detached: true }).stdout.on("data", () => {
+      process.kill(process.pid, "SIGKILL");
+    });
+  });
 `;
 const TIMEOUT_MS = 500_000;
 const isRoot = process.getuid?.() === 0;
@@ -361,6 +374,31 @@ describe("launcher", () => {
     // It is Node and has no farewell to say, which without children makes no difference.
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
+
+  test(
+    "believes no folder of the image at /proc about its children",
+    { skip: isRoot ? false : "needs root" },
+    async () => {
+      using own = makeLauncherBundle({ copy: true });
+      const other = spawn("sleep", ["600"]);
+      const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
+      try {
+        const children = join(own.folder, "proc/self/task", String(launcher.pid));
+        mkdirSync(children, { recursive: true });
+        writeFileSync(join(children, "children"), `${other.pid} `);
+        launcher.stdin.end();
+        const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
+        assert.deepEqual([status, signal], [null, "SIGKILL"]);
+        assert.equal(other.signalCode, null);
+        // What the agent left held this stream: it has been found without /proc.
+        if (!launcher.stdout.closed) await once(launcher.stdout.resume(), "close");
+      } finally {
+        other.kill("SIGKILL");
+        launcher.kill("SIGKILL");
+        launcher.stdout.destroy();
+      }
+    },
+  );
 });
 
 /** What Node has in memory under the launcher of that folder, which must say nothing. */

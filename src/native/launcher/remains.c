@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,16 +48,6 @@ static long now_ms(void) {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Reads the start of a file; -1 where it cannot be. */
-static ssize_t read_file(const char *path, char *bytes, size_t size) {
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return -1;
-  ssize_t length = read(file, bytes, size - 1);
-  close(file);
-  bytes[length < 0 ? 0 : length] = '\0';
-  return length;
-}
-
 /* The last round found a process that the launcher may signal. It may not signal those of another user. */
 static bool reached;
 
@@ -67,12 +59,20 @@ static void signal_process(pid_t process, int number) {
   kill(process, SIGCONT);
 }
 
-/* As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). */
+/*
+ * As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). In an ordinary
+ * folder of the image at /proc the list could name any process, or be a FIFO, which must not hold up the launcher.
+ */
 static bool signal_listed_children(int number) {
   char path[64], list[32768];
+  struct statfs file_system;
   snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
-  ssize_t length = read_file(path, list, sizeof list);
+  int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  bool listed = file >= 0 && fstatfs(file, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC;
+  ssize_t length = listed ? read(file, list, sizeof list - 1) : -1;
+  close(file);
   if (length < 0) return false;
+  list[length] = '\0';
   /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
