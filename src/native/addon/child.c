@@ -2,12 +2,16 @@
  * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock: system calls
  * only, made directly (glibc's setuid and friends signal all threads; its sigaction refuses two signals), no allocation.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "spawn.h"
@@ -119,14 +123,33 @@ static int place_stdio(struct spawn_job *job) {
   return 0;
 }
 
+/* Closes those that procfs lists, in the order of their numbers; false where it is not there. An image may have a folder. */
+static bool close_listed(void) {
+  _Alignas(struct dirent64) char list[2048];
+  struct statfs file_system;
+  long length = -1;
+  int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  if (syscall(SYS_fstatfs, folder, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC) {
+    while ((length = syscall(SYS_getdents64, folder, list, sizeof list)) > 0) {
+      for (char *next = list; next < list + length; next += ((struct dirent64 *)next)->d_reclen) {
+        int fd = atoi(((struct dirent64 *)next)->d_name);
+        if (fd > 2 && fd != folder) syscall(SYS_close, fd);
+      }
+    }
+  }
+  syscall(SYS_close, folder);
+  return length == 0;
+}
+
 /*
  * Closes everything else, also what the steps before have opened. execve(2) would close it only after it resumed the agent, and
- * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 needs the loop.
+ * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 and some seccomp filters refuse
+ * close_range; without /proc too, all numbers are tried, and there may be a thousand million.
  */
 static int close_descriptors(struct spawn_job *job) {
-  struct rlimit *limit = &job->open_files;
-  if (syscall(SYS_close_range, 3U, ~0U, 0) == 0) return 0;
-  for (rlim_t fd = 3; fd < limit->rlim_max; fd++) syscall(SYS_close, (int)fd);
+  if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;
+  for (rlim_t fd = 3; fd < job->open_files.rlim_max; fd++) syscall(SYS_close, (int)fd);
   return 0;
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, launch, request, run } from "../../fixtures/spawning.ts";
-import { script } from "../../fixtures/programs/index.ts";
+import { program, script } from "../../fixtures/programs/index.ts";
 
 test("a child on the agent's own streams reads and writes them, and its status can be mirrored", async () => {
   const command = script("inherit", "/bin/sh", "-c", "cat; echo err >&2; exit 7");
@@ -16,6 +16,14 @@ test("it leads a group of its own in the agent's session", async () => {
   const [pid, group, session, parent] = stdout.toString().trim().split(/\s+/);
   assert.equal(group, pid);
   assert.equal(session, parent);
+});
+
+test("it has no other descriptor, also where a seccomp filter refuses close_range, and the agent does not try all numbers", async () => {
+  const command = script("inherit", "/bin/ls", "/proc/self/fd");
+  for (const filter of [[], [program("no_close_range")]]) {
+    const { stdout, stderr, end } = await run(request([...filter, ...command]));
+    assert.deepEqual([stdout.toString(), stderr.toString(), end.code], ["0\n1\n2\n3\n", "", 0]);
+  }
 });
 
 test("in a terminal it gets the foreground, so that it can read and is interrupted by Ctrl-C", async () => {
