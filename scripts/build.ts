@@ -5,12 +5,12 @@
 import { statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
-import { bundleScript } from "./package/agent/script.ts";
 import { runScript, UsageError } from "./machine/script.ts";
 import { type Architecture, CROSS_PACKAGES, isArchitecture, prepareTools } from "./package/toolchain.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
-import { type AgentScript, makeDistribution } from "./package/distribution.ts";
+import { bundleScript } from "./package/bundle.ts";
+import { makeDistribution } from "./package/distribution.ts";
 import { makeGuestctl } from "./package/guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -30,17 +30,6 @@ async function buildClientLibrary(): Promise<void> {
   const folder = join(DIST, "client");
   await makeClientLibrary(ROOT, folder);
   say(folder, "the client library, a package for npm");
-}
-
-async function bundleAgent(): Promise<AgentScript> {
-  const file = join(DIST, ".unfinished", "agent.js");
-  return { file, inputs: await bundleScript(ROOT, file) };
-}
-
-async function buildFor(arch: Architecture, script: AgentScript): Promise<void> {
-  const { folder, archives } = await makeDistribution(ROOT, arch, script);
-  say(folder, `the agent for ${arch}`);
-  for (const archive of archives) say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
 }
 
 function say(path: string, what: string): void {
@@ -69,9 +58,11 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   const possible = architectures(asked);
   await buildGuestctl();
   await buildClientLibrary();
-  const script = await bundleAgent();
+  const script = await bundleScript(ROOT, join(DIST, ".unfinished", "agent.js"));
   for (const arch of possible) {
-    await buildFor(arch, script);
+    const { folder, archives } = await makeDistribution(ROOT, arch, script);
+    say(folder, `the agent for ${arch}`);
+    for (const archive of archives) say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
     markCurrent(ROOT, arch, digest);
   }
 }

@@ -18,7 +18,7 @@ export function writeChecksums(folder: string): void {
     const digest = createHash("sha256").update(readFileSync(file)).digest("hex");
     return `${digest}  ${relative(folder, file)}\n`;
   });
-  writeFileSync(join(folder, "SHA256SUMS"), lines.join(""), { mode: 0o644 });
+  writeFileSync(join(folder, "SHA256SUMS"), lines.join(""));
 }
 
 /**

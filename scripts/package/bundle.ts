@@ -1,46 +1,80 @@
-import { build, type Plugin } from "esbuild";
+import { rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { build, type BuildOptions, type Plugin } from "esbuild";
+import { readyDescriptors } from "./agent/descriptors/plugin.ts";
 
-/** What a bundle is made for. */
-export interface BundleOptions {
-  /** Oldest Node that runs it, as esbuild names it. */
-  readonly target: string;
-  /** Changes what is bundled: for tests. */
-  readonly plugins?: Plugin[];
-}
+/** No legal comments, because the licences are files beside what is made. Lines are short: an uncaught error prints its own. */
+export const COMMON: BuildOptions = {
+  bundle: true,
+  platform: "node",
+  lineLimit: 200,
+  legalComments: "none",
+  logLevel: "warning",
+};
 
-/**
- * Bundles a program into one CommonJS file: the only form that a single executable can hold, and one that node runs as
- * well. Lines are kept short, because an uncaught error prints the line it came from. Returns the files
- * that went into it, as paths from the working directory.
- */
-export async function bundle(
-  entry: string,
-  output: string,
-  { target, plugins = [] }: BundleOptions,
-): Promise<string[]> {
-  const { metafile } = await build({
+/** What CommonJS calls by other names. */
+const OF_COMMONJS: Record<string, string> = {
+  "import.meta.dirname": "__dirname",
+  "import.meta.filename": "__filename",
+  "import.meta.url": "bundleUrl",
+};
+const BUNDLE_URL = 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;';
+
+/** Bundles a program of the agent's side into one CommonJS file, which node runs and a single executable can hold. */
+export async function bundle(entry: string, output: string, plugins: Plugin[] = []): Promise<void> {
+  await build({
+    ...COMMON,
     // esbuild's own is that of when it was loaded.
     absWorkingDir: process.cwd(),
     entryPoints: [entry],
     outfile: output,
-    bundle: true,
-    platform: "node",
-    target,
+    target: "node26",
     plugins,
     format: "cjs",
     minify: true,
     keepNames: true,
-    lineLimit: 200,
-    legalComments: "none",
-    // CommonJS knows where it is by other names.
-    define: {
-      "import.meta.dirname": "__dirname",
-      "import.meta.filename": "__filename",
-      "import.meta.url": "bundleUrl",
-    },
-    banner: { js: 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;' },
-    logLevel: "warning",
+    define: OF_COMMONJS,
+    banner: { js: BUNDLE_URL },
+  });
+}
+
+/** The agent's script, bundled, and the files that went into it, as paths from the project's folder. */
+export interface AgentScript {
+  readonly file: string;
+  readonly inputs: readonly string[];
+}
+
+/**
+ * Bundles the agent's sources into one script: a function with the parameters that Node gives to a CommonJS module. Takes
+ * two steps, because esbuild leaves out unused code of parts that are loaded later only where it makes modules of them, as
+ * in the first.
+ */
+export async function bundleScript(root: string, file: string): Promise<AgentScript> {
+  const parts = join(dirname(file), "parts");
+  rmSync(parts, { recursive: true, force: true });
+  // The script contains file names: relative to the checkout, wherever the build was started from.
+  const both: BuildOptions = { ...COMMON, absWorkingDir: root, target: "node26" };
+  const { metafile } = await build({
+    ...both,
+    entryPoints: [join(root, "src", "main.ts")],
+    outdir: parts,
+    format: "esm",
+    splitting: true,
+    plugins: [readyDescriptors()],
+    define: OF_COMMONJS,
     metafile: true,
   });
-  return Object.keys(metafile.inputs);
+  await build({
+    ...both,
+    entryPoints: [join(parts, "main.js")],
+    outfile: file,
+    format: "cjs",
+    // No shorter names: stacks show the sources' own, and keepNames would cost a call for each function.
+    minifyWhitespace: true,
+    minifySyntax: true,
+    banner: { js: `(function (require, module, exports, __filename, __dirname) {${BUNDLE_URL}` },
+    footer: { js: "})" },
+  });
+  rmSync(parts, { recursive: true, force: true });
+  return { file, inputs: Object.keys(metafile.inputs) };
 }

@@ -1,9 +1,10 @@
-import { chmodSync, copyFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 
 import { buildNative } from "../build-native.ts";
 import { pack, writeChecksums } from "./archive.ts";
+import type { AgentScript } from "./bundle.ts";
 import {
   billOfMaterials,
   collectLicences,
@@ -13,17 +14,11 @@ import {
   readPackage,
 } from "./materials.ts";
 import { makeExecutable } from "./executable.ts";
-import { filesBelow, inspect } from "./inspect.ts";
+import { inspect } from "./inspect.ts";
 import { type Architecture, buildLauncher } from "./toolchain.ts";
 import { collectLibraries, staticLibrary } from "./libraries.ts";
 import { nodePackage } from "./node-base.ts";
 import { writePageList } from "./page-list.ts";
-
-/** The agent's script, bundled, and the files that went into it. */
-export interface AgentScript {
-  readonly file: string;
-  readonly inputs: readonly string[];
-}
 
 /** A finished distribution. */
 export interface Distribution {
@@ -49,7 +44,7 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   const libraries = collectLibraries(arch, [program, addon], join(unfinished, "lib"));
   const materials: Materials = {
     project: readPackage(root),
-    node: readPackage(await nodePackage(arch)),
+    node: readPackage(nodePackage(arch)),
     npm: packagesOf(root, script.inputs),
     debian: debianPackagesOf([...libraries, staticLibrary(arch)]),
   };
@@ -66,26 +61,15 @@ export async function makeDistribution(root: string, arch: Architecture, script:
 
 /** Whatever the builder's umask: everybody may read and run, nobody but the owner may write. */
 function setModes(folder: string): void {
-  const files = filesBelow(folder);
-  for (const parent of new Set([folder, ...files.flatMap((file) => foldersBetween(folder, file))])) {
-    chmodSync(parent, 0o755);
+  chmodSync(folder, 0o755);
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    const isProgram = /^(guest-agent|agent\.bin|agent\.node|.+\.so\.\d+)$/.test(entry.name);
+    chmodSync(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644);
   }
-  for (const file of files) {
-    const isProgram = /(^|\/)(guest-agent|agent\.bin|agent\.node|lib\/[^/]+\.so\.\d+)$/.test(file);
-    chmodSync(file, isProgram ? 0o755 : 0o644);
-  }
-}
-
-function foldersBetween(folder: string, file: string): string[] {
-  const parent = dirname(file);
-  return parent === folder ? [] : [parent, ...foldersBetween(folder, parent)];
 }
 
 function refuseFaults(arch: Architecture, folder: string, root: string): void {
-  const faults = inspect(
-    arch,
-    folder,
-    [root, join(homedir(), "/")].filter((path) => path.length > 1),
-  );
+  const buildPaths = [root, join(homedir(), "/")].filter((path) => path.length > 1);
+  const faults = inspect(arch, folder, buildPaths);
   if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
 }

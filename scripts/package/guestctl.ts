@@ -2,6 +2,7 @@ import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
 import { readyDescriptors } from "./agent/descriptors/plugin.ts";
+import { COMMON } from "./bundle.ts";
 import { LOWEST_NODE } from "./node-side.ts";
 
 /**
@@ -24,24 +25,19 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   await build({
+    ...COMMON,
     absWorkingDir: root,
     entryPoints: { guestctl: join(root, "src/cli/main.ts") },
     outdir: folder,
     outExtension: { ".js": ".mjs" },
     chunkNames: "lib/[name]-[hash]",
-    bundle: true,
     splitting: true,
-    platform: "node",
     target: `node${LOWEST_NODE}`,
     format: "esm",
     minify: true,
     keepNames: true,
-    // An uncaught error prints the line that it came from.
-    lineLimit: 200,
-    legalComments: "none",
     banner: { js: REQUIRE },
     plugins: [readyDescriptors(), withoutChannelz()],
-    logLevel: "warning",
   });
   writeFileSync(join(folder, "guestctl"), STARTER);
   chmodSync(join(folder, "guestctl"), 0o755);

@@ -1,4 +1,4 @@
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 
 import { neededLibraries } from "./elf.ts";
@@ -23,10 +23,11 @@ export function collectLibraries(arch: Architecture, files: readonly string[], f
     const source = locate(arch, name);
     sources.set(name, source);
     waiting.push(...neededLibraries(source));
-    copyStripped(arch, source, join(folder, name));
+    copyFileSync(source, join(folder, name));
+    if (name !== LOADERS[arch]) runTool(toolFor(arch, "strip"), ["--strip-unneeded", join(folder, name)]);
   }
   ignorePreloads(join(folder, LOADERS[arch]));
-  writeFileSync(join(folder, "openssl.cnf"), "", { mode: 0o644 });
+  writeFileSync(join(folder, "openssl.cnf"), "");
   return [...sources.values()].toSorted();
 }
 
@@ -35,12 +36,6 @@ function locate(arch: Architecture, name: string): string {
   const path = runTool(toolFor(arch, "gcc"), [`-print-file-name=${name}`]).trim();
   if (basename(path) === path) throw new Error(`${name} is nowhere that the compiler for ${arch} looks`);
   return realpathSync(path);
-}
-
-function copyStripped(arch: Architecture, source: string, target: string): void {
-  copyFileSync(source, target);
-  chmodSync(target, 0o755);
-  if (!basename(target).startsWith("ld-")) runTool(toolFor(arch, "strip"), ["--strip-unneeded", target]);
 }
 
 /**

@@ -12,15 +12,10 @@ interface LockedPackage {
 }
 
 /** Folder of the npm package that holds Node for an architecture: as installed, or fetched from npm's registry. */
-export async function nodePackage(arch: Architecture): Promise<string> {
+export function nodePackage(arch: Architecture): string {
   const name = `node-linux-${arch}`;
   const installed = join(ROOT, "node_modules", name);
   return existsSync(join(installed, "bin", "node")) ? installed : fetchPackage(name);
-}
-
-/** Path of Node's executable for an architecture. */
-export async function nodeExecutable(arch: Architecture): Promise<string> {
-  return join(await nodePackage(arch), "bin", "node");
 }
 
 /** npm does not install a package for another architecture, but downloads it; package-lock.json has its integrity. */

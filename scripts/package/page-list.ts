@@ -65,7 +65,7 @@ export function writePageList(arch: Architecture, folder: string): void {
     }
   }
   text += linesOf(PROGRAM, [scriptPages(join(folder, PROGRAM))]);
-  writeFileSync(join(folder, LIST), text, { mode: 0o644 });
+  writeFileSync(join(folder, LIST), text);
 }
 
 /** The pages of an executable that hold the agent's script and its code cache: all of them are read. */

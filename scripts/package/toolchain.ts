@@ -1,8 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { messageOf } from "../../src/domain/index.ts";
-import { installPackages } from "../machine/programs.ts";
+import { providePrograms } from "../machine/programs.ts";
 
 /** An architecture that the agent is built for, by Node's name. */
 export type Architecture = "x64" | "arm64";
@@ -83,22 +82,7 @@ export const CROSS_PACKAGES: Readonly<Record<Architecture, string>> = {
 
 /** Whether this machine can compile for the architecture. Installs Debian's cross compiler if it can. */
 export function prepareTools(arch: Architecture): boolean {
-  return haveCompiler(arch) || (installCompiler(arch) && haveCompiler(arch));
-}
-
-function haveCompiler(arch: Architecture): boolean {
-  const gcc = toolFor(arch, "gcc");
-  return haveTool(gcc) && runTool(gcc, ["-print-file-name=libstdc++.so.6"]).includes("/");
-}
-
-function installCompiler(arch: Architecture): boolean {
-  if (process.getuid?.() !== 0 || !haveTool("apt-get")) return false;
-  console.error(`build: installing ${CROSS_PACKAGES[arch]} with apt-get, to build for ${arch} too`);
-  try {
-    installPackages([CROSS_PACKAGES[arch]]);
-    return true;
-  } catch (error) {
-    console.error(`build: ${messageOf(error)}`);
-    return false;
-  }
+  // For C++, because what is shipped needs that library: its package depends on everything else.
+  const compiler = { name: toolFor(arch, "g++"), package: CROSS_PACKAGES[arch] };
+  return providePrograms([compiler], `to build for ${arch}`).length === 0;
 }

@@ -21,10 +21,7 @@ export async function joinSources(): Promise<Disposable> {
   const folder = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
   // Tests run agents as other users.
   chmodSync(folder, 0o755);
-  await bundle(join(ROOT, "src/main.ts"), join(folder, JOINED["main.ts"]), {
-    target: "node26",
-    plugins: [readyDescriptors()],
-  });
+  await bundle(join(ROOT, "src/main.ts"), join(folder, JOINED["main.ts"]), [readyDescriptors()]);
   copyFileSync(buildNative(), join(folder, ADDON_FILE));
   copyFileSync(await joinPackages(), join(folder, "packages.json"));
   await makeGuestctl(ROOT, join(folder, dirname(JOINED["cli/main.ts"])));

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { NODE_FLAGS } from "../../scripts/package/agent/node-flags.ts";
-import { bundleScript } from "../../scripts/package/agent/script.ts";
+import { bundleScript } from "../../scripts/package/bundle.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 

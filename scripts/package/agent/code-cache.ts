@@ -1,10 +1,11 @@
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { issueCertificates } from "../../../src/credentials/certificates.ts";
 import { freePort } from "../../machine/free-port.ts";
+import { runTool } from "../toolchain.ts";
 import { NODE_FLAGS } from "./node-flags.ts";
 
 const HOUR_MS = 3_600_000;
@@ -25,8 +26,8 @@ export async function makeCodeCache(script: string, addonFolder: string, output:
     for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
     const called = join(folder, "called.json");
     writeFileSync(called, JSON.stringify(calledByMost(runs)));
-    runBuildStep(["compile-called.ts", script, output, called], "the agent's code cache could not be made");
-    runBuildStep(["fits.ts", script, output], "V8 refuses the agent's code cache");
+    runBuildStep("compile-called.ts", script, output, called);
+    runBuildStep("fits.ts", script, output);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -39,13 +40,9 @@ function calledByMost(runs: readonly (readonly number[])[]): number[] {
 }
 
 /** Runs a script of this folder with the executable's flags: V8 refuses a cache made with others. */
-function runBuildStep([file = "", ...args]: readonly string[], otherwise: string): void {
+function runBuildStep(file: string, ...args: readonly string[]): void {
   // With a fixed seed V8's hash tables have the same order in each build, so that the bytes are the same.
-  const flags = [...NODE_FLAGS, "--random-seed=1"];
-  const { status } = spawnSync(process.execPath, [...flags, join(import.meta.dirname, file), ...args], {
-    stdio: "inherit",
-  });
-  if (status !== 0) throw new Error(otherwise);
+  runTool(process.execPath, [...NODE_FLAGS, "--random-seed=1", join(import.meta.dirname, file), ...args]);
 }
 
 async function agentEnvironment(folder: string): Promise<Record<string, string>> {

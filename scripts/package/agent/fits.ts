@@ -1,7 +1,7 @@
-/** Exits with status 1 unless a fresh process takes the code cache. Usage: node fits.ts SCRIPT CACHE */
+/** Fails unless a fresh process takes the code cache. Usage: node fits.ts SCRIPT CACHE */
 import { readFileSync } from "node:fs";
 import { compileAgent } from "./compile.ts";
 
 const [script = "", cache = ""] = process.argv.slice(2);
 const { cachedDataRejected } = compileAgent(readFileSync(script, "latin1"), new Uint8Array(readFileSync(cache)));
-process.exitCode = cachedDataRejected === false ? 0 : 1;
+if (cachedDataRejected !== false) throw new Error("V8 refuses the agent's code cache");

@@ -14,7 +14,7 @@ async function build(t: TestContext, changes: readonly Patch[]): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "patches-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const output = join(folder, "agent.cjs");
-  await bundle(join(ROOT, "src", "main.ts"), output, { target: "node26", plugins: [patches(ROOT, changes)] });
+  await bundle(join(ROOT, "src", "main.ts"), output, [patches(ROOT, changes)]);
 }
 
 for (const { without, patch } of MUTATIONS) {
