@@ -28,24 +28,27 @@ static int reset_signals(struct spawn_job *job) {
   return -1;
 }
 
+/* Sources with a number from 0 to 2 are moved away first, or one copy would overwrite the next. */
+static int place_stdio(struct spawn_job *job) {
+  int source[3];
+  for (int i = 0; i < 3; i++) {
+    source[i] = job->theirs[i];
+    if (source[i] < 3 && source[i] != i && (source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
+  }
+  for (int i = 0; i < 3; i++)
+    if (source[i] == i ? fcntl(i, F_SETFD, 0) < 0 : syscall(SYS_dup3, source[i], i, 0) < 0) return -1;
+  return 0;
+}
+
 /*
- * Closes all descriptors that no later step uses, among them copies of other children's pipes: until then these seem to have
- * a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does it in the end.
+ * Closes all but the standard streams and the cgroup's folder, among the rest copies of other children's pipes: until then
+ * these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does
+ * it in the end.
  */
 static int close_copies(struct spawn_job *job) {
-  int used[] = {job->theirs[0], job->theirs[1], job->theirs[2], job->cgroup_fd};
-  enum { COUNT = sizeof used / sizeof *used };
-  unsigned from = 3;
-  /* From gap to gap: the lowest of those that are used is where each gap ends. */
-  for (int left = COUNT; left > 0; left--) {
-    int *lowest = NULL;
-    for (int i = 0; i < COUNT; i++)
-      if (used[i] >= (int)from && (lowest == NULL || used[i] < *lowest)) lowest = &used[i];
-    if (lowest == NULL) break;
-    if ((unsigned)*lowest > from) syscall(SYS_close_range, from, (unsigned)*lowest - 1, 0);
-    from = (unsigned)*lowest + 1;
-  }
-  syscall(SYS_close_range, from, ~0U, 0);
+  unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
+  if (kept > 3) syscall(SYS_close_range, 3U, kept - 1, 0);
+  syscall(SYS_close_range, kept + 1, ~0U, 0);
   return 0;
 }
 
@@ -68,7 +71,7 @@ static int lead_group(struct spawn_job *job) {
 }
 
 static int take_terminal(struct spawn_job *job) {
-  return job->streams == STREAMS_TERMINAL ? ioctl(job->theirs[0], TIOCSCTTY, 0) : 0;
+  return job->streams == STREAMS_TERMINAL ? ioctl(0, TIOCSCTTY, 0) : 0;
 }
 
 /* "0" means the writer itself (cgroups(7)). */
@@ -105,23 +108,6 @@ static int set_gid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)syscall(SYS_setuid, job->uid) : 0; }
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
-
-/* Sources with a number from 0 to 2 are moved away first, or one copy would overwrite the next. */
-static int place_stdio(struct spawn_job *job) {
-  int source[3];
-  for (int i = 0; i < 3; i++) {
-    source[i] = job->theirs[i];
-    if (source[i] >= 0 && source[i] < 3 && source[i] != i)
-      if ((source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
-  }
-  for (int i = 0; i < 3; i++) {
-    if (source[i] < 0)
-      syscall(SYS_close, i);
-    else if (source[i] == i ? fcntl(i, F_SETFD, 0) < 0 : syscall(SYS_dup3, source[i], i, 0) < 0)
-      return -1;
-  }
-  return 0;
-}
 
 /* Closes those that procfs lists, in the order of their numbers; false where it is not there. An image may have a folder. */
 static bool close_listed(void) {
@@ -170,18 +156,15 @@ static int become_command(struct spawn_job *job) {
   return -1;
 }
 
-/*
- * Identity before the directory, whose permissions must be checked as that user's; descriptors last: other steps use
- * them.
- */
+/* Identity before the directory, whose permissions must be checked as that user's. */
 static const struct {
   const char *name;
   int (*run)(struct spawn_job *job);
 } STEPS[] = {
-    {"killed", reset_signals},    {"stdio", close_copies},   {"setsid", lead_session},     {"setpgid", lead_group},
-    {"ctty", take_terminal},      {"cgroup", join_cgroup},   {"rlimit", reset_standing},   {"rlimit", set_limits},
-    {"setgroups", set_groups},    {"setgid", set_gid},       {"setuid", set_uid},          {"chdir", change_directory},
-    {"stdio", place_stdio},       {"stdio", close_descriptors}, {"execve", become_command},
+    {"killed", reset_signals},     {"stdio", place_stdio},     {"stdio", close_copies},  {"setsid", lead_session},
+    {"setpgid", lead_group},       {"ctty", take_terminal},    {"cgroup", join_cgroup},  {"rlimit", reset_standing},
+    {"rlimit", set_limits},        {"setgroups", set_groups},  {"setgid", set_gid},      {"setuid", set_uid},
+    {"chdir", change_directory},   {"stdio", close_descriptors}, {"execve", become_command},
 };
 
 int spawn_child(void *data) {
