@@ -5,6 +5,8 @@ import type { CgroupCalls } from "./cgroup-base.ts";
 const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 /** Most cgroups below a command's own that are searched for members: a command can make any number. */
 const NESTED_LIMIT = 256;
+/** No descriptor: every call fails with EBADF. */
+const NO_FOLDER = -1;
 
 type CgroupFiles = Pick<CgroupCalls, "openAt" | "namesIn">;
 
@@ -22,13 +24,17 @@ function valueOf(text: string | undefined, key: string): number | undefined {
 export class Cgroup {
   readonly #calls: CgroupFiles;
   readonly #giveBack: () => void;
-  /** The open folder, for starting children in it. */
-  readonly folder: number;
+  #folder: number;
 
   constructor(calls: CgroupFiles, folder: number, giveBack: () => void) {
     this.#calls = calls;
-    this.folder = folder;
+    this.#folder = folder;
     this.#giveBack = giveBack;
+  }
+
+  /** The open folder, for starting children in it. */
+  get folder(): number {
+    return this.#folder;
   }
 
   /** Sends SIGKILL to all processes in it and below it at once, also to those being forked. False: not possible. */
@@ -43,14 +49,14 @@ export class Cgroup {
 
   /** Whether a process in it or below it is alive. Undefined: unknown. */
   populated(): boolean | undefined {
-    const populated = valueOf(read(this.#calls, this.folder, "cgroup.events"), "populated");
+    const populated = valueOf(read(this.#calls, this.#folder, "cgroup.events"), "populated");
     return populated === undefined ? undefined : populated === 1;
   }
 
   /** Ids of the processes in it and below it, as far as they are known. */
   members(): ReadonlySet<number> {
     const found = new Set<number>();
-    addMembers(this.#calls, this.folder, found, { left: NESTED_LIMIT });
+    addMembers(this.#calls, this.#folder, found, { left: NESTED_LIMIT });
     return found;
   }
 
@@ -58,17 +64,21 @@ export class Cgroup {
    * Whether the out-of-memory killer struck in it or below it. False where the memory controller does not count for it.
    */
   oomKilled(): boolean {
-    return (valueOf(read(this.#calls, this.folder, "memory.events"), "oom_kill") ?? 0) > 0;
+    return (valueOf(read(this.#calls, this.#folder, "memory.events"), "oom_kill") ?? 0) > 0;
   }
 
-  /** Releases it: it is removed as soon as nothing lives in it. */
+  /**
+   * Releases it: it is removed as soon as nothing lives in it. From then on nothing is known of it, and nothing done to it:
+   * its descriptor's number may be that of the next command's cgroup.
+   */
   release(): void {
-    closeSync(this.folder);
+    closeSync(this.#folder);
+    this.#folder = NO_FOLDER;
     this.#giveBack();
   }
 
   #write(name: string, text: string): boolean {
-    const fd = this.#calls.openAt(this.folder, name, constants.O_WRONLY);
+    const fd = this.#calls.openAt(this.#folder, name, constants.O_WRONLY);
     if (fd < 0) return false;
     try {
       writeSync(fd, text);
