@@ -136,9 +136,9 @@ export class FdSource implements ByteSource {
     }, pauseMs);
   }
 
-  /** Sets the size of a terminal; nothing after `close`. */
+  /** Sets the size of a terminal; nothing of a pipe, and after `close`. */
   resize(cols: number, rows: number): void {
-    if (this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
+    if (this.#kind === "terminal" && this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
   /** Closes it. Of a pipe that still has a writer returns a copy of the reading end, which the caller owns. */

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
 import { Cgroups } from "../../../src/platform/index.ts";
-import { ContainedTree } from "../../../src/platform/processes/contained-tree.ts";
+import { ContainedTree } from "../../../src/platform/processes/cgroup.ts";
 import { membersOf, ProcessTable, rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { walkedTree } from "../../../src/platform/processes/walked-processes.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
