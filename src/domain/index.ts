@@ -50,5 +50,6 @@ export {
   type ReadableFile,
 } from "./ports/files.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
+export { SparseFile } from "./sparse-file.ts";
 export { wrap } from "./text.ts";
 export * from "./limits.ts";
