@@ -43,7 +43,6 @@ export {
   FileSystemError,
   type FileTree,
   type FileType,
-  type FolderView,
   type NewFile,
   type NewFileOptions,
   PathEscapes,
