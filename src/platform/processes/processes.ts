@@ -25,11 +25,6 @@ export interface Surroundings extends ChildSettings {
   readonly onPipeGivenUp?: () => void;
 }
 
-/** A function, because the compiler would assume that the second check, after the start, has the result of the first. */
-function isAborted(abort: AbortSignal | undefined): boolean {
-  return abort?.aborted === true;
-}
-
 /** Starts processes through the addon. */
 export class NativeProcesses implements Processes {
   readonly #addon: Addon;
@@ -50,7 +45,6 @@ export class NativeProcesses implements Processes {
   }
 
   async spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess> {
-    if (isAborted(abort)) throw startAborted();
     const { started, cgroup } = await this.#starts.track(this.#start(block, abort));
     const { kind } = block.stdio;
     const { pid } = started;
@@ -69,7 +63,7 @@ export class NativeProcesses implements Processes {
       streams: streams ?? {},
     });
     if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));
-    if (isAborted(abort)) await undo(child, startAborted());
+    if (abort?.aborted === true) await undo(child, startAborted());
     return child;
   }
 
