@@ -16,7 +16,6 @@ import {
   arrivalsWatcher,
   Cgroups,
   fileAccounts,
-  fileCacheDropper,
   guestClock,
   guestFileSystem,
   guestKernel,
@@ -32,7 +31,6 @@ import {
   processSignals,
   ProgramPages,
   protectSelf,
-  relaxClientCertificateChecks,
   STREAM_BUFFERS,
 } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
@@ -52,7 +50,13 @@ export interface Platform {
   readonly timers: Timers;
   readonly kernel: Kernel;
   readonly randomness: ProcessRandomness;
+  /** Drops an open file's pages from the page cache, best effort. */
   readonly dropFileCache: (fd: number) => void;
+  /**
+   * From now on this process's TLS servers ignore the validity times of client certificates and trust an intermediate
+   * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it: then
+   * OpenSSL still refuses both.
+   */
   readonly relaxClientCertificateChecks: () => boolean;
   readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */
@@ -92,8 +96,8 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     timers: nodeTimers,
     kernel: guestKernel(addon),
     randomness: processRandomness(addon),
-    dropFileCache: fileCacheDropper(addon),
-    relaxClientCertificateChecks: () => relaxClientCertificateChecks(addon),
+    dropFileCache: (fd) => void addon.dropFileCache(fd),
+    relaxClientCertificateChecks: () => addon.relaxCertificateChecks() === 1,
     watchArrivals: arrivalsWatcher(addon),
     memory: memoryKeeper(addon),
     machineIsIdle,

@@ -43,12 +43,12 @@ export {
   FileSystemError,
   type FileTree,
   type FileType,
-  type FolderView,
   type NewFile,
   type NewFileOptions,
   PathEscapes,
   type ReadableFile,
 } from "./ports/files.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
+export { SparseFile } from "./sparse-file.ts";
 export { wrap } from "./text.ts";
 export * from "./limits.ts";

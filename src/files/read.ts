@@ -1,5 +1,4 @@
-import type { BufferPool, BufferPoolSizes, FileAttributes, ReadableFile } from "../domain/index.ts";
-import { Outbox } from "./outbox.ts";
+import type { BufferPool, BufferPoolSizes, FileAttributes, LentBuffer, ReadableFile } from "../domain/index.ts";
 import type { ReadRequest } from "./requests.ts";
 
 /** Largest piece of a file in one message. */
@@ -49,6 +48,39 @@ function wantedBytes(position: bigint, end: bigint | undefined): number {
   if (end === undefined) return CHUNK_BYTES;
   const left = end - position;
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
+}
+
+/** Chunks of one transfer in flight: one is sent while the next is read. */
+const IN_FLIGHT = 2;
+/** While memory is tight the next is read only after the last was sent. */
+const IN_FLIGHT_TIGHT = 1;
+
+/** The buffers of one transfer. */
+class Outbox {
+  readonly #buffers: BufferPool;
+  #inFlight = 0;
+  #wake: (() => void) | undefined;
+
+  constructor(buffers: BufferPool) {
+    this.#buffers = buffers;
+  }
+
+  /** Resolves with a buffer of up to that size as soon as few enough others are in flight. Call it again only after that. */
+  async take(sizeBytes: number): Promise<LentBuffer> {
+    while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+    this.#inFlight += 1;
+    const lent = this.#buffers.lend(sizeBytes);
+    return {
+      bytes: lent.bytes,
+      giveBack: (): void => {
+        lent.giveBack();
+        this.#inFlight -= 1;
+        this.#wake?.();
+      },
+    };
+  }
 }
 
 /** Hands the file, or the requested part, to the output, in full chunks except for the last. */

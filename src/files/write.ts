@@ -1,10 +1,7 @@
 import { type FileAttributes, type FileOwner, FileSystemError, type FileTree, type NewFile } from "../domain/index.ts";
 import { Content, type ContentInput, type WriteResult } from "./content.ts";
-import { groupOfEntries } from "./owner.ts";
-import { Parents } from "./parents.ts";
-import { folderOf } from "./paths.ts";
 import type { WriteRequest } from "./requests.ts";
-import { alreadyExists, findTarget, type Target } from "./target.ts";
+import { alreadyExists, findTarget, folderOf, groupOfEntries, Parents, type Target } from "./target.ts";
 
 const DEFAULT_MODE = 0o644;
 

@@ -1,7 +1,10 @@
 import {
   AgentError,
+  type ByteSource,
+  type ChildProcess,
   type Clock,
   DEFAULT_HOOK_TIMEOUT_MS,
+  HOOK_TAIL_BYTES,
   HOOK_TIMEOUT_LIMIT_MS,
   type HookSpec,
   type HooksSpec,
@@ -10,16 +13,40 @@ import {
   Mutex,
   type Timers,
 } from "../domain/index.ts";
-import { KILL, TERMINATE } from "../session/index.ts";
-import { type HookOutcome, HookRun, type StartHook } from "./hook-run.ts";
+import { followToEnd, KILL, TERMINATE } from "../session/index.ts";
+import { Tail } from "./tail.ts";
+
+/** 128 + SIGKILL. */
+const KILLED_EXIT = 137;
 
 /** The two hooks of a workload. */
 export type HookKind = "pre_snapshot" | "post_restore";
 
+/** How a hook ended (message RunHookResponse). */
+export interface HookOutcome {
+  /** False when no such hook is configured; the rest is then empty. */
+  readonly ran: boolean;
+  readonly timedOut: boolean;
+  /** 128 + n when signal n ended it. */
+  readonly exitCode: number;
+  readonly stdoutTail: string;
+  readonly stderrTail: string;
+}
+
+/** An outcome, and a part of it for the log alone. */
+interface HookEnd extends HookOutcome {
+  /**
+   * Processes that survived the end of the hook's tree and hold its output, so they are certainly the hook's. Without a
+   * cgroup nothing else links such daemons to it.
+   */
+  readonly leftRunning: readonly number[];
+}
+
 /** What the hooks capability needs. */
 export interface HooksParts {
   readonly specs: HooksSpec;
-  readonly start: StartHook;
+  /** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
+  readonly start: (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
   /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
   /** Told when PRE_SNAPSHOT was called for and its hook, if there is one, has ended; the answer goes out afterwards. */
@@ -29,11 +56,14 @@ export interface HooksParts {
   readonly log: Log;
 }
 
-const NOT_CONFIGURED: HookOutcome = { ran: false, timedOut: false, exitCode: 0, stdoutTail: "", stderrTail: "" };
+const NO_TAILS = { stdoutTail: "", stderrTail: "" };
+const NOT_CONFIGURED: HookOutcome = { ran: false, timedOut: false, exitCode: 0, ...NO_TAILS };
 
 interface Running {
   readonly kind: HookKind;
-  readonly run: HookRun;
+  /** Ends the hook with its whole tree, also while it is being started. Its reason is an Ending; the first one counts. */
+  readonly stop: AbortController;
+  /** Never rejects. */
   readonly ended: Promise<unknown>;
 }
 
@@ -89,7 +119,7 @@ export class Hooks {
     const running = this.#running;
     if (running?.kind !== "pre_snapshot") return;
     this.#parts.log.warn("hook_swept", { kind: running.kind });
-    running.run.end(KILL);
+    running.stop.abort(KILL);
     await running.ended;
   }
 
@@ -100,19 +130,19 @@ export class Hooks {
 
   /** Ends a running hook. Resolves when its whole tree has ended. */
   async terminate(): Promise<void> {
-    this.#running?.run.end(TERMINATE);
+    this.#running?.stop.abort(TERMINATE);
     await this.#running?.ended;
   }
 
   async #runNow(kind: HookKind, spec: HookSpec, timeoutMs: number, signal: AbortSignal): Promise<HookOutcome> {
-    const { start, timers, clock, log } = this.#parts;
+    const { clock, log } = this.#parts;
     const startedMs = clock.monotonicMs();
-    const run = new HookRun({ spec, timeoutMs, start, timers });
-    const onAbort = (): void => run.end(TERMINATE);
+    const stop = new AbortController();
+    const onAbort = (): void => stop.abort(TERMINATE);
     signal.throwIfAborted();
     signal.addEventListener("abort", onAbort);
-    const outcome = run.run();
-    this.#running = { kind, run, ended: outcome.catch(() => {}) };
+    const outcome = this.#outcomeOf(spec, timeoutMs, stop);
+    this.#running = { kind, stop, ended: outcome.catch(() => {}) };
     try {
       const { leftRunning, ...result } = await outcome;
       const { exitCode, timedOut } = result;
@@ -132,4 +162,49 @@ export class Hooks {
       this.#running = undefined;
     }
   }
+
+  /** Resolves when the hook has ended; after the timeout or a stop, when its whole tree has. Throws AgentError. */
+  async #outcomeOf(spec: HookSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
+    const { start, timers } = this.#parts;
+    let timedOut = false;
+    const cancelTimeout = timers.after(timeoutMs, () => {
+      timedOut = true;
+      stop.abort(TERMINATE);
+    });
+    try {
+      const child = await start(spec, stop.signal);
+      const stdout = tailOf(child.stdout);
+      const stderr = tailOf(child.stderr);
+      const { end, byAgent } = await followToEnd(child, stop.signal);
+      await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
+      const leftRunning = byAgent ? child.outputHolders() : [];
+      child.release();
+      return {
+        ran: true,
+        timedOut: timedOut && byAgent,
+        exitCode: end.code,
+        stdoutTail: stdout.text(),
+        stderrTail: stderr.text(),
+        leftRunning,
+      };
+    } catch (error) {
+      if (!timedOut) throw error;
+      // The timeout came while it was being started, for example from a file system that hangs.
+      return { ran: true, timedOut, exitCode: KILLED_EXIT, ...NO_TAILS, leftRunning: [] };
+    } finally {
+      cancelTimeout();
+    }
+  }
+}
+
+function tailOf(stream: ByteSource | undefined): Tail {
+  const tail = new Tail(HOOK_TAIL_BYTES);
+  stream?.start({
+    chunk: (bytes, release) => {
+      tail.push(bytes);
+      release();
+    },
+    end: () => {},
+  });
+  return tail;
 }

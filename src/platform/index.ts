@@ -1,8 +1,7 @@
 export { fileAccounts } from "./accounts.ts";
 export { arrivalsWatcher } from "./arrivals.ts";
-export { relaxClientCertificateChecks } from "./certificate-checks.ts";
 export { guestClock, nodeTimers } from "./clock.ts";
-export { fileCacheDropper, MemoryKeeper } from "./memory.ts";
+export { MemoryKeeper } from "./memory.ts";
 export { machineIsIdle } from "./idle-machine.ts";
 export { guestKernel, processRandomness } from "./kernel.ts";
 export { guestFileSystem } from "./files/file-system.ts";

@@ -143,8 +143,3 @@ function garbageCollector(): CollectGarbage {
   setFlagsFromString("--no-expose-gc");
   return collect;
 }
-
-/** Drops an open file's pages from the page cache, best effort. */
-export function fileCacheDropper(addon: Addon): (fd: number) => void {
-  return (fd) => void addon.dropFileCache(fd);
-}

@@ -1,5 +1,5 @@
 import type { Clock, Kernel, Stamps } from "../domain/index.ts";
-import type { DegradedToken } from "./report.ts";
+import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
 /** A host time that is older than the last applied one by at most this comes from a delayed or repeated call. */
@@ -18,11 +18,7 @@ export interface ValidityWindow {
 }
 
 /** Result of the clock's duty. */
-export interface ClockResult {
-  readonly clockDriftMs: bigint;
-  readonly clockStepped: boolean;
-  readonly degraded: readonly DegradedToken[];
-}
+type ClockResult = Pick<RestoreReport, "clockDriftMs" | "clockStepped" | "degraded">;
 
 /** 2020: a clock before it has never been set, whatever the caller's certificate says. */
 const SURELY_SET_NS = 1_577_836_800_000_000_000n;

@@ -1,5 +1,5 @@
 import type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
-import type { DegradedToken } from "./report.ts";
+import type { DegradedToken, RestoreReport } from "./report.ts";
 
 /** 256 bits, the size of the kernel's own key: less does not make a generator fresh. */
 const ENOUGH_BYTES = 32;
@@ -8,18 +8,18 @@ const BLOCK_BYTES = 512;
 /** Separates OpenSSL's seed from the kernel's: knowing one must not reveal the other. */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
-/** Result of the entropy's duty. */
-export interface EntropyResult {
-  readonly entropyBytesMixed: number;
-  readonly entropyCredited: boolean;
-  readonly degraded: readonly DegradedToken[];
-}
+/** What the kernel's generator took. */
+type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**
  * Mixes the host's entropy into the kernel's generator, forces it to reseed, and then reseeds this process's generators.
  * Synchronous, so that nothing else of the agent runs in between. Does not change `entropy`.
  */
-export function renewRandomness(entropy: Uint8Array, kernel: Kernel, randomness: ProcessRandomness): EntropyResult {
+export function renewRandomness(
+  entropy: Uint8Array,
+  kernel: Kernel,
+  randomness: ProcessRandomness,
+): Fed & Pick<RestoreReport, "degraded"> {
   const degraded: DegradedToken[] = [];
   if (entropy.length < ENOUGH_BYTES) degraded.push("entropy_short");
   const fed = feedKernel(entropy, kernel, degraded);
@@ -30,8 +30,6 @@ export function renewRandomness(entropy: Uint8Array, kernel: Kernel, randomness:
   if (problem !== undefined) degraded.push(`openssl_drbg:${problem}`);
   return { ...fed, degraded };
 }
-
-type Fed = Omit<EntropyResult, "degraded">;
 
 function feedKernel(entropy: Uint8Array, kernel: Kernel, degraded: DegradedToken[]): Fed {
   const device = kernel.openEntropyDevice();

@@ -52,7 +52,7 @@ export class Restore<Session> {
   readonly #parts: RestoreParts<Session>;
   readonly #clockDuty: ClockDuty;
   readonly #mutex = new Mutex();
-  readonly #inProgress = new InProgress();
+  readonly #inProgress = new Set<Promise<void>>();
 
   constructor(parts: RestoreParts<Session>) {
     this.#parts = parts;
@@ -61,12 +61,17 @@ export class Restore<Session> {
 
   /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
   begin(): () => void {
-    return this.#inProgress.begin();
+    const { promise: ended, resolve } = Promise.withResolvers<void>();
+    this.#inProgress.add(ended);
+    return () => {
+      this.#inProgress.delete(ended);
+      resolve();
+    };
   }
 
   /** Resolves when no duties are in progress or waiting for their turn. Rejects with the signal's reason. */
-  settled(signal: AbortSignal): Promise<void> {
-    return this.#inProgress.none(signal);
+  async settled(signal: AbortSignal): Promise<void> {
+    while (this.#inProgress.size > 0) await unlessAborted(Promise.all(this.#inProgress), signal);
   }
 
   /**
@@ -112,30 +117,5 @@ function checkEntropy(entropy: Uint8Array): void {
   if (entropy.length === 0) throw invalidField("entropy", "is empty: give fresh bytes of the host's generator");
   if (entropy.length > ENTROPY_LIMIT_BYTES) {
     throw invalidField("entropy", `has ${entropy.length} bytes: at most ${ENTROPY_LIMIT_BYTES} are taken`);
-  }
-}
-
-/** Counts duties in progress, so that others can wait until there are none. */
-class InProgress {
-  #count = 0;
-  #none: PromiseWithResolvers<void> = Promise.withResolvers<void>();
-
-  /** Adds one; the returned function removes it, once. */
-  begin(): () => void {
-    this.#count++;
-    let ended = false;
-    return () => {
-      if (ended) return;
-      ended = true;
-      this.#count--;
-      if (this.#count > 0) return;
-      this.#none.resolve();
-      this.#none = Promise.withResolvers<void>();
-    };
-  }
-
-  /** Resolves when none are in progress. Rejects with the signal's reason. */
-  async none(signal: AbortSignal): Promise<void> {
-    while (this.#count > 0) await unlessAborted(this.#none.promise, signal);
   }
 }

@@ -11,7 +11,7 @@ import {
   type StdioPlan,
   STRINGS_A_TURN,
 } from "../domain/index.ts";
-import { type Environment, lookup, type Replacements, type SessionEnvironment, withDefaults } from "./environment.ts";
+import { type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
 
@@ -53,9 +53,10 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** The environment of a command that names no variable, and for whom it was made. */
+/** An environment, and for whom it was made. */
 interface MadeEnvironment {
   readonly user: ResolvedUser;
+  /** TERM, where nothing names it for the command; undefined without a terminal. */
   readonly term: string | undefined;
   readonly entries: Environment;
   readonly packed: Uint8Array;
@@ -65,33 +66,23 @@ interface MadeEnvironment {
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;
+  /** That of the last command which named no variable. */
   #lastEnvironment: MadeEnvironment | undefined;
 
   constructor(parts: CommandStarterParts) {
     this.#parts = parts;
   }
 
-  /** Starts a command with the environment of an exec'd one. Throws AgentError when it cannot be started. */
+  /** Starts a command. Throws AgentError when it cannot be started. */
   async start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
     const user = await this.#resolve(this.#userOf(command));
-    const { env, stdio } = command;
-    const term = stdio.kind === "terminal" ? stdio.term : undefined;
-    const last = this.#lastEnvironment;
-    if (env.size === 0 && last?.user === user && last.term === term) return this.#spawn(command, user, last, abort);
-    const entries = await this.#completed(user, term, (replaced) => this.#parts.environment.forCommand(env, replaced));
-    const made = { user, term, entries, packed: pack(entries) };
-    // Most commands add nothing of their own, and get the very same environment as the last one did.
-    if (env.size === 0) this.#lastEnvironment = made;
-    return this.#spawn(command, user, made, abort);
+    return this.#spawn(command, await this.#environmentOf(command, user), abort);
   }
 
   /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
-  async startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
-    const command: Command = { args, env: new Map(), cwd: "", user: "", stdio: { kind: "inherit" } };
-    const user = await this.#resolve(this.#userOf(command));
-    const { environment } = this.#parts;
-    const entries = await this.#completed(user, undefined, (replaced) => environment.forWorkload(replaced));
-    return this.#spawn(command, user, { entries, packed: pack(entries) }, abort);
+  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
+    const env = this.#parts.environment.ofWorkload;
+    return this.start({ args, env, cwd: "", user: "", stdio: { kind: "inherit" } }, abort);
   }
 
   #userOf({ user }: Command): string {
@@ -99,29 +90,31 @@ export class CommandStarter {
   }
 
   /**
-   * An environment with the user's own variables: for another user than the agent's, inherited HOME, USER and the like are
+   * The environment with the user's own variables: for another user than the agent's, inherited HOME, USER and the like are
    * replaced; for the agent's own only missing ones are set.
    */
-  async #completed(
-    user: ResolvedUser,
-    term: string | undefined,
-    environmentOf: (replaced: Replacements) => Environment,
-  ): Promise<Environment> {
+  async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
+    const term = stdio.kind === "terminal" ? stdio.term : undefined;
+    const last = this.#lastEnvironment;
+    // Most commands add nothing of their own, and get the very same environment as the last one did.
+    if (env.size === 0 && last?.user === user && last.term === term) return last;
     const isOther = user.identity.uid !== this.#parts.ownUid;
-    const replaced = new Map<string, string | undefined>(isOther ? personalVariables(user) : []);
+    const replaced = isOther ? personalVariables(user) : new Map<string, string>();
     if (term !== undefined) replaced.set("TERM", term);
-    const base = environmentOf(replaced);
-    if (base.length > STRINGS_A_TURN) await nextTurn();
-    if (isOther) return base;
-    const env = withDefaults(base, known(user));
-    if (env.length > STRINGS_A_TURN) await nextTurn();
-    return env;
+    let entries = this.#parts.environment.with(env, replaced);
+    if (entries.length > STRINGS_A_TURN) await nextTurn();
+    if (!isOther) {
+      entries = withDefaults(entries, personalVariables(user));
+      if (entries.length > STRINGS_A_TURN) await nextTurn();
+    }
+    const made = { user, term, entries, packed: pack(entries) };
+    if (env.size === 0) this.#lastEnvironment = made;
+    return made;
   }
 
   async #spawn(
     command: Command,
-    user: ResolvedUser,
-    { entries, packed }: Pick<MadeEnvironment, "entries" | "packed">,
+    { user, entries, packed }: MadeEnvironment,
     abort: AbortSignal | undefined,
   ): Promise<ChildProcess> {
     const { processes, defaults } = this.#parts;
@@ -175,17 +168,13 @@ export class CommandStarter {
 }
 
 /** Variables that a user's passwd entry sets; undefined: the entry does not say. */
-function personalVariables({ home, name, shell }: ResolvedUser): [name: string, value: string | undefined][] {
-  return [
+function personalVariables({ home, name, shell }: ResolvedUser): Map<string, string | undefined> {
+  return new Map([
     ["HOME", home],
     ["USER", name],
     ["LOGNAME", name],
     ["SHELL", shell],
-  ];
-}
-
-function known(user: ResolvedUser): ReadonlyMap<string, string> {
-  return new Map(personalVariables(user).filter((variable): variable is [string, string] => variable[1] !== undefined));
+  ]);
 }
 
 /** Where a command is looked for when the environment sets no PATH. The environment itself is left as it is. */

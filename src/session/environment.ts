@@ -18,21 +18,22 @@ function nameOf(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, end < 0 ? bytes.length : end).toString("latin1");
 }
 
-function comparable(name: string): string {
+/** A name in the same form. */
+export function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
 
-function without(environment: Environment, names: Iterable<string>): Environment {
-  const dropped = new Set(Array.from(names, comparable));
-  return environment.filter((present) => !dropped.has(nameOf(Buffer.from(present as string))));
+/** Variables by their names; undefined: there is none of that name. */
+type Variables = ReadonlyMap<string, string | undefined>;
+
+function entries(variables: Variables): string[] {
+  const set: string[] = [];
+  for (const [name, value] of variables) if (value !== undefined) set.push(`${name}=${value}`);
+  return set;
 }
 
-function entries(variables: ReadonlyMap<string, string>): string[] {
-  return Array.from(variables, ([name, value]) => `${name}=${value}`);
-}
-
-/** `environment` with `variables` on top: a variable replaces every entry of its name. */
-function overlay(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
+/** `environment` with `variables` on top: a variable replaces or removes every entry of its name. */
+function overlay(environment: Environment, variables: Variables): Environment {
   if (variables.size === 0) return environment;
   // Only names in UTF-8 can be replaced: any other would change by being decoded and encoded.
   const kept = environment.filter((present) => {
@@ -44,9 +45,9 @@ function overlay(environment: Environment, variables: ReadonlyMap<string, string
 }
 
 /** `environment` plus those of `variables` that it does not set. */
-export function withDefaults(environment: Environment, variables: ReadonlyMap<string, string>): Environment {
-  const missing = new Map([...variables].filter(([name]) => !environment.some(isNamed(name))));
-  return missing.size === 0 ? environment : [...environment, ...entries(missing)];
+export function withDefaults(environment: Environment, variables: Variables): Environment {
+  const missing = entries(new Map([...variables].filter(([name]) => !environment.some(isNamed(name)))));
+  return missing.length === 0 ? environment : [...environment, ...missing];
 }
 
 /** Value of the first entry of that name, as getenv(3) finds it. */
@@ -79,48 +80,34 @@ export interface EnvironmentSources {
   readonly workloadSocket: string | undefined;
 }
 
-/** New values of inherited variables; undefined: the variable is removed. */
-export type Replacements = ReadonlyMap<string, string | undefined>;
-
-const NO_REPLACEMENTS: Replacements = new Map();
-
 /** The environments of the sandbox's processes, by the contract's three layers. */
 export class SessionEnvironment {
   readonly #inherited: Environment;
   readonly #processEnv: ReadonlyMap<string, string>;
-  readonly #workloadSocket: ReadonlyMap<string, string>;
   /** Without replacements, computed once: most commands get this one. */
-  readonly session: Environment;
+  readonly #session: Environment;
+  /** What the workload requests, as it were: SVC_WORKLOAD_SOCKET, where there is such a socket. */
+  readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {
-    this.#inherited = without(sources.inherited, sources.bootstrapNames);
+    this.#inherited = overlay(sources.inherited, new Map(sources.bootstrapNames.map((name) => [name, undefined])));
     // Only the workload gets this variable: a spec that names it must not pass it to exec'd commands.
     const processEnv = new Map(sources.processEnv);
     processEnv.delete(WORKLOAD_SOCKET_VARIABLE);
     this.#processEnv = processEnv;
     const { workloadSocket } = sources;
-    this.#workloadSocket = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
-    this.session = overlay(this.#inherited, processEnv);
-  }
-
-  /** Inherited - bootstrap, with `replaced`, + Process.env + SVC_WORKLOAD_SOCKET. */
-  forWorkload(replaced: Replacements = NO_REPLACEMENTS): Environment {
-    return overlay(this.#sessionWith(replaced), this.#workloadSocket);
+    this.ofWorkload = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
+    this.#session = overlay(this.#inherited, processEnv);
   }
 
   /**
    * Inherited - bootstrap, with `replaced`, + Process.env + `requested`. The last layer is delivered unchanged, even for
    * the name of a bootstrap variable: the scrub removes inherited defaults, it does not override an explicit grant.
+   *
+   * @param replaced new values of inherited variables; undefined: the variable is removed
    */
-  forCommand(requested: ReadonlyMap<string, string>, replaced: Replacements = NO_REPLACEMENTS): Environment {
-    return overlay(this.#sessionWith(replaced), requested);
-  }
-
-  #sessionWith(replaced: Replacements): Environment {
-    if (replaced.size === 0) return this.session;
-    const set = new Map(
-      [...replaced].filter((replacement): replacement is [string, string] => replacement[1] !== undefined),
-    );
-    return overlay([...without(this.#inherited, replaced.keys()), ...entries(set)], this.#processEnv);
+  with(requested: ReadonlyMap<string, string>, replaced: Variables): Environment {
+    if (replaced.size === 0) return overlay(this.#session, requested);
+    return overlay(overlay(overlay(this.#inherited, replaced), this.#processEnv), requested);
   }
 }

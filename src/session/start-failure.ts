@@ -60,45 +60,35 @@ const IDENTITY = failure(
   "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
 );
 
-const TERMINAL = failure(
-  "FAILED_PRECONDITION",
-  "EXEC_SETUP_FAILED",
-  "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
-);
-
-const KILLED = failure("CANCELLED", "CANCELLED", "stopped while it was being started");
-
-const BAD_CWD = badCwd("FAILED_PRECONDITION", "the working directory cannot be entered");
-
-const NOT_EXECUTABLE = failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed");
-
 const SETUP = failure("INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up");
+
+/** What a failed step says, where its errno says nothing more. */
+const STEPS: Readonly<Record<SpawnStep, Failure>> = {
+  execve: failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"),
+  chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),
+  setgroups: IDENTITY,
+  setgid: IDENTITY,
+  setuid: IDENTITY,
+  terminal: failure(
+    "FAILED_PRECONDITION",
+    "EXEC_SETUP_FAILED",
+    "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
+  ),
+  killed: failure("CANCELLED", "CANCELLED", "stopped while it was being started"),
+  prepare: SETUP,
+  clone: SETUP,
+  setsid: SETUP,
+  setpgid: SETUP,
+  ctty: SETUP,
+  cgroup: SETUP,
+  rlimit: SETUP,
+  stdio: SETUP,
+};
 
 function classify(step: SpawnStep, errno: string): Failure {
   if (LIMIT_ERRNOS.has(errno)) return LIMIT;
-  switch (step) {
-    case "execve":
-      return EXECVE[errno] ?? NOT_EXECUTABLE;
-    case "chdir":
-      return CHDIR[errno] ?? BAD_CWD;
-    case "setgroups":
-    case "setgid":
-    case "setuid":
-      return IDENTITY;
-    case "terminal":
-      return TERMINAL;
-    case "killed":
-      return KILLED;
-    case "prepare":
-    case "clone":
-    case "setsid":
-    case "setpgid":
-    case "ctty":
-    case "cgroup":
-    case "rlimit":
-    case "stdio":
-      return SETUP;
-  }
+  const known = step === "execve" ? EXECVE[errno] : step === "chdir" ? CHDIR[errno] : undefined;
+  return known ?? STEPS[step];
 }
 
 /** The status for a command that could not be started. Its metadata has step and errno. */

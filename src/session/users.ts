@@ -1,4 +1,5 @@
 import { AgentError, type Identity } from "../domain/index.ts";
+import { comparable } from "./environment.ts";
 
 /** A user of the image, ready to run a process. */
 export interface ResolvedUser {
@@ -68,7 +69,7 @@ export function userSyntaxProblem(spec: string): string | undefined {
 
 function findUser(wanted: string, passwd: Uint8Array): PasswdEntry | undefined {
   const uid = wanted === "" ? 0 : idOf(wanted);
-  const name = bytesOf(wanted);
+  const name = comparable(wanted);
   const entry = passwdEntries(passwd).find((candidate) =>
     uid === undefined ? candidate.name === name : candidate.uid === uid,
   );
@@ -88,7 +89,7 @@ function findGroups(
     const memberships = groupEntries(group).filter((candidate) => candidate.members.includes(user.name));
     return { gid: user.gid, supplementary: memberships.map((candidate) => candidate.gid) };
   }
-  const name = bytesOf(wanted);
+  const name = comparable(wanted);
   const gid = idOf(wanted) ?? groupEntries(group).find((candidate) => candidate.name === name)?.gid;
   if (gid === undefined) throw unknown("group", wanted, "/etc/group");
   return { gid, supplementary: [] };
@@ -120,11 +121,6 @@ function idOf(field: string): number | undefined {
   if (!/^[0-9]+$/.test(field)) return undefined;
   const id = Number(field);
   return id <= MAX_ID ? id : undefined;
-}
-
-/** A name in the form that `records` gives. */
-function bytesOf(name: string): string {
-  return Buffer.from(name).toString("latin1");
 }
 
 function text(bytes: string): string {

@@ -1,5 +1,5 @@
 export { BLOCK_BYTES, paddingBytes, readHeader, readPax, TarError, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
 export { readTar, type TarEntry } from "./read.ts";
-export { MODE_MASK, SparseFile, unpack } from "./unpack.ts";
+export { MODE_MASK, unpack } from "./unpack.ts";
 export { entryEnd, entryHead, TAR_END } from "./write.ts";

@@ -1,6 +1,6 @@
 import { constants } from "node:fs";
-import { chmod, type FileHandle, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
-import { errnoOf } from "../domain/index.ts";
+import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
+import { errnoOf, SparseFile } from "../domain/index.ts";
 import { TarError } from "./format.ts";
 import type { TarEntry } from "./read.ts";
 
@@ -128,9 +128,9 @@ async function makeRoom(path: Buffer): Promise<void> {
 async function writeFile(path: Buffer, entry: TarEntry): Promise<void> {
   const file = await open(path, NEW_FILE, 0o600);
   try {
+    // A sandbox's sparse file, whose holes arrive as zeros, takes no more room here than there.
     const content = new SparseFile(file);
     for await (const bytes of entry.content) await content.write(bytes);
-    await content.end();
     await file.chmod(entry.mode & MODE_MASK);
   } finally {
     await file.close();
@@ -138,49 +138,4 @@ async function writeFile(path: Buffer, entry: TarEntry): Promise<void> {
   // As a date: Node reads a negative number as "now".
   const modified = new Date(entry.modifiedSeconds * 1000);
   await utimes(path, modified, modified);
-}
-
-/** The block size of most file systems. */
-const BLOCK_BYTES = 4096;
-const ZEROS = Buffer.alloc(BLOCK_BYTES);
-
-/**
- * Writes a new file from beginning to end, and makes holes of blocks of zeros: a sandbox's sparse file, whose holes arrive as
- * zeros, takes no more room here than there.
- */
-export class SparseFile {
-  readonly #file: FileHandle;
-  #sizeBytes = 0;
-
-  constructor(file: FileHandle) {
-    this.#file = file;
-  }
-
-  /** Appends. */
-  async write(bytes: Uint8Array): Promise<void> {
-    let from = 0;
-    for (let at = 0; at < bytes.length;) {
-      const end = Math.min(bytes.length, at + BLOCK_BYTES - ((this.#sizeBytes + at) % BLOCK_BYTES));
-      // A block that arrives in parts is compared in parts.
-      const isHole = ZEROS.subarray(0, end - at).equals(bytes.subarray(at, end));
-      if (isHole) {
-        await this.#writeAll(bytes.subarray(from, at), this.#sizeBytes + from);
-        from = end;
-      }
-      at = end;
-    }
-    await this.#writeAll(bytes.subarray(from), this.#sizeBytes + from);
-    this.#sizeBytes += bytes.length;
-  }
-
-  /** Sets the file's size: a hole at its end has not been written. */
-  async end(): Promise<void> {
-    await this.#file.truncate(this.#sizeBytes);
-  }
-
-  async #writeAll(bytes: Uint8Array, position: number): Promise<void> {
-    for (let at = 0; at < bytes.length;) {
-      at += (await this.#file.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
-    }
-  }
 }

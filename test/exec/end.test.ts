@@ -4,6 +4,7 @@ import { status } from "@grpc/grpc-js";
 import { EXEC_LIMIT } from "../../src/domain/index.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../src/http2/limits.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { connect, exec, ExecStream, failingExec } from "../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../fixtures/processes.ts";
 
@@ -86,9 +87,10 @@ describe("an exec whose client goes", () => {
     const pid = Number(/pid (\d+)/.exec(seen)?.[1]);
     stream.cancel();
     await processGone(pid);
-    const daemons = await processesWith(`424242.375${RUN}`);
-    for (const left of daemons) process.kill(left, "SIGKILL");
-    assert.equal(daemons.length, 1);
+    const daemons = (): Promise<number[]> => processesWith(`424242.375${RUN}`);
+    // In the middle of execve(2) it has no command line.
+    await until(async () => (await daemons()).length === 1, "the daemon is seen alive");
+    for (const left of await daemons()) process.kill(left, "SIGKILL");
   });
 
   it("while it starts or just before it: leaves nothing", async () => {

@@ -12,6 +12,7 @@ import {
 } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import {
   dataMessage,
   failureOf,
@@ -170,7 +171,9 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       yield dataMessage(Buffer.from("end"));
     };
     const writing = calls.writeMessages(messages());
-    while (!(await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real`))) await lstat(at.inside);
+    const isOpened = async (): Promise<boolean> =>
+      (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real`));
+    await until(isOpened, "the agent has opened the folder");
     await rename(join(at.inside, "real"), join(at.inside, "moved"));
     await symlink(at.outside, join(at.inside, "real"));
     wrote();
@@ -211,13 +214,13 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
 
   it("leaves no descriptor open, whatever came of it", async () => {
     await using at = await scene();
-    const held = async (): Promise<number> =>
-      (await openFiles(agent.pid)).filter((path) => path.includes(at.folder.path)).length;
+    const held = async (): Promise<string[]> =>
+      (await openFiles(agent.pid)).filter((path) => path.includes(at.folder.path));
     await calls.write({ beneath: at.inside, path: "made" }, "x");
     await failureOf(calls.write({ beneath: at.inside, path: "absolute/made" }, "x"));
     await failureOf(readIn(at.inside, "file"));
     await readIn(at.inside, "made");
-    while ((await held()) > 0) await lstat(at.inside);
+    await until(async () => (await held()).length === 0, "the agent has closed all of it");
   });
 
   it("is UNIMPLEMENTED where the kernel has no openat2", async () => {

@@ -6,6 +6,7 @@ import { after, before, describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { WriteFileRequest } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import {
   dataMessage,
   failureOf,
@@ -41,12 +42,10 @@ async function bound(t: TestContext, source: string, target: string): Promise<As
   const { dev } = await stat(target);
   const server = spawn("bindfs", ["-f", source, target], { stdio: ["ignore", "ignore", "inherit"] });
   const ended = once(server, "exit");
-  while ((await stat(target)).dev === dev) {
-    if (server.exitCode !== null) {
-      t.skip("needs FUSE");
-      return undefined;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 10));
+  await until(async () => server.exitCode !== null || (await stat(target)).dev !== dev, "bindfs has mounted or ended");
+  if (server.exitCode !== null) {
+    t.skip("needs FUSE");
+    return undefined;
   }
   return {
     [Symbol.asyncDispose]: async () => {
@@ -186,8 +185,9 @@ describe("an agent killed in mid-write", () => {
     async function* killing(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path: folder.at("file") });
       for (let i = 0; i < 8; i++) yield dataMessage(Buffer.alloc(MIB));
-      while (!(await openFiles(victim.pid)).some((file) => file.startsWith(folder.path)))
-        await new Promise((resolve) => setTimeout(resolve, 10));
+      const isOpened = async (): Promise<boolean> =>
+        (await openFiles(victim.pid)).some((file) => file.startsWith(folder.path));
+      await until(isOpened, "the agent has opened its new file");
       process.kill(victim.pid, "SIGKILL");
       await new Promise(() => {});
     }
@@ -240,7 +240,7 @@ describe("an agent killed in mid-write", () => {
       async function* killing(): AsyncGenerator<WriteFileRequest> {
         yield headerMessage({ path: folder.at("file") });
         yield dataMessage(Buffer.alloc(MIB));
-        while ((await temporaries()).length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+        await until(async () => (await temporaries()).length > 0, "there is a file of a temporary name");
         process.kill(victim.pid, "SIGKILL");
         await new Promise(() => {});
       }

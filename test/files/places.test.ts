@@ -8,6 +8,7 @@ import { type FileCaller, Files, type ReadRequest } from "../../src/files/index.
 import { ReadFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { guestFileSystem } from "../../src/platform/index.ts";
 import { startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../fixtures/files.ts";
 import { RpcFailure } from "../fixtures/rpc-clients.ts";
 import { addon } from "../fixtures/spawning.ts";
@@ -56,7 +57,7 @@ describe("file calls that stand still", () => {
     } finally {
       for (const peer of peers) peer.destroy();
     }
-    while ((await openFiles(agent.pid)).includes(path)) await folder.names();
+    await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
   });
 
   it("give way after a minute without progress when their place is needed, the one that stood still for longest first", async () => {

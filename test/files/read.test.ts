@@ -9,6 +9,7 @@ import { after, before, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { FileType } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { failureOf, FileCalls, openFiles, type TestFolder, testFolder } from "../fixtures/files.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
@@ -33,7 +34,7 @@ after(async () => {
 });
 
 async function closed(path: string): Promise<void> {
-  while ((await openFiles(agent.pid)).includes(path)) await new Promise((resolve) => setTimeout(resolve, 10));
+  await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
 }
 
 /** The process sleeps in the kernel's opening of a FIFO. */
@@ -42,7 +43,7 @@ async function isWaiting(pid: number | undefined): Promise<boolean> {
 }
 
 async function writerWaits(pid: number | undefined): Promise<void> {
-  while (!(await isWaiting(pid))) await new Promise((resolve) => setTimeout(resolve, 10));
+  await until(() => isWaiting(pid), "the writer waits in open(2)");
 }
 
 async function anonymousMiB(): Promise<number> {

@@ -9,6 +9,7 @@ import { status } from "@grpc/grpc-js";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type WriteFileRequest, WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import {
   dataMessage,
   failureOf,
@@ -51,6 +52,13 @@ const data = (text: string): WriteFileRequest => dataMessage(Buffer.from(text));
 
 function assertRefused(failure: RpcFailure, code: number, reason: string): void {
   assert.deepEqual([failure.code, failure.reason], [code, reason], failure.message);
+}
+
+/** Resolves when the agent holds no file of the folder any more. */
+async function finished(): Promise<void> {
+  const isClosed = async (): Promise<boolean> =>
+    !(await openFiles(agent.pid)).some((file) => file.startsWith(folder.path));
+  await until(isClosed, "the agent has closed its new file");
 }
 
 describe("WriteFile changes nothing", () => {
@@ -190,10 +198,6 @@ describe("WriteFile changes nothing", () => {
       peer.send(frame(FRAME.data, 0, stream, message(data("a part"))));
       return [peer, stream];
     };
-    const finished = async (): Promise<void> => {
-      while ((await openFiles(agent.pid)).some((file) => file.startsWith(folder.path)))
-        await new Promise((resolve) => setTimeout(resolve, 10));
-    };
 
     for (const code of [CODE.cancel, CODE.none, CODE.internal]) {
       it(`by a reset with the code ${code}, without an end`, NEEDS_ROOT, async () => {
@@ -239,8 +243,7 @@ describe("WriteFile changes nothing", () => {
       await new Promise(() => {});
     }
     assert.equal((await failureOf(other.writeMessages(stalled()))).code, status.UNAVAILABLE);
-    while ((await openFiles(agent.pid)).some((file) => file.startsWith(folder.path)))
-      await new Promise((resolve) => setTimeout(resolve, 10));
+    await finished();
   });
 });
 

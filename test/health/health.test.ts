@@ -7,6 +7,7 @@ import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, type HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { CLIENTS, one, type RpcFailure } from "../fixtures/rpc-clients.ts";
 
@@ -130,7 +131,7 @@ describe("contract: idle_declared", () => {
     const script = `curl -sS --unix-socket "$SVC_WORKLOAD_SOCKET" -H 'content-type: application/json' -d '{}' \
 http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle; exec sleep 1000`;
     await using own = await startAgent({ process: { args: ["sh", "-c", script] } });
-    while ((await health(own)).idleDeclared === undefined);
+    await until(async () => (await health(own)).idleDeclared !== undefined, "the workload has declared itself idle");
     assert.ok(ms((await health(own)).idleDeclared) <= Date.now());
   });
 });

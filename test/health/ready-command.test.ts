@@ -6,6 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 
@@ -17,13 +18,15 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-/** Asks Health until it says what is waited for; the test's own time limit bounds it. */
+/** Asks Health until it says what is waited for. */
 async function healthOnce(agent: RunningAgent, holds: (health: HealthResponse) => boolean): Promise<HealthResponse> {
   using client = clientOf(agent);
-  for (;;) {
-    const health = await client.health();
-    if (holds(health)) return health;
-  }
+  let health = await client.health();
+  await until(
+    async () => holds((health = await client.health())),
+    () => `${String(holds)}; it says ${health.ready}, ${health.readyCmdExit}`,
+  );
+  return health;
 }
 
 describe("ready_cmd", () => {

@@ -12,6 +12,7 @@ import { Hooks } from "../../src/hooks/index.ts";
 import { AgentError } from "../../src/domain/index.ts";
 import { nodeTimers } from "../../src/platform/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../fixtures/processes.ts";
@@ -109,7 +110,7 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     using earlier = clientOf(agent);
     using later = clientOf(agent);
     const outcome = earlier.runHook({ kind: HookKind.PRE_SNAPSHOT }).catch((error: unknown) => error);
-    while ((await processesWith(mark)).length < 2) await new Promise((resolve) => setTimeout(resolve, 10));
+    await until(async () => (await processesWith(mark)).length >= 2, "the hook and its background process run");
     await later.runRestoreDuties({ entropy: ENTROPY });
     assert.deepEqual(await processesWith(mark), []);
     assert.ok(agent.log.some((line) => line.event === "hook_swept"));

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { access, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
@@ -8,6 +9,7 @@ import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { type GuestClient, GuestError } from "../../src/client/index.ts";
 import { HookKind, type RunHookResponse } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../fixtures/processes.ts";
 
@@ -43,16 +45,9 @@ async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0
   return client.runHook({ kind, timeoutMs });
 }
 
-/** Resolves when a file is there; the test's own time limit bounds it. */
-async function appeared(name: string): Promise<void> {
-  for (;;) {
-    try {
-      await access(path(name));
-      return;
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
-  }
+/** Resolves when a file is there. */
+function appeared(name: string): Promise<void> {
+  return until(() => existsSync(path(name)), `${name} is there`);
 }
 
 function refused(status: string, reason: string) {
@@ -194,9 +189,8 @@ describe("what a hook leaves in the background", () => {
     const { exitCode, stdoutTail } = await hook(`setsid sleep ${mark} & sleep ${mark} & echo done`);
     assert.deepEqual([exitCode, stdoutTail], [0, "done\n"]);
     // The shell may have left before its children have become what they are to be.
-    let left = await processesWith(mark);
-    while (left.length < 2) left = await processesWith(mark);
-    for (const pid of left) process.kill(pid, "SIGKILL");
+    await until(async () => (await processesWith(mark)).length === 2, "both live");
+    for (const pid of await processesWith(mark)) process.kill(pid, "SIGKILL");
     await noProcessWith(mark);
   });
 });

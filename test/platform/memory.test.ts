@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MemoryKeeper } from "../../src/platform/index.ts";
-import { awake } from "../fixtures/awake.ts";
+import { awake, until } from "../fixtures/awake.ts";
 
 const LOOK_AFTER_MS = 50;
 const MIB = 2 ** 20;
@@ -87,7 +87,7 @@ test("the program's pages are not given back while a call runs, but at the rest 
   await awake(rested);
   assert.deepEqual(pages, []);
   memory.calls(0);
-  while (pages.length === 0) await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS)));
+  await until(() => pages.length > 0, "the pages are given back");
   assert.deepEqual(pages, ["given back"]);
   rested = next();
   leaveGarbage(16);
@@ -104,7 +104,7 @@ test("before a snapshot garbage and pages are given back, and what the answer ma
   assert.equal(trimmed.length, 1);
   assert.deepEqual(pages, ["given back"]);
   memory.calls(0);
-  while (pages.length < 2) await awake(new Promise((resolve) => setTimeout(resolve, 10)));
+  await until(() => pages.length === 2, "they are unmapped");
   assert.deepEqual(pages, ["given back", "unmapped"]);
 });
 

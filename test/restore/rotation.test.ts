@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { type GuestClient, GuestError } from "../../src/client/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../fixtures/certificates.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
@@ -35,9 +36,10 @@ function answers(client: GuestClient): Promise<boolean> {
 }
 
 async function renewals(agent: RunningAgent, count: number): Promise<void> {
-  while (agent.log.filter((line) => line.event === "credentials_renewed").length < count) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  await until(
+    () => agent.log.filter((line) => line.event === "credentials_renewed").length >= count,
+    `the credentials have been renewed ${count} times`,
+  );
 }
 
 describe("a token from a file", () => {
@@ -94,7 +96,7 @@ describe("the TLS files", () => {
     await putTls(agent.credentialsDir, renewed);
     using after = clientOf(agent, { ...pems(renewed) });
     // The first attempts are what makes the agent look; the client is none that waits long between them.
-    while (!(await answers(after))) await new Promise((resolve) => setTimeout(resolve, 50));
+    await until(() => answers(after), "the agent takes the new certificates");
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
@@ -115,7 +117,10 @@ describe("the TLS files", () => {
     assert.equal(await answers(old), true);
     assert.deepEqual(endedSessions(agent), []);
     await put(join(agent.credentialsDir, "ca.pem"), renewed.ca);
-    while (endedSessions(agent).length === 0) assert.equal(await answers(other), true);
+    await until(async () => {
+      assert.equal(await answers(other), true);
+      return endedSessions(agent).length > 0;
+    }, "the sessions of the old authority are ended");
     assert.deepEqual(endedSessions(agent), [1]);
     await assert.rejects(
       running.wait(),
@@ -130,15 +135,21 @@ describe("the TLS files", () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     using before = clientOf(agent);
+    // The calls are what makes the agent look.
+    const untilLogged = (wanted: string): Promise<void> =>
+      until(async () => {
+        assert.equal(await answers(before), true);
+        return agent.log.some(({ event }) => event === wanted);
+      }, `the agent has logged ${wanted}`);
     await put(join(agent.credentialsDir, "server.key"), renewed.server.key);
-    while (!agent.log.some(({ event }) => event === "credentials_refused")) assert.equal(await answers(before), true);
+    await untilLogged("credentials_refused");
     const line = await agent.logged("credentials_refused");
     assert.deepEqual(
       [line["cause"], line["problem"]],
       ["files", "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE"],
     );
     await put(join(agent.credentialsDir, "server.pem"), renewed.server.cert);
-    while (!agent.log.some(({ event }) => event === "credentials_renewed")) assert.equal(await answers(before), true);
+    await untilLogged("credentials_renewed");
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 

@@ -6,7 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { AgentExit } from "../fixtures/agent.ts";
-import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData, until } from "../fixtures/raw-calls.ts";
+import { until } from "../fixtures/awake.ts";
+import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
 

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { DUTIES, ENDLESS_OUTPUT, LISTENERS, sockets, stoppedAtData, until } from "../fixtures/raw-calls.ts";
+import { until } from "../fixtures/awake.ts";
+import { DUTIES, ENDLESS_OUTPUT, LISTENERS, sockets, stoppedAtData } from "../fixtures/raw-calls.ts";
 import { CODE, FRAME, frame, RawHttp2, uint32 } from "../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../fixtures/socket-agent.ts";
 

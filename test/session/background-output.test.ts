@@ -8,6 +8,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { KEPT_PIPES_LIMIT } from "../../src/domain/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { cpuMs } from "../fixtures/cpu.ts";
 import { connect, exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -37,10 +38,13 @@ function linesOf(name: string): number {
   return existsSync(path) ? Number(readFileSync(path, "utf8")) : 0;
 }
 
-/** Resolves when the talker has written many lines beyond those so far; the test's own time limit bounds it. */
+/** Resolves when the talker has written many lines beyond those so far. */
 async function goesOnTalking(name: string): Promise<void> {
   const enough = linesOf(name) + 50;
-  while (linesOf(name) < enough) await delay(20);
+  await until(
+    () => linesOf(name) >= enough,
+    () => `the talker has written ${enough} lines: there are ${linesOf(name)}`,
+  );
 }
 
 async function endTalker(name: string): Promise<void> {
@@ -103,7 +107,7 @@ describe("output that is kept for a background process", () => {
     const usedMs = cpuMs(agent.pid) - usedBefore;
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
     for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
-    while (descriptors() > earlier) await exec(agent, { args: ["true"] });
+    await until(() => descriptors() <= earlier, "the agent has closed the pipe");
   });
 
   it("does not keep the agent busy when somebody floods it", async () => {

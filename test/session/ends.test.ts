@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, describe, it, type TestContext } from "node:test";
 import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { exec, ExecStream } from "../fixtures/exec-stream.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { noNamespaces, withoutCgroups } from "../fixtures/namespaces.ts";
@@ -143,9 +144,9 @@ for (const [way, through] of Object.entries(WAYS)) {
       const output = join(folder, `hung up ${way}`);
       const args = ["bash", "-c", 'set -m; sh -c "$1" >"$2" 2>&1 & echo up; exec sleep 1000', "bash", SERVER, output];
       await stream.start({ args }).until("up");
-      while (textOf(output) === "") await exec(agent, { args: ["true"] });
+      await until(() => textOf(output) !== "", "the job in the background is up");
       stream.cancel();
-      while (!textOf(output).includes("cleaned up\n")) await exec(agent, { args: ["true"] });
+      await until(() => textOf(output).includes("cleaned up\n"), "the job has cleaned up");
     });
 
     it("kills who ignores it and is still in the session, and nobody else", async (t) => {
@@ -154,7 +155,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       const [stays, goes] = [mark(375), mark(500)];
       const line = `trap '' HUP; (setsid sh -c 'echo daemon; exec sleep ${stays}' &); set -m; sleep ${goes} & wait`;
       await stream.start({ args: ["bash", "-c", line] }).until("daemon");
-      while ((await processesWith(`sleep\0${goes}`)).length === 0) await exec(agent, { args: ["true"] });
+      await until(async () => (await processesWith(`sleep\0${goes}`)).length > 0, "the job runs");
       stream.cancel();
       await noProcessWith(goes);
       const daemons = await processesWith(`sleep\0${stays}`);

@@ -13,14 +13,18 @@ function session(inherited: readonly (string | Buffer)[], processEnv: Record<str
   });
 }
 
+const NOT_REPLACED = new Map<string, string>();
+
+function text(entries: Environment): string[] {
+  return entries.map((entry) => Buffer.from(entry as string).toString("latin1"));
+}
+
 function forCommand(environment: SessionEnvironment, requested: Record<string, string> = {}): string[] {
-  return environment
-    .forCommand(new Map(Object.entries(requested)))
-    .map((entry) => Buffer.from(entry as string).toString("latin1"));
+  return text(environment.with(new Map(Object.entries(requested)), NOT_REPLACED));
 }
 
 function forWorkload(environment: SessionEnvironment): string[] {
-  return environment.forWorkload().map((entry) => Buffer.from(entry as string).toString("latin1"));
+  return text(environment.with(environment.ofWorkload, NOT_REPLACED));
 }
 
 describe("the environment of a command", () => {
@@ -91,21 +95,20 @@ describe("replacements", () => {
       ["USER", "app"],
       ["NEW", "x"],
     ]);
-    const text = (entries: Environment): string[] => entries.map((entry) => Buffer.from(entry as string).toString());
-    assert.deepEqual(text(environment.forCommand(new Map([["NEW", "request"]]), replaced)), [
+    assert.deepEqual(text(environment.with(new Map([["NEW", "request"]]), replaced)), [
       "A=1",
       "HOME=/home/app",
       "USER=spec",
       "NEW=request",
     ]);
-    assert.deepEqual(text(environment.forWorkload(replaced)), [
+    assert.deepEqual(text(environment.with(environment.ofWorkload, replaced)), [
       "A=1",
       "HOME=/home/app",
       "NEW=x",
       "USER=spec",
       "SVC_WORKLOAD_SOCKET=/run/workload.sock",
     ]);
-    assert.deepEqual(text(environment.forCommand(new Map())), ["HOME=/root", "A=1", "SHELL=/bin/bash", "USER=spec"]);
+    assert.deepEqual(forCommand(environment), ["HOME=/root", "A=1", "SHELL=/bin/bash", "USER=spec"]);
   });
 });
 

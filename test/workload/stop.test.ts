@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
 import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
@@ -54,7 +55,7 @@ describe("below the launcher, which orphans become children of, a stop", () => {
       command: launched(),
       process: { args: [...forkedTwice, daemon, output] },
     });
-    while ((await exec(agent, { args: ["test", "-s", output] })).exit.code !== 0);
+    await until(async () => (await exec(agent, { args: ["test", "-s", output] })).exit.code === 0, "the daemon is up");
     await agent.stop();
     assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
   });

@@ -100,7 +100,7 @@ describe("the agent around a workload", () => {
     });
     await agent.printed(/ready/);
     agent.kill("SIGTERM");
-    while (!agent.output.stdout.includes("asked")) await new Promise(setImmediate);
+    await agent.printed(/asked/);
     const failure = await failingExec(agent, { args: ["true"] });
     assert.deepEqual([failure.code, failure.reason], [status.UNAVAILABLE, "SHUTTING_DOWN"]);
     assert.deepEqual(await agent.exited, { code: 137, signal: null });

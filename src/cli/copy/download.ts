@@ -2,8 +2,9 @@ import { randomBytes } from "node:crypto";
 import { open, rename, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { SparseFile } from "../../domain/index.ts";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import { MODE_MASK, readTar, SparseFile, unpack } from "../../tar/index.ts";
+import { MODE_MASK, readTar, unpack } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { startIfThere } from "./guest-command.ts";
 import { localFailure } from "./local-tree.ts";
@@ -31,7 +32,6 @@ export async function downloadFile(
     }
     if (BigInt(received) < stat.size && !isGenerated(remote))
       throw new CliError(`${remote} became shorter while it was being copied; copy it again`);
-    await content.end();
     await file.chmod(stat.mode & MODE_MASK);
     const modified = stat.mtime && timestampDate(stat.mtime);
     if (modified !== undefined) await file.utimes(modified, modified);

@@ -131,7 +131,7 @@ export interface FileTree {
  * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, also when somebody
  * changes the tree meanwhile. Dispose of it after everything that was opened through it.
  */
-export interface FolderView extends FileTree, AsyncDisposable {}
+interface FolderView extends FileTree, AsyncDisposable {}
 
 /** The file system of the guest. */
 export interface FileSystem extends FileTree {

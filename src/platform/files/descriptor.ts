@@ -7,8 +7,80 @@ import {
   FileSystemError,
   type FileType,
 } from "../../domain/index.ts";
-import { errnoName } from "../../native/index.ts";
-import type { FileThreads } from "./threads.ts";
+import { type Addon, errnoName, failedWith } from "../../native/index.ts";
+
+/** The part of the addon that files use. */
+export type FileAddon = Pick<
+  Addon,
+  "openIn" | "placeIn" | "moveIn" | "makeFolderIn" | "removeIn" | "targetOf" | "readCached" | "SummingWriter"
+>;
+
+/**
+ * libuv has four threads for file work. File calls use three; one stays free for other needs (the user database of a
+ * command, the credentials), so that a file system that hangs can stop file calls but not the agent.
+ */
+const THREADS = 3;
+
+/** The addon, and the threads that file calls may use. An operation waits while all are busy. */
+export class FileWork {
+  readonly addon: FileAddon;
+  #free: number = THREADS;
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(addon: FileAddon) {
+    this.addon = addon;
+  }
+
+  /** Whether more than one operation is running. */
+  get busy(): boolean {
+    return this.#free < THREADS - 1;
+  }
+
+  /** Runs one step. Turns a failed system call into a FileSystemError. */
+  async step<Value>(name: FileStep, operation: () => Promise<Value>): Promise<Value> {
+    try {
+      return await this.#run(operation);
+    } catch (error) {
+      const errno = failedWith(error);
+      throw errno === undefined ? error : new FileSystemError(name, errno, error);
+    }
+  }
+
+  /** Runs one step in the addon, which resolves with a negated errno where it fails. */
+  async native(name: FileStep, job: () => Promise<number>): Promise<number> {
+    const result = await this.step(name, job);
+    if (result < 0) throw new FileSystemError(name, errnoName(result));
+    return result;
+  }
+
+  /** Opens a path in a folder; flags as open(2) has them, `resolve` as openat2(2). Throws FileSystemError. */
+  async openIn(
+    step: FileStep,
+    folder: number,
+    path: Uint8Array,
+    flags: number,
+    { mode = 0, resolve = 0 }: { readonly mode?: number; readonly resolve?: number } = {},
+  ): Promise<Descriptor> {
+    return new Descriptor(await this.native(step, () => this.addon.openIn(folder, path, flags, mode, resolve)), this);
+  }
+
+  /** Runs a clean-up whose failure does not matter. Never rejects. */
+  async attempt(operation: () => Promise<unknown>): Promise<void> {
+    await this.#run(operation).catch(() => undefined);
+  }
+
+  async #run<Value>(operation: () => Promise<Value>): Promise<Value> {
+    if (this.#free > 0) this.#free -= 1;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await operation();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free += 1;
+      else next();
+    }
+  }
+}
 
 const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFREG, "regular"],
@@ -49,62 +121,52 @@ const touchDescriptor = promisify(futimes);
 /** Largest offset of off_t. Node throws where a read could go beyond it. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 
-/** Opens paths: any, or those beneath a folder. Throws FileSystemError. */
-export interface PathOpener {
-  /** Flags of open(2). */
-  open(step: FileStep, path: Uint8Array, flags: number): Promise<Descriptor>;
-}
+/** Opens paths: any, or those beneath a folder. Flags as open(2) has them. Throws FileSystemError. */
+export type OpenPath = (step: FileStep, path: Uint8Array, flags: number) => Promise<Descriptor>;
 
-/** The result of an addon job. Throws FileSystemError. */
-export async function stepOf(threads: FileThreads, step: FileStep, job: () => Promise<number>): Promise<number> {
-  const result = await threads.step(step, job);
-  if (result < 0) throw new FileSystemError(step, errnoName(result));
-  return result;
-}
-
-/** An open file or folder. Its opener closes it, once. */
-export class Descriptor {
+/** An open file or folder. Its opener disposes of it, once, which closes it. */
+export class Descriptor implements AsyncDisposable {
   readonly fd: number;
-  readonly #threads: FileThreads;
+  readonly #work: FileWork;
 
-  constructor(fd: number, threads: FileThreads) {
+  constructor(fd: number, work: FileWork) {
     this.fd = fd;
-    this.#threads = threads;
+    this.#work = work;
   }
 
   async attributes(step: FileStep): Promise<FileAttributes> {
-    return fileAttributes(await this.#threads.step(step, () => statDescriptor(this.fd, { bigint: true })));
+    return fileAttributes(await this.#work.step(step, () => statDescriptor(this.fd, { bigint: true })));
   }
 
   /** Reads from the offset, or from where the last read ended. Returns 0 beyond the largest possible offset. */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     if (offsetBytes !== undefined && offsetBytes > MAX_OFFSET_BYTES - BigInt(target.length)) return 0;
-    const { bytesRead } = await this.#threads.step("read", () =>
+    const { bytesRead } = await this.#work.step("read", () =>
       readDescriptor(this.fd, target, 0, target.length, offsetBytes ?? null),
     );
     return bytesRead;
   }
 
   async chown({ uid, gid }: FileOwner): Promise<void> {
-    await this.#threads.step("chown", () => chownDescriptor(this.fd, uid, gid));
+    await this.#work.step("chown", () => chownDescriptor(this.fd, uid, gid));
   }
 
   async chmod(mode: number): Promise<void> {
-    await this.#threads.step("chmod", () => chmodDescriptor(this.fd, mode));
+    await this.#work.step("chmod", () => chmodDescriptor(this.fd, mode));
   }
 
   /** Seconds since 1970, with fractions. */
   async setTimes(accessed: number, modified: number): Promise<void> {
     // Node takes a negative number for now, but not a text of one.
-    await this.#threads.step("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
+    await this.#work.step("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
   }
 
   async sync(step: FileStep): Promise<void> {
-    await this.#threads.step(step, () => syncDescriptor(this.fd));
+    await this.#work.step(step, () => syncDescriptor(this.fd));
   }
 
   /** Never rejects. */
-  async close(): Promise<void> {
-    await this.#threads.attempt(() => closeDescriptor(this.fd));
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#work.attempt(() => closeDescriptor(this.fd));
   }
 }

@@ -1,11 +1,6 @@
 import { constants } from "node:fs";
 import { type FileAttributes, type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
-import type { Addon } from "../../native/index.ts";
-import { Descriptor, type PathOpener, stepOf } from "./descriptor.ts";
-import type { FileThreads } from "./threads.ts";
-
-/** The part of the addon that folders use. */
-export type FolderAddon = Pick<Addon, "openIn" | "placeIn" | "moveIn" | "makeFolderIn" | "removeIn">;
+import type { Descriptor, FileWork, OpenPath } from "./descriptor.ts";
 
 const SLASH = 0x2f;
 const HERE = Buffer.from(".");
@@ -32,31 +27,22 @@ export function splitPath(path: Uint8Array): { readonly folder: Uint8Array; read
 export class Folder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
   readonly #canSync: boolean;
-  readonly #addon: FolderAddon;
-  readonly #threads: FileThreads;
+  readonly #work: FileWork;
 
   /** Opens a folder by its path. `step` is the operation to name in an error. */
-  static async open(
-    step: FileStep,
-    path: Uint8Array,
-    opener: PathOpener,
-    addon: FolderAddon,
-    threads: FileThreads,
-  ): Promise<Folder> {
+  static async open(step: FileStep, path: Uint8Array, open: OpenPath, work: FileWork): Promise<Folder> {
     try {
-      const descriptor = await opener.open(step, path, constants.O_RDONLY | constants.O_DIRECTORY);
-      return new Folder(descriptor, true, addon, threads);
+      return new Folder(await open(step, path, constants.O_RDONLY | constants.O_DIRECTORY), true, work);
     } catch (error) {
       if (!(error instanceof FileSystemError) || error.errno !== UNREADABLE) throw error;
-      return new Folder(await opener.open(step, path, O_PATH | constants.O_DIRECTORY), false, addon, threads);
+      return new Folder(await open(step, path, O_PATH | constants.O_DIRECTORY), false, work);
     }
   }
 
-  private constructor(descriptor: Descriptor, canSync: boolean, addon: FolderAddon, threads: FileThreads) {
+  private constructor(descriptor: Descriptor, canSync: boolean, work: FileWork) {
     this.#descriptor = descriptor;
     this.#canSync = canSync;
-    this.#addon = addon;
-    this.#threads = threads;
+    this.#work = work;
   }
 
   /** Attributes of the folder itself. */
@@ -70,41 +56,36 @@ export class Folder implements AsyncDisposable {
   }
 
   /** Opens or creates an entry. Never follows a link. */
-  async open(step: FileStep, name: Uint8Array, flags: number, mode = 0): Promise<Descriptor> {
-    const folder = this.#descriptor.fd;
-    const all = flags | constants.O_NOFOLLOW;
-    return new Descriptor(
-      await stepOf(this.#threads, step, () => this.#addon.openIn(folder, name, all, mode, 0)),
-      this.#threads,
-    );
+  open(step: FileStep, name: Uint8Array, flags: number, mode = 0): Promise<Descriptor> {
+    return this.#work.openIn(step, this.#descriptor.fd, name, flags | constants.O_NOFOLLOW, { mode });
   }
 
   /** Gives an open file a name. Replaces an existing entry through the temporary name; EEXIST if that is empty. */
   async place({ fd }: Descriptor, name: Uint8Array, temporary: Uint8Array): Promise<void> {
-    await stepOf(this.#threads, "place", () => this.#addon.placeIn(fd, this.#descriptor.fd, name, temporary));
+    const { addon } = this.#work;
+    await this.#work.native("place", () => addon.placeIn(fd, this.#descriptor.fd, name, temporary));
   }
 
   async move(from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<void> {
-    await stepOf(this.#threads, "place", () => this.#addon.moveIn(this.#descriptor.fd, from, to, exclusive));
+    const { addon } = this.#work;
+    await this.#work.native("place", () => addon.moveIn(this.#descriptor.fd, from, to, exclusive));
   }
 
   /** Removes an entry if possible. Never rejects. */
   async remove(name: Uint8Array, isFolder: boolean): Promise<void> {
-    await this.#threads.attempt(() => this.#addon.removeIn(this.#descriptor.fd, name, isFolder));
+    const { addon } = this.#work;
+    await this.#work.attempt(() => addon.removeIn(this.#descriptor.fd, name, isFolder));
   }
 
   /** Creates a directory with exactly these attributes and syncs it, or creates none. */
   async makeDirectory(name: Uint8Array, owner: FileOwner, mode: number): Promise<void> {
-    await stepOf(this.#threads, "mkdir", () => this.#addon.makeFolderIn(this.#descriptor.fd, name));
+    const { addon } = this.#work;
+    await this.#work.native("mkdir", () => addon.makeFolderIn(this.#descriptor.fd, name));
     try {
       // By its descriptor: the owner of the folder above could put a link at its path.
-      const made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
-      try {
-        await made.chown(owner);
-        await made.chmod(mode);
-      } finally {
-        await made.close();
-      }
+      await using made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
+      await made.chown(owner);
+      await made.chmod(mode);
       await this.sync();
     } catch (error) {
       await this.remove(name, true);
@@ -122,6 +103,6 @@ export class Folder implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#descriptor.close();
+    await this.#descriptor[Symbol.asyncDispose]();
   }
 }

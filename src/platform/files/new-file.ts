@@ -1,11 +1,10 @@
-import { constants } from "node:fs";
+import { constants, opendir } from "node:fs";
+import { promisify } from "node:util";
 import { type FileOwner, FileSystemError, type NewFile, type NewFileOptions } from "../../domain/index.ts";
-import { type Addon, errnoName, NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
-import type { Descriptor } from "./descriptor.ts";
+import { NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
+import type { Descriptor, FileWork } from "./descriptor.ts";
 import { type Folder, splitPath } from "./folder.ts";
-import type { Leftovers } from "./leftovers.ts";
 import { SparseWriter } from "./sparse-writer.ts";
-import type { FileThreads } from "./threads.ts";
 
 /** Bits that the kernel clears silently where the caller may not set them. */
 const SPECIAL_BITS = 0o7000;
@@ -20,10 +19,17 @@ const HERE = Buffer.from(".");
 const ROOT = Buffer.from("/");
 const NONE = Buffer.alloc(0);
 
-/** The part of the addon that writing uses. */
-export type WriterMaker = Pick<Addon, "SummingWriter">;
+/** Names of files on their way, where the file system does not have files without a name. */
+const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
+/** No write pauses this long. A younger file may belong to a living agent, even of another sandbox. */
+const AGE_NS = 3_600_000_000_000n;
+/** Most entries of a folder that are checked: a write must not wait for a folder of millions. */
+const ENTRIES_LIMIT = 10_000;
+/** Checked folders that are remembered. At this number all are forgotten, and checked again. */
+const FOLDERS_LIMIT = 1_024;
+const openFolder = promisify(opendir);
 
-/** A name that nobody else has: `.svc-guest-<24 hex digits>.tmp`. */
+/** A name that nobody else has, of the form TEMPORARY. */
 function temporaryName(): Buffer {
   const { randomBytes } = process.getBuiltinModule("node:crypto");
   return Buffer.from(`.svc-guest-${randomBytes(12).toString("hex")}.tmp`);
@@ -36,25 +42,23 @@ function temporaryName(): Buffer {
  */
 export async function createFile(
   folder: Folder,
-  addon: WriterMaker,
-  threads: FileThreads,
+  work: FileWork,
   leftovers: Leftovers,
   { sparse, sha256 }: NewFileOptions,
 ): Promise<NewFile> {
-  const placed = (file: Descriptor, name: Buffer | undefined): NewFile => {
-    const writer = sparse ? new SparseWriter(file.fd) : new addon.SummingWriter(file.fd);
-    return new PlacedFile(folder, file, name, writer, sha256, threads);
-  };
-  try {
-    const unnamed = await createUnnamed(folder);
-    if (unnamed !== undefined) return placed(unnamed, undefined);
+  await using owned = new AsyncDisposableStack();
+  owned.use(folder);
+  let file = await createUnnamed(folder);
+  let temporary: Buffer | undefined;
+  if (file === undefined) {
     await leftovers.removeFrom(folder);
-    const name = temporaryName();
-    return placed(await folder.open("create", name, NAMED, PRIVATE_MODE), name);
-  } catch (error) {
-    await folder[Symbol.asyncDispose]();
-    throw error;
+    temporary = temporaryName();
+    file = await folder.open("create", temporary, NAMED, PRIVATE_MODE);
   }
+  owned.use(file);
+  const writer = sparse ? new SparseWriter(file.fd) : new work.addon.SummingWriter(file.fd);
+  owned.move();
+  return new PlacedFile({ folder, file, writer, hashes: sha256, work }, temporary);
 }
 
 /** Undefined where the file system has no files without a name, or the kernel would not let this one be placed later. */
@@ -62,7 +66,7 @@ async function createUnnamed(folder: Folder): Promise<Descriptor | undefined> {
   const flags = constants.O_WRONLY | O_TMPFILE;
   const file = await folder.open("create", HERE, flags, PRIVATE_MODE).catch(() => undefined);
   if (file === undefined || (await canBePlaced(file, folder))) return file;
-  await file.close();
+  await file[Symbol.asyncDispose]();
   return undefined;
 }
 
@@ -76,78 +80,126 @@ async function canBePlaced(file: Descriptor, folder: Folder): Promise<boolean> {
   }
 }
 
+/** What a new file consists of. */
+interface PlacedFileParts {
+  readonly folder: Folder;
+  readonly file: Descriptor;
+  readonly writer: SummingWriter;
+  readonly hashes: boolean;
+  readonly work: FileWork;
+}
+
 /** A new file, with or without a temporary name until it is placed. */
 class PlacedFile implements NewFile {
-  readonly #folder: Folder;
-  readonly #file: Descriptor;
+  readonly #parts: PlacedFileParts;
   /** Its temporary name, while it has one. */
   #temporary: Buffer | undefined;
-  readonly #threads: FileThreads;
-  readonly #writer: SummingWriter;
-  readonly #hashes: boolean;
 
-  constructor(
-    folder: Folder,
-    file: Descriptor,
-    temporary: Buffer | undefined,
-    writer: SummingWriter,
-    hashes: boolean,
-    threads: FileThreads,
-  ) {
-    this.#folder = folder;
-    this.#file = file;
+  constructor(parts: PlacedFileParts, temporary: Buffer | undefined) {
+    this.#parts = parts;
     this.#temporary = temporary;
-    this.#threads = threads;
-    this.#writer = writer;
-    this.#hashes = hashes;
   }
 
   async write(pieces: readonly Uint8Array[]): Promise<void> {
-    const result = await this.#threads.step("write", () => {
-      if (!this.#hashes) return this.#writer.write(pieces, NO_SUM);
+    const { hashes, work, writer } = this.#parts;
+    await work.native("write", () => {
+      if (!hashes) return writer.write(pieces, NO_SUM);
       // For a single file it is faster to hash here while another thread writes.
       const sizeBytes = pieces.reduce((sum, { length }) => sum + length, 0);
-      const onThread = this.#threads.busy || sizeBytes > SUM_HERE_BYTES;
-      return this.#writer.write(pieces, onThread ? SUM_ON_THREAD : SUM_HERE);
+      const onThread = work.busy || sizeBytes > SUM_HERE_BYTES;
+      return writer.write(pieces, onThread ? SUM_ON_THREAD : SUM_HERE);
     });
-    if (result < 0) throw new FileSystemError("write", errnoName(result));
   }
 
   sha256(): Uint8Array | undefined {
-    if (!this.#hashes) return undefined;
-    const sum = this.#writer.takeSha256();
+    const { hashes, writer } = this.#parts;
+    if (!hashes) return undefined;
+    const sum = writer.takeSha256();
     if (sum === undefined)
       throw new Error("there is no SHA-256 of what was written: a write has not ended, or OpenSSL failed");
     return sum;
   }
 
   async setAttributes(owner: FileOwner, mode: number): Promise<void> {
-    await this.#file.chown(owner);
-    await this.#file.chmod(mode);
+    const { file } = this.#parts;
+    await file.chown(owner);
+    await file.chmod(mode);
     if ((mode & SPECIAL_BITS) === 0) return;
-    if ((await this.#file.attributes("chmod")).mode !== mode) throw new FileSystemError("chmod", "EPERM");
+    if ((await file.attributes("chmod")).mode !== mode) throw new FileSystemError("chmod", "EPERM");
   }
 
   async setModified(modifiedNs: bigint): Promise<void> {
-    await this.#file.setTimes(Date.now() / 1_000, Number(modifiedNs / 1_000n) / 1_000_000);
+    await this.#parts.file.setTimes(Date.now() / 1_000, Number(modifiedNs / 1_000n) / 1_000_000);
   }
 
   async sync(): Promise<void> {
-    await this.#file.sync("sync");
+    await this.#parts.file.sync("sync");
   }
 
   async place(path: Uint8Array, exclusive: boolean): Promise<void> {
+    const { folder, file } = this.#parts;
     const { name } = splitPath(path);
-    if (this.#temporary === undefined) await this.#folder.place(this.#file, name, exclusive ? NONE : temporaryName());
-    else await this.#folder.move(this.#temporary, name, exclusive);
+    if (this.#temporary === undefined) await folder.place(file, name, exclusive ? NONE : temporaryName());
+    else await folder.move(this.#temporary, name, exclusive);
     this.#temporary = undefined;
-    await this.#folder.sync();
+    await folder.sync();
   }
 
   async dispose(): Promise<void> {
-    if (this.#temporary !== undefined) await this.#folder.remove(this.#temporary, false);
+    const { folder, file } = this.#parts;
+    if (this.#temporary !== undefined) await folder.remove(this.#temporary, false);
     this.#temporary = undefined;
-    await this.#file.close();
-    await this.#folder[Symbol.asyncDispose]();
+    await file[Symbol.asyncDispose]();
+    await folder[Symbol.asyncDispose]();
   }
+}
+
+/** Removes temporary files that killed agents left, on file systems where a new file needs a name. */
+export class Leftovers {
+  readonly #work: FileWork;
+  /** Inodes of checked folders. At worst a folder of another file system with the same number is not checked. */
+  readonly #seen = new Set<bigint>();
+
+  constructor(work: FileWork) {
+    this.#work = work;
+  }
+
+  /**
+   * Removes them from a folder that this agent has not checked yet: entries with an agent's temporary name that are
+   * regular files of the agent's own user, with one link, and unchanged for an hour. Never rejects.
+   */
+  async removeFrom(folder: Folder): Promise<void> {
+    try {
+      const { inode } = await folder.attributes();
+      if (this.#seen.has(inode)) return;
+      if (this.#seen.size >= FOLDERS_LIMIT) this.#seen.clear();
+      this.#seen.add(inode);
+      for (const name of await this.#work.step("create", () => temporariesIn(folder))) {
+        if (await isLeftover(folder, name)) await folder.remove(name, false);
+      }
+    } catch {
+      // A folder that cannot be listed may still be writable.
+    }
+  }
+}
+
+async function temporariesIn(folder: Folder): Promise<Buffer[]> {
+  const found: Buffer[] = [];
+  let entries = 0;
+  for await (const { name } of await openFolder(folder.link, { encoding: "latin1" })) {
+    if (TEMPORARY.test(name)) found.push(Buffer.from(name));
+    if (++entries === ENTRIES_LIMIT) break;
+  }
+  return found;
+}
+
+async function isLeftover(folder: Folder, name: Uint8Array): Promise<boolean> {
+  // Follows no link. What cannot be opened is not a leftover.
+  await using file = await folder
+    .open("create", name, constants.O_RDONLY | constants.O_NONBLOCK)
+    .catch(() => undefined);
+  if (file === undefined) return false;
+  const { type, uid, links, modifiedNs } = await file.attributes("create");
+  const ageNs = BigInt(Date.now()) * 1_000_000n - modifiedNs;
+  return type === "regular" && uid === process.geteuid?.() && links === 1n && ageNs > AGE_NS;
 }

@@ -1,16 +1,12 @@
 import { constants } from "node:fs";
 import { constants as system } from "node:os";
 import { type FileAttributes, FileSystemError, type FileType, type ReadableFile } from "../../domain/index.ts";
-import type { Addon } from "../../native/index.ts";
-import type { Descriptor, PathOpener } from "./descriptor.ts";
+import type { Descriptor, FileAddon, OpenPath } from "./descriptor.ts";
 
 /** O_NONBLOCK and O_NOCTTY, in case something else takes the file's place between stat(2) and open(2). */
 const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 
 const { EAGAIN } = system.errno;
-
-/** The part of the addon that reading uses. */
-export type CachedReader = Pick<Addon, "readCached">;
 
 /**
  * Opens a regular file. Checks the type first, because merely opening anything else has effects: it unblocks a FIFO's
@@ -19,31 +15,27 @@ export type CachedReader = Pick<Addon, "readCached">;
 export async function openRegular(
   path: Uint8Array,
   look: (path: Uint8Array) => Promise<FileAttributes>,
-  opener: PathOpener,
-  reader: CachedReader,
+  open: OpenPath,
+  addon: FileAddon,
 ): Promise<ReadableFile | { readonly notRegular: FileType }> {
   const seen = await look(path);
   if (seen.type !== "regular") return { notRegular: seen.type };
-  const file = await opener.open("open", path, FLAGS);
-  try {
-    const attributes = await file.attributes("open");
-    if (attributes.type === "regular") return new RegularFile(file, attributes, reader);
-    await file.close();
-    return { notRegular: attributes.type };
-  } catch (error) {
-    await file.close();
-    throw error;
-  }
+  await using opened = new AsyncDisposableStack();
+  const file = opened.use(await open("open", path, FLAGS));
+  const attributes = await file.attributes("open");
+  if (attributes.type !== "regular") return { notRegular: attributes.type };
+  opened.move();
+  return new RegularFile(file, attributes, addon);
 }
 
 class RegularFile implements ReadableFile {
   readonly attributes: FileAttributes;
   readonly #file: Descriptor;
-  readonly #reader: CachedReader;
+  readonly #addon: FileAddon;
   #mayBeCached = true;
 
-  constructor(file: Descriptor, attributes: FileAttributes, reader: CachedReader) {
-    this.#reader = reader;
+  constructor(file: Descriptor, attributes: FileAttributes, addon: FileAddon) {
+    this.#addon = addon;
     this.#file = file;
     this.attributes = attributes;
   }
@@ -65,13 +57,13 @@ class RegularFile implements ReadableFile {
     if (!this.#mayBeCached) return undefined;
     const position = offsetBytes === undefined ? -1 : Number(offsetBytes);
     if (!Number.isSafeInteger(position)) return undefined;
-    const result = this.#reader.readCached(this.#file.fd, target, position);
+    const result = this.#addon.readCached(this.#file.fd, target, position);
     if (result >= 0) return result;
     if (result !== -EAGAIN) this.#mayBeCached = false;
     return undefined;
   }
 
   async close(): Promise<void> {
-    await this.#file.close();
+    await this.#file[Symbol.asyncDispose]();
   }
 }

@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync, readFileSync } from "node:fs";
+import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
 import { constants as system } from "node:os";
 import type { CgroupFacts } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
@@ -9,7 +9,8 @@ export type CgroupCalls = Pick<
   "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "namesIn" | "lock"
 >;
 
-const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
+/** Flags to open a folder with. */
+export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
 /** Line of the unified hierarchy in /proc/self/cgroup (cgroups(7)). */
 const OWN_CGROUP = /^0::(\/.*)$/m;
 
@@ -101,9 +102,9 @@ export function openOwnCgroup(calls: CgroupCalls): number | undefined {
 export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
   const folder = openOwnCgroup(calls);
   if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
-  const controllers = readAt(calls, folder, "cgroup.controllers").trim().split(" ").filter(Boolean);
+  const controllers = readAt(calls, folder, "cgroup.controllers") ?? "";
   closeSync(folder);
-  return { refusal: undefined, controllers };
+  return { refusal: undefined, controllers: controllers.trim().split(" ").filter(Boolean) };
 }
 
 /** Why there is no cgroup: the file system cannot be mounted, or no cgroup can be made in it. */
@@ -114,11 +115,28 @@ function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
   return "NOT_DELEGATED";
 }
 
-function readAt(calls: CgroupCalls, folder: number, name: string): string {
+/** Content of a file in a folder; undefined where the kernel refuses, for whatever reason. */
+export function readAt(calls: Pick<CgroupCalls, "openAt">, folder: number, name: string): string | undefined {
   const fd = calls.openAt(folder, name, constants.O_RDONLY);
-  if (fd < 0) return "";
+  if (fd < 0) return undefined;
   try {
     return readFileSync(fd, "utf8");
+  } catch {
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Writes to a file in a folder; false where the kernel refuses, for whatever reason. */
+export function writeAt(calls: Pick<CgroupCalls, "openAt">, folder: number, name: string, text: string): boolean {
+  const fd = calls.openAt(folder, name, constants.O_WRONLY);
+  if (fd < 0) return false;
+  try {
+    writeSync(fd, text);
+    return true;
+  } catch {
+    return false;
   } finally {
     closeSync(fd);
   }

@@ -1,10 +1,14 @@
-import { closeSync, constants, readFileSync, writeSync } from "node:fs";
+import { closeSync } from "node:fs";
+import type { ProcessSet } from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
+import { type CgroupCalls, FOLDER, readAt, writeAt } from "./cgroup-base.ts";
+import type { ProcessTable } from "./process-table.ts";
+import { eventually, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
-import type { CgroupCalls } from "./cgroup-base.ts";
-
-const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 /** Most cgroups below a command's own that are searched for members: a command can make any number. */
 const NESTED_LIMIT = 256;
+/** No descriptor: every call fails with EBADF. */
+const NO_FOLDER = -1;
 
 type CgroupFiles = Pick<CgroupCalls, "openAt" | "namesIn">;
 
@@ -22,35 +26,39 @@ function valueOf(text: string | undefined, key: string): number | undefined {
 export class Cgroup {
   readonly #calls: CgroupFiles;
   readonly #giveBack: () => void;
-  /** The open folder, for starting children in it. */
-  readonly folder: number;
+  #folder: number;
 
   constructor(calls: CgroupFiles, folder: number, giveBack: () => void) {
     this.#calls = calls;
-    this.folder = folder;
+    this.#folder = folder;
     this.#giveBack = giveBack;
+  }
+
+  /** The open folder, for starting children in it. */
+  get folder(): number {
+    return this.#folder;
   }
 
   /** Sends SIGKILL to all processes in it and below it at once, also to those being forked. False: not possible. */
   kill(): boolean {
-    return this.#write("cgroup.kill", "1");
+    return writeAt(this.#calls, this.#folder, "cgroup.kill", "1");
   }
 
   /** Thaws frozen processes, which would not act on a signal. */
   thaw(): void {
-    this.#write("cgroup.freeze", "0");
+    writeAt(this.#calls, this.#folder, "cgroup.freeze", "0");
   }
 
   /** Whether a process in it or below it is alive. Undefined: unknown. */
   populated(): boolean | undefined {
-    const populated = valueOf(read(this.#calls, this.folder, "cgroup.events"), "populated");
+    const populated = valueOf(readAt(this.#calls, this.#folder, "cgroup.events"), "populated");
     return populated === undefined ? undefined : populated === 1;
   }
 
   /** Ids of the processes in it and below it, as far as they are known. */
-  members(): ReadonlySet<number> {
+  members(): Set<number> {
     const found = new Set<number>();
-    addMembers(this.#calls, this.folder, found, { left: NESTED_LIMIT });
+    addMembers(this.#calls, this.#folder, found, { left: NESTED_LIMIT });
     return found;
   }
 
@@ -58,47 +66,25 @@ export class Cgroup {
    * Whether the out-of-memory killer struck in it or below it. False where the memory controller does not count for it.
    */
   oomKilled(): boolean {
-    return (valueOf(read(this.#calls, this.folder, "memory.events"), "oom_kill") ?? 0) > 0;
+    return (valueOf(readAt(this.#calls, this.#folder, "memory.events"), "oom_kill") ?? 0) > 0;
   }
 
-  /** Releases it: it is removed as soon as nothing lives in it. */
+  /**
+   * Releases it: it is removed as soon as nothing lives in it. From then on nothing is known of it, and nothing done to it:
+   * its descriptor's number may be that of the next command's cgroup.
+   */
   release(): void {
-    closeSync(this.folder);
+    closeSync(this.#folder);
+    this.#folder = NO_FOLDER;
     this.#giveBack();
-  }
-
-  #write(name: string, text: string): boolean {
-    const fd = this.#calls.openAt(this.folder, name, constants.O_WRONLY);
-    if (fd < 0) return false;
-    try {
-      writeSync(fd, text);
-      return true;
-    } catch {
-      return false;
-    } finally {
-      closeSync(fd);
-    }
-  }
-}
-
-/** Content of a file; undefined if the kernel refuses for any reason. */
-function read(calls: CgroupFiles, folder: number, name: string): string | undefined {
-  const fd = calls.openAt(folder, name, constants.O_RDONLY);
-  if (fd < 0) return undefined;
-  try {
-    return readFileSync(fd, "utf8");
-  } catch {
-    return undefined;
-  } finally {
-    closeSync(fd);
   }
 }
 
 function addMembers(calls: CgroupFiles, folder: number, found: Set<number>, nested: { left: number }): void {
   // A threaded cgroup lists only threads. The first thread of a process has the process's id.
-  const listed = read(calls, folder, "cgroup.procs") ?? read(calls, folder, "cgroup.threads") ?? "";
+  const listed = readAt(calls, folder, "cgroup.procs") ?? readAt(calls, folder, "cgroup.threads") ?? "";
   for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
-  if (valueOf(read(calls, folder, "cgroup.stat"), "nr_descendants") === 0) return;
+  if (valueOf(readAt(calls, folder, "cgroup.stat"), "nr_descendants") === 0) return;
   const names = calls.namesIn(folder);
   if (typeof names === "number") return;
   for (const name of names.filter((of) => !of.startsWith("."))) {
@@ -108,5 +94,60 @@ function addMembers(calls: CgroupFiles, folder: number, found: Set<number>, nest
     nested.left--;
     addMembers(calls, below, found, nested);
     closeSync(below);
+  }
+}
+
+/**
+ * A tree in a cgroup of its own, which processes do not leave by double forks or new sessions. But a privileged process
+ * can move to another cgroup, and change or remove its own. So processes that a walk of /proc finds count too, and the
+ * walk answers what the cgroup cannot.
+ */
+export class ContainedTree implements ProcessSet {
+  readonly #cgroup: Cgroup;
+  readonly #walked: WalkedProcesses;
+
+  constructor(addon: Addon, cgroup: Cgroup, leader: number, table: ProcessTable) {
+    this.#cgroup = cgroup;
+    this.#walked = walkedTree(addon, leader, { more: () => this.#others(), table });
+  }
+
+  signal(signal: number): void {
+    this.#cgroup.thaw();
+    this.#walked.signal(signal);
+  }
+
+  emptyWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () => {
+      const populated = this.#cgroup.populated();
+      return populated !== true && (this.#walked.empty() ?? populated === false);
+    });
+  }
+
+  killWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () => {
+      const killed = !this.#holdsAgent() && this.#cgroup.kill();
+      const populated = this.#cgroup.populated();
+      if (killed && populated === true) return false;
+      return this.#walked.killOnce() && (populated !== true || this.#holdsAgent());
+    });
+  }
+
+  /** Records that the leader was reaped. */
+  release(): void {
+    this.#walked.release();
+    this.#cgroup.release();
+  }
+
+  /** Whether a root command moved the agent or its launcher into the cgroup, which must then not be killed as a whole. */
+  #holdsAgent(): boolean {
+    const members = this.#cgroup.members();
+    return members.has(process.pid) || members.has(process.ppid);
+  }
+
+  #others(): ReadonlySet<number> {
+    const members = this.#cgroup.members();
+    members.delete(process.pid);
+    members.delete(process.ppid);
+    return members;
   }
 }

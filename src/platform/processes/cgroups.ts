@@ -1,8 +1,7 @@
-import { closeSync, constants, writeSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { constants as system } from "node:os";
-
 import { Cgroup } from "./cgroup.ts";
-import { type CgroupCalls, openOwnCgroup } from "./cgroup-base.ts";
+import { type CgroupCalls, FOLDER, openOwnCgroup, writeAt } from "./cgroup-base.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
@@ -11,7 +10,6 @@ const SWEEP_AT_ONCE = 4;
 /** Names of the commands' cgroups: the agent's process id and a number. */
 const OF_A_COMMAND = /^svc-guest-\d+-\d+$/;
 const { EBUSY, EEXIST } = system.errno;
-const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY;
 
 /** A cgroup that is ready and empty. */
 interface Made {
@@ -46,7 +44,9 @@ export class Cgroups {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
     removeAbandoned(calls, base);
-    countMemory(calls, base);
+    // Counts out-of-memory kills. The kernel permits it in a root cgroup; in any other the agent's own presence forbids it
+    // (cgroups(7), "no internal processes"), and only the count is missing.
+    writeAt(calls, base, "cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base);
   }
 
@@ -130,21 +130,5 @@ function removeAbandoned(calls: CgroupCalls, base: number): void {
     if (folder < 0) continue;
     if (calls.lock(folder) === 0) calls.removeFolderAt(base, name);
     closeSync(folder);
-  }
-}
-
-/**
- * Makes the cgroups count out-of-memory kills, where the agent may enable the memory controller below its own cgroup. It
- * may in a root cgroup; in any other its own presence forbids it (cgroups(7), "no internal processes").
- */
-function countMemory(calls: CgroupCalls, base: number): void {
-  const control = calls.openAt(base, "cgroup.subtree_control", constants.O_WRONLY);
-  if (control < 0) return;
-  try {
-    writeSync(control, "+memory");
-  } catch {
-    /* Without it only the count is missing. */
-  } finally {
-    closeSync(control);
   }
 }

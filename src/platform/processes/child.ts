@@ -1,89 +1,92 @@
-import type { ByteSink, ByteSource, ChildProcess, ProcessEnd, ProcessSet } from "../../domain/index.ts";
+import { closeSync } from "node:fs";
+import type { BufferPool, ChildProcess, ProcessEnd, StdioPlan } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import type { KeptPipes } from "../streams/kept-pipes.ts";
+import { FdSink } from "../streams/sink.ts";
+import { FdSource, type StartsSettled } from "../streams/source.ts";
+import type { Cgroup, ContainedTree } from "./cgroup.ts";
 import { outputHolders } from "./process-table.ts";
-import { leaveStreams, type Streams } from "./stdio.ts";
+import type { Started } from "./spawn.ts";
 import type { WalkedProcesses } from "./walked-processes.ts";
 
-/** The tree of a child, for as long as the child is not reaped. */
-export interface ChildTree extends ProcessSet {
-  /** Whether the out-of-memory killer struck a member. Absent where nothing counts. */
-  oomKilled?(): boolean;
-  /** Records that the child was reaped: the tree can no longer be followed. */
-  release(): void;
+/** The agent's ends of a child's streams. */
+interface Streams {
+  stdin?: FdSink;
+  stdout?: FdSource;
+  stderr?: FdSource;
+}
+
+/** Makes streams of a child's descriptors. Undefined: one cannot be watched (no memory), and all are closed. */
+export function streamsOf(
+  addon: Addon,
+  pool: BufferPool,
+  started: Started,
+  plan: StdioPlan["kind"],
+  startsSettled: StartsSettled,
+): Streams | undefined {
+  const kind = plan === "terminal" ? "terminal" : "pipe";
+  const streams: Streams = {};
+  try {
+    if (started.stdin >= 0) streams.stdin = new FdSink(addon, kind, started.stdin);
+    if (started.stdout >= 0) streams.stdout = new FdSource(addon, pool, kind, started.stdout, startsSettled);
+    if (started.stderr >= 0) streams.stderr = new FdSource(addon, pool, kind, started.stderr, startsSettled);
+    return streams;
+  } catch {
+    for (const name of ["stdin", "stdout", "stderr"] as const) {
+      if (streams[name] !== undefined) streams[name].close();
+      else if (started[name] >= 0) closeSync(started[name]);
+    }
+    return undefined;
+  }
+}
+
+/** What a child consists of. */
+export interface ChildParts extends Pick<ChildProcess, "pid" | "ended"> {
+  readonly cgroup: Cgroup | undefined;
+  readonly tree: WalkedProcesses | ContainedTree;
+  readonly session: WalkedProcesses;
+  readonly streams: Streams;
 }
 
 /** A child that runs or has ended. Until `release` no other process or group can get its id. */
-export class Child implements ChildProcess {
-  readonly pid: number;
-  readonly ended: Promise<ProcessEnd>;
-  readonly tree: ChildTree;
-  readonly session: WalkedProcesses;
-  readonly #addon: Addon;
-  readonly #streams: Streams;
-  readonly #isTerminal: boolean;
-  readonly #keptPipes: KeptPipes;
-  #released = false;
-
-  constructor(
-    addon: Addon,
-    { pid, ended, tree, session }: Pick<Child, "pid" | "ended" | "tree" | "session">,
-    streams: Streams,
-    isTerminal: boolean,
-    keptPipes: KeptPipes,
-  ) {
-    this.#addon = addon;
-    this.pid = pid;
-    this.ended = ended;
-    this.tree = tree;
-    this.session = session;
-    this.#streams = streams;
-    this.#isTerminal = isTerminal;
-    this.#keptPipes = keptPipes;
-  }
-
-  get stdin(): ByteSink | undefined {
-    return this.#streams.stdin;
-  }
-
-  get stdout(): ByteSource | undefined {
-    return this.#streams.stdout;
-  }
-
-  get stderr(): ByteSource | undefined {
-    return this.#streams.stderr;
-  }
-
-  resize(cols: number, rows: number): void {
-    if (this.#isTerminal) this.#streams.stdout?.resize(cols, rows);
-  }
-
-  signal(signal: number): void {
-    if (!this.#released) this.#addon.kill(this.pid, signal);
-  }
-
-  signalGroup(signal: number): void {
-    if (!this.#released) this.#addon.killGroup(this.pid, signal);
-  }
-
-  oomKilled(): boolean {
-    return !this.#released && this.tree.oomKilled?.() === true;
-  }
-
-  outputHolders(): readonly number[] {
-    const { stdout, stderr } = this.#streams;
-    const pipes = [stdout, stderr].flatMap((source) => source?.pipeInode() ?? []);
-    return pipes.length === 0 ? [] : outputHolders(new Set(pipes));
-  }
-
-  release(): void {
-    if (this.#released) return;
-    this.#released = true;
-    leaveStreams(this.#streams, this.#keptPipes);
-    this.#addon.reap(this.pid);
-    this.tree.release();
-    this.session.release();
-  }
+export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildParts): ChildProcess {
+  const { pid, ended, cgroup, tree, session } = parts;
+  const { stdin, stdout, stderr } = parts.streams;
+  const sources = [stdout, stderr].filter((source) => source !== undefined);
+  let released = false;
+  return {
+    pid,
+    ended,
+    tree,
+    session,
+    stdin,
+    stdout,
+    stderr,
+    resize: (cols, rows) => stdout?.resize(cols, rows),
+    signal: (signal) => {
+      if (!released) addon.kill(pid, signal);
+    },
+    signalGroup: (signal) => {
+      if (!released) addon.killGroup(pid, signal);
+    },
+    oomKilled: () => cgroup?.oomKilled() === true,
+    outputHolders: () => {
+      const pipes = sources.flatMap((source) => source.pipeInode() ?? []);
+      return pipes.length === 0 ? [] : outputHolders(new Set(pipes));
+    },
+    release: () => {
+      if (released) return;
+      released = true;
+      stdin?.close();
+      for (const source of sources) {
+        const fd = source.leave();
+        if (fd !== undefined) keptPipes.keep(fd);
+      }
+      addon.reap(pid);
+      tree.release();
+      session.release();
+    },
+  };
 }
 
 /** si_code of waitid(2). */

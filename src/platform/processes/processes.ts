@@ -5,17 +5,14 @@ import {
   type Processes,
   type SpawnBlock,
   SpawnError,
-  type StdioPlan,
 } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
-import type { Cgroup } from "./cgroup.ts";
+import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
-import { Child, ChildEnds } from "./child.ts";
-import { ContainedTree } from "./contained-tree.ts";
+import { ChildEnds, childProcess, streamsOf } from "./child.ts";
 import { ProcessTable } from "./process-table.ts";
 import { type ChildSettings, spawnNumbers, start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
-import { type Streams, streamsOf } from "./stdio.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** Settings that all children share. */
@@ -26,11 +23,6 @@ export interface Surroundings extends ChildSettings {
   readonly adopter?: number | undefined;
   /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
   readonly onPipeGivenUp?: () => void;
-}
-
-/** A function, because the compiler would assume that the second check, after the start, has the result of the first. */
-function isAborted(abort: AbortSignal | undefined): boolean {
-  return abort?.aborted === true;
 }
 
 /** Starts processes through the addon. */
@@ -53,13 +45,25 @@ export class NativeProcesses implements Processes {
   }
 
   async spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess> {
-    if (isAborted(abort)) throw startAborted();
     const { started, cgroup } = await this.#starts.track(this.#start(block, abort));
-    const plan = block.stdio.kind;
-    const streams = streamsOf(this.#addon, this.#pool, started, plan, () => this.#starts.settled());
-    const child = this.#childOf(started.pid, cgroup, plan, streams ?? {});
-    if (streams === undefined) await this.#undo(child, new SpawnError("prepare", "ENOMEM"));
-    if (isAborted(abort)) await this.#undo(child, startAborted());
+    const { kind } = block.stdio;
+    const { pid } = started;
+    const { adopter } = this.#surroundings;
+    const table = this.#table;
+    const streams = streamsOf(this.#addon, this.#pool, started, kind, () => this.#starts.settled());
+    const child = childProcess(this.#addon, this.#keptPipes, {
+      pid,
+      ended: this.#ends.of(pid),
+      cgroup,
+      tree:
+        cgroup === undefined
+          ? walkedTree(this.#addon, pid, { table, adopter: kind === "inherit" ? adopter : undefined })
+          : new ContainedTree(this.#addon, cgroup, pid, table),
+      session: walkedSession(this.#addon, pid, table),
+      streams: streams ?? {},
+    });
+    if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));
+    if (abort?.aborted === true) await undo(child, startAborted());
     return child;
   }
 
@@ -81,23 +85,12 @@ export class NativeProcesses implements Processes {
     }
     return { started: await startIn(-1), cgroup: undefined };
   }
+}
 
-  #childOf(pid: number, cgroup: Cgroup | undefined, plan: StdioPlan["kind"], streams: Streams): Child {
-    const { adopter } = this.#surroundings;
-    const table = this.#table;
-    const tree =
-      cgroup === undefined
-        ? walkedTree(this.#addon, pid, { table, adopter: plan === "inherit" ? adopter : undefined })
-        : new ContainedTree(this.#addon, cgroup, pid, table);
-    const processes = { pid, ended: this.#ends.of(pid), tree, session: walkedSession(this.#addon, pid, table) };
-    return new Child(this.#addon, processes, streams, plan === "terminal", this.#keptPipes);
-  }
-
-  /** Kills a child that runs although its start has failed. */
-  async #undo(child: Child, failure: SpawnError): Promise<never> {
-    await child.tree.killWithin(KILL_WAIT_MS);
-    await child.ended;
-    child.release();
-    throw failure;
-  }
+/** Kills a child that runs although its start has failed. */
+async function undo(child: ChildProcess, failure: SpawnError): Promise<never> {
+  await child.tree.killWithin(KILL_WAIT_MS);
+  await child.ended;
+  child.release();
+  throw failure;
 }

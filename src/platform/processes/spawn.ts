@@ -33,6 +33,7 @@ export function start(
   numbers: SpawnNumbers,
   abort: AbortSignal | undefined,
 ): Promise<Started> {
+  if (abort?.aborted === true) return Promise.reject(startAborted());
   return new Promise((resolve, reject) => {
     const onAbort = (): void => addon.abortSpawn(number);
     const number = addon.spawn(files, args, env, cwd, numbers, (errno, step, pid, stdin, stdout, stderr) => {

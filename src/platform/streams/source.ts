@@ -10,7 +10,6 @@ import type {
   LentBuffer,
 } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
-import { type DrainStep, endOfPipe, endOfTerminal, type EndOfOutput } from "./end-of-output.ts";
 
 /** Buffers that the streams of all children are read into. A pipe holds 64 KiB; two busy streams need four buffers. */
 export const STREAM_BUFFERS: BufferPoolSizes = {
@@ -38,11 +37,19 @@ const READS_PER_TURN = 4;
 const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
 const START_LOOK_MS = 5;
+/** Far more than a terminal's buffers hold (8 KiB, and 4 KiB in the line discipline). */
+const TERMINAL_BOUND_BYTES = 128 * 1024;
 /** Smaller chunks are copied, so that a few bytes do not tie up a whole buffer. */
 const COPY_BELOW_BYTES = 4096;
 
+/** A stream whose process has exited. Its end itself shows in reading: 0 from read(2), or EIO of a terminal. */
 interface Drain {
-  readonly end: EndOfOutput;
+  /**
+   * Bytes that may still be the process's. All that it wrote is in the pipe when it exits: what comes later is others'. Of
+   * a terminal the count would prove nothing, as the kernel moves its output in a work item; but a read flushes that first,
+   * so one that finds nothing proves that all is delivered.
+   */
+  leftBytes: number;
   readonly resolve: (complete: boolean) => void;
   /** All of the process's bytes are delivered; what remains is to see whether another writer is left. */
   isLooking: boolean;
@@ -107,15 +114,15 @@ export class FdSource implements ByteSource {
   drain(): Promise<boolean> {
     if (this.#state !== "reading") return Promise.resolve(this.#state === "ended");
     return new Promise((resolve) => {
-      const end = this.#kind === "pipe" ? endOfPipe(this.#addon, this.#fd) : endOfTerminal();
+      const leftBytes = this.#kind === "pipe" ? this.#addon.bytesAvailable(this.#fd) : TERMINAL_BOUND_BYTES;
       const settled = this.#startsSettled();
-      const drain: Drain = { end, resolve, isLooking: false, startsInFlight: settled !== undefined };
+      const drain: Drain = { leftBytes, resolve, isLooking: false, startsInFlight: settled !== undefined };
       void settled?.then(() => {
         drain.startsInFlight = false;
       });
       this.#drain = drain;
-      if (end.delivered(0) === "still_held") this.#lookAgain(drain);
-      else this.#rearm();
+      this.#delivered(0);
+      this.#rearm();
     });
   }
 
@@ -136,9 +143,9 @@ export class FdSource implements ByteSource {
     }, pauseMs);
   }
 
-  /** Sets the size of a terminal; nothing after `close`. */
+  /** Sets the size of a terminal; nothing of a pipe, and after `close`. */
   resize(cols: number, rows: number): void {
-    if (this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
+    if (this.#kind === "terminal" && this.#state !== "closed") this.#addon.resizeTerminal(this.#fd, cols, rows);
   }
 
   /** Closes it. Of a pipe that still has a writer returns a copy of the reading end, which the caller owns. */
@@ -238,7 +245,7 @@ export class FdSource implements ByteSource {
     const count = this.#fill(store.bytes, store.position, room);
     if (count > 0) {
       store.filled(count);
-      this.#follow(this.#drain?.end.delivered(count));
+      this.#delivered(count);
     } else {
       this.#foundNone(count);
     }
@@ -273,16 +280,21 @@ export class FdSource implements ByteSource {
       this.#heldChunks--;
       this.#rearm();
     });
-    this.#follow(this.#drain?.end.delivered(count));
+    this.#delivered(count);
   }
 
-  #follow(step: DrainStep | undefined): void {
-    if (step === "still_held" && this.#drain?.isLooking === false) this.#lookAgain(this.#drain);
+  /** Looks for other writers once all of an exited process's bytes are delivered; without one, reads to the end. */
+  #delivered(count: number): void {
+    const drain = this.#drain;
+    if (drain === undefined) return;
+    drain.leftBytes -= count;
+    if (drain.leftBytes > 0 || drain.isLooking || (this.#kind === "pipe" && this.#addon.hungUp(this.#fd))) return;
+    this.#lookAgain(drain);
   }
 
   #foundNone(result: number): void {
     if (result === -constants.errno.EAGAIN) {
-      this.#follow(this.#drain?.end.foundNothing());
+      this.#delivered(Infinity);
       return;
     }
     /* The end of a pipe, EIO for the end of a terminal, or a failure after which nothing can follow either. */

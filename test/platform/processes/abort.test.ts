@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rmdir } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
+import { BufferPool, KILL_WAIT_MS } from "../../../src/domain/index.ts";
+import type { Addon } from "../../../src/native/index.ts";
+import { Cgroups, NativeProcesses, STREAM_BUFFERS } from "../../../src/platform/index.ts";
 import { allProcesses, openDescriptors } from "../../fixtures/proc.ts";
 import { program } from "../../fixtures/programs/index.ts";
-import { launch, processes, request, run } from "../../fixtures/spawning.ts";
+import { addon, launch, processes, request, run } from "../../fixtures/spawning.ts";
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
@@ -64,4 +66,29 @@ test("a start that hangs in a dead file system blocks nobody and can be aborted"
   } finally {
     await rmdir(folder);
   }
+});
+
+test("an abort while the kernel refuses a start in a cgroup is not forgotten by the start without one", async (t) => {
+  const cgroups = Cgroups.open(addon);
+  if (cgroups === undefined) {
+    t.skip("needs cgroups");
+    return;
+  }
+  const abort = new AbortController();
+  let starts = 0;
+  const calls: Pick<Addon, "spawn" | "abortSpawn"> = {
+    spawn: (_files, _args, _env, _cwd, _numbers, done) => {
+      setImmediate(() => {
+        abort.abort();
+        done(constants.errno.EBUSY, "cgroup", 0, -1, -1, -1);
+      });
+      return ++starts;
+    },
+    abortSpawn: () => {},
+  };
+  const refusing: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  const inCgroups = new NativeProcesses(refusing, new BufferPool(STREAM_BUFFERS), { openFilesLimit: 1024, cgroups });
+  await assert.rejects(inCgroups.spawn(request(["/bin/true"]), abort.signal), ABORTED);
+  assert.equal(starts, 1);
+  cgroups.close();
 });

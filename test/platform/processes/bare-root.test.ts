@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
+import { until } from "../../fixtures/awake.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
 import { script } from "../../fixtures/programs/index.ts";
 import { request, run } from "../../fixtures/spawning.ts";
@@ -18,5 +18,6 @@ test("without /proc and /dev commands run on pipes, a terminal is refused, and t
   assert.equal(stderr.toString(), "");
   const { killed, ...others } = JSON.parse(stdout.toString()) as { readonly killed: number };
   assert.deepEqual(others, { input: { code: 0, signal: 0, coreDumped: false }, terminal: "terminal: ENOENT" });
-  while (["sh", "sleep"].some((name) => livingNamed(name).some((found) => found.pid === killed))) await delay(5);
+  const isLeft = (name: string): boolean => livingNamed(name).some(({ pid }) => pid === killed);
+  await until(() => !["sh", "sleep"].some(isLeft), `process ${killed} has ended`);
 });

@@ -3,7 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openDescriptors, ownZombies } from "../../fixtures/proc.ts";
+import { until } from "../../fixtures/awake.ts";
+import { openDescriptors, ownZombies, processById } from "../../fixtures/proc.ts";
 import { addon, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 test("an exit code is reported, all of its eight bits", async () => {
@@ -53,9 +54,7 @@ test("an ended child keeps its process id until it is released, and gets no sign
 test("a child that was stopped has not ended", async () => {
   await using running = await launch(shell("kill -STOP $$; echo resumed"));
   const { child, stdout } = running;
-  for (;;) {
-    if ((await run(request(["/bin/ps", "-o", "stat=", "-p", `${child.pid}`]))).stdout.toString().startsWith("T")) break;
-  }
+  await until(() => processById(child.pid)?.state === "T", "it is stopped");
   assert.equal(addon.peekEnd(child.pid), 0);
   child.signal(18);
   await stdout.until(/resumed/);

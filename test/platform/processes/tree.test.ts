@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { KILL_WAIT_MS } from "../../../src/domain/index.ts";
 import type { Addon } from "../../../src/native/index.ts";
-import { membersOf, rowsOf } from "../../../src/platform/processes/process-table.ts";
+import { Cgroups } from "../../../src/platform/index.ts";
+import { ContainedTree } from "../../../src/platform/processes/cgroup.ts";
+import { membersOf, ProcessTable, rowsOf } from "../../../src/platform/processes/process-table.ts";
 import { walkedTree } from "../../../src/platform/processes/walked-processes.ts";
 import { livingNamed } from "../../fixtures/proc.ts";
 import { processesWith } from "../../fixtures/processes.ts";
@@ -12,6 +15,8 @@ import { addon, launch, request, shell } from "../../fixtures/spawning.ts";
 const RUNNING = 0x52;
 const ZOMBIE = 0x5a;
 const AGENT = 50;
+/** No process has this id: it is larger than any. */
+const GONE = 2 ** 30;
 
 /** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
 function members(leader: number, ...rows: number[][]): number[] | undefined {
@@ -123,4 +128,27 @@ test("a signal to the leader alone leaves its children alone", async () => {
     livingNamed("sleep").filter((found) => found.pid === Number(pid)),
     [],
   );
+});
+
+test("a tree that is still being ended when its child is released does not end the next command's", async (t) => {
+  const cgroups = Cgroups.open(addon);
+  const ended = cgroups?.create();
+  if (cgroups === undefined || ended === undefined) {
+    t.skip("needs cgroups");
+    return;
+  }
+  const { folder } = ended;
+  const tree = new ContainedTree(addon, ended, GONE, new ProcessTable(addon));
+  tree.release();
+  const next = cgroups.create();
+  assert.equal(next?.folder, folder, "the next command's cgroup has the number of the ended one's");
+  await using living = await launch(request(["/bin/sleep", "1005"]));
+  writeFileSync(`/proc/self/fd/${folder}/cgroup.procs`, String(living.child.pid));
+  tree.signal(9);
+  assert.equal(await tree.emptyWithin(0), true);
+  assert.equal(await tree.killWithin(0), true);
+  assert.equal(addon.peekEnd(living.child.pid), 0);
+  await living.child.tree.killWithin(KILL_WAIT_MS);
+  next?.release();
+  cgroups.close();
 });

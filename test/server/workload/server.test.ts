@@ -17,7 +17,7 @@ import { GuestAgent } from "../../../src/gen/svc/guest/v1alpha1/guest_agent_pb.t
 import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
 import type { WorkloadLimits } from "../../../src/server/workload/limits.ts";
 import { WorkloadServer } from "../../../src/server/workload/server.ts";
-import { until } from "../../fixtures/raw-calls.ts";
+import { until } from "../../fixtures/awake.ts";
 import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
 import type { Field } from "../../http2/hpack-vectors.ts";
