@@ -94,7 +94,7 @@ export class Channel {
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
     );
-    return this.#observed(call);
+    return this.#observed(call, options.signal);
   }
 
   /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed or aborted. */
@@ -111,7 +111,7 @@ export class Channel {
       grpcOptions(deadlineOf(options)),
       answer,
     );
-    return { requests: this.#observed(requests), response: cancelledBy(options.signal, requests, promise) };
+    return { requests: this.#observed(requests, options.signal), response: promise };
   }
 
   /**
@@ -129,7 +129,7 @@ export class Channel {
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
     );
-    return this.#observed(call);
+    return this.#observed(call, options.signal);
   }
 
   /** The GuestError for a stream's ServiceError. */
@@ -168,7 +168,8 @@ export class Channel {
       grpcOptions(deadlineMs),
       answer,
     );
-    return cancelledBy(options.signal, this.#observed(call), promise);
+    this.#observed(call, options.signal);
+    return promise;
   }
 
   /** A promise and the callback that settles it. */
@@ -186,8 +187,15 @@ export class Channel {
     };
   }
 
-  #observed<Call extends EventEmitter>(call: Call): Call {
+  /** Notes the version of the agent that answers a call; cancels the call with its signal. */
+  #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
     call.on("metadata", (headers: Metadata) => this.#noteVersion(headers));
+    if (signal !== undefined) {
+      const cancel = (): void => cancelCall(call);
+      signal.addEventListener("abort", cancel, { once: true });
+      // The end of every call, whatever becomes of it.
+      call.once("status", () => signal.removeEventListener("abort", cancel));
+    }
     return call;
   }
 
@@ -208,18 +216,6 @@ export class Channel {
 
 interface Cancellable {
   cancel(): void;
-}
-
-/** Ties a call to its signal until it is settled. */
-export function cancelledBy<Value>(
-  signal: AbortSignal | undefined,
-  call: Cancellable,
-  settled: Promise<Value>,
-): Promise<Value> {
-  if (signal === undefined) return settled;
-  const cancel = (): void => cancelCall(call);
-  signal.addEventListener("abort", cancel, { once: true });
-  return settled.finally(() => signal.removeEventListener("abort", cancel));
 }
 
 /**
