@@ -24,7 +24,7 @@ import {
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import { abortedError, GuestError, guestError } from "./errors.ts";
 import type { Link } from "./link/link.ts";
-import { withRetries } from "./retry.ts";
+import { retried } from "./retry.ts";
 import { settlement } from "./settlement.ts";
 
 /** Options of every call. */
@@ -37,6 +37,9 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
+/** Pauses before the second and third time that a question is asked: long enough for a listener that is being replaced. */
+const QUESTION_PAUSES_MS = [50, 250];
+
 const VERSION_HEADER = "svc-agent-version";
 
 /** gRPC calls by generated method descriptors, each with the instance token. */
@@ -45,7 +48,7 @@ export class Channel {
   readonly #link: Pick<Link, "failure" | "close">;
   readonly #token: string;
   #agentVersion: string | undefined;
-  #closed = false;
+  #isClosed = false;
 
   constructor(client: Client, link: Pick<Link, "failure" | "close">, token: string) {
     this.#client = client;
@@ -58,14 +61,26 @@ export class Channel {
     return this.#agentVersion;
   }
 
+  /** Takes no more calls. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
   /** Calls a unary method that changes nothing; repeats it when a connection failed. Rejects with GuestError. */
   async question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const deadlineMs = deadlineOf(options);
-    return withRetries(() => this.#unary(method, request, options, deadlineMs), { signal: options.signal, deadlineMs });
+    const { signal, deadlineMs = Number.POSITIVE_INFINITY } = options;
+    const atMs = deadlineOf(options);
+    const ask = (): Promise<MessageShape<O>> => this.#unary(method, request, options, atMs);
+    return retried(ask(), ask, {
+      pausesMs: QUESTION_PAUSES_MS,
+      untilMs: performance.now() + deadlineMs,
+      signal,
+      mayPass: neverAnswered,
+    });
   }
 
   /** Calls a unary method, once. Rejects with GuestError. */
@@ -145,8 +160,8 @@ export class Channel {
 
   /** Closes the connection once the calls in progress have ended. Later calls fail. */
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#client.close();
     this.#link.close();
   }
@@ -207,11 +222,16 @@ export class Channel {
   /** Throws once closed or aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
-    if (this.#closed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
+    if (this.#isClosed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;
   }
+}
+
+/** True for a failed connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
+function neverAnswered(error: unknown): boolean {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
 interface Cancellable {

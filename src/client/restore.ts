@@ -7,7 +7,7 @@ import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/s
 import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { GuestError } from "./errors.ts";
-import { pauseFor } from "./retry.ts";
+import { growingPauses, retried } from "./retry.ts";
 
 /** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -17,8 +17,7 @@ const DEFAULT_REACH_MS = 10_000;
 const REPEAT_OVER_MS = 50;
 /** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
 const LOOKS = 3;
-/** First pause between attempts; each is twice the one before. */
-const FIRST_PAUSE_MS = 50;
+/** Longest pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
 /** Options of `restoreDuties`. */
@@ -64,25 +63,23 @@ async function dutiesOf(
   { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
 ): Promise<RestoreDutiesResponse> {
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
-  const entropy = (): Buffer => randomBytes(wholeNumber(entropyBytes, "entropyBytes"));
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+  const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
+  const attempt = async (): Promise<RestoreDutiesResponse> => {
     const client = await dial();
     try {
       // Connect first: a handshake would delay the call that carries the time.
       await reach(client, untilMs, signal);
       const request = {
-        entropy: entropy(),
+        entropy: randomBytes(sizeBytes),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
       };
       return await client.runRestoreDuties(request, { signal });
-    } catch (error) {
-      const mayPass = error instanceof GuestError && error.status === "UNAVAILABLE";
-      if (!mayPass || performance.now() + pauseMs >= untilMs) throw error;
     } finally {
       client.close();
     }
-    await pauseFor(pauseMs, signal);
-  }
+  };
+  const mayPass = (error: unknown): boolean => error instanceof GuestError && error.status === "UNAVAILABLE";
+  return retried(attempt(), attempt, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
 }
 
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<HealthResponse> {

@@ -19,7 +19,7 @@ export class KeptProcess extends ExecProcess {
     const wire = new KeptWire(parts);
     super(wire, hasStdin);
     this.#wire = wire;
-    this.attached = wire.opened.then(attachmentOf);
+    this.attached = this.answered.then(attachmentOf);
     this.attached.catch(() => undefined);
   }
 

@@ -12,8 +12,8 @@ import {
 import { ExecSessions } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
-import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
-import { comeBack, mayPass } from "../retry.ts";
+import { abortedError, GuestError, type GuestStatus, messageOf } from "../errors.ts";
+import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
 import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
 import { KeptInput } from "./kept-input.ts";
@@ -22,6 +22,8 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 
 /** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
 const ANSWER_MS = 10_000;
+/** Longest pause between attempts to come back. */
+const LONGEST_PAUSE_MS = 2_000;
 /** For a command to be forgotten before its end is told. */
 const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
@@ -53,9 +55,6 @@ export class KeptWire implements ExecWire {
   readonly #deadlineAtMs: number;
   readonly #over = new AbortController();
   readonly #input = new KeptInput();
-  readonly #opened = settlement<ExecStarted>();
-  /** The agent's first answer. Rejects with GuestError. */
-  readonly opened: Promise<ExecStarted> = this.#opened.promise;
   #listener: ExecListener | undefined;
   #channel: Channel;
   #call: ExecCall | undefined;
@@ -82,7 +81,6 @@ export class KeptWire implements ExecWire {
     this.#patienceMs = patienceOf(parts.options);
     const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
     this.#deadlineAtMs = performance.now() + limitMs;
-    this.opened.catch(() => undefined);
   }
 
   open(listener: ExecListener): void {
@@ -201,7 +199,6 @@ export class KeptWire implements ExecWire {
       (output) => this.#listener?.unread(output) ?? 0,
       () => this.#sendAcknowledgement(),
     );
-    this.#opened.resolve(started);
     this.#listener?.frame({ case: "started", value: started });
     this.#attach(started);
     this.#acknowledgeBefore();
@@ -266,7 +263,7 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.alwaysDials)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
     else {
       this.#isAttached = false;
       this.#input.detach();
@@ -281,12 +278,20 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
+  /** Whether another attempt is worth it: connections fail without a reason of the agent's; new credentials may be late. */
+  #mayPass({ status, reason }: GuestError): boolean {
+    const { alwaysDials, channel } = this.#parts;
+    if (status === "UNAUTHENTICATED") return alwaysDials;
+    const isBroken = reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
+    return isBroken && (alwaysDials || !channel.isClosed);
+  }
+
   #comeBack(execId: string, lost: GuestError): void {
-    comeBack(lost, {
+    retried(Promise.reject(lost), () => this.#redial(execId), {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      attempt: () => this.#redial(execId),
-      hasNewCredentials: this.#parts.alwaysDials,
+      mayPass: (error) => this.#mayPass(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
@@ -294,7 +299,8 @@ export class KeptWire implements ExecWire {
   async #redial(execId: string): Promise<void> {
     const { dial, alwaysDials, name } = this.#parts;
     if (alwaysDials || this.#isStuck) {
-      const channel = await dial();
+      // Credentials that are just being replaced make it impossible to dial for a moment.
+      const channel = await dial().catch(notDialled);
       this.#isStuck = false;
       this.#closeOwnChannel();
       this.#channel = channel;
@@ -367,7 +373,6 @@ export class KeptWire implements ExecWire {
     if (this.#isOver) return;
     this.#call?.cancel();
     this.#close();
-    this.#opened.reject(error);
     this.#listener?.failed(error);
   }
 
@@ -386,6 +391,11 @@ export class KeptWire implements ExecWire {
   #closeOwnChannel(): void {
     if (this.#channel !== this.#parts.channel) this.#channel.close();
   }
+}
+
+function notDialled(cause: unknown): never {
+  if (cause instanceof GuestError) throw cause;
+  throw new GuestError({ status: "UNAVAILABLE", message: `the agent cannot be dialled: ${messageOf(cause)}`, cause });
 }
 
 function failure(status: GuestStatus, message: string, reason?: string): GuestError {
