@@ -45,12 +45,12 @@ const VERSION_HEADER = "svc-agent-version";
 /** gRPC calls by generated method descriptors, each with the instance token. */
 export class Channel {
   readonly #client: Client;
-  readonly #link: Pick<Link, "failure" | "close">;
+  readonly #link: Link;
   readonly #token: string;
   #agentVersion: string | undefined;
   #isClosed = false;
 
-  constructor(client: Client, link: Pick<Link, "failure" | "close">, token: string) {
+  constructor(client: Client, link: Link, token: string) {
     this.#client = client;
     this.#link = link;
     this.#token = token;
@@ -154,7 +154,7 @@ export class Channel {
       method: method.name,
       signal,
       agentVersion: this.#agentVersion,
-      linkFailure: this.#link.failure(),
+      linkFailure: this.#link.failure?.(),
     });
   }
 
@@ -163,7 +163,7 @@ export class Channel {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#client.close();
-    this.#link.close();
+    this.#link.close?.();
   }
 
   async #unary<I extends DescMessage, O extends DescMessage>(

@@ -38,7 +38,7 @@ export interface KeptParts {
   readonly channel: Channel;
   /** Makes a channel of the agent, to be closed by whoever asked. */
   readonly dial: () => Promise<Channel>;
-  /** At every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  /** Dial at every attempt: credentials may have changed. Else the channel that there is dials by itself. */
   readonly alwaysDials: boolean;
   readonly name: string;
   readonly first: First;
@@ -71,7 +71,6 @@ export class KeptWire implements ExecWire {
   readonly #signals: Frame[] = [];
   /** An attempt to come back that the agent has not answered yet. */
   #attempt: Settlement<undefined> | undefined;
-  #onInputTaken: (() => void) | undefined;
 
   /** Throws GuestError (INVALID_ARGUMENT) for options that are none. */
   constructor(parts: KeptParts) {
@@ -139,13 +138,8 @@ export class KeptWire implements ExecWire {
   }
 
   /** Resolves when the agent has taken all input, when the call is over, or after that time. */
-  async inputTaken(limitMs: number): Promise<void> {
-    if (this.#isOver || this.#input.isTaken) return;
-    const { promise, resolve } = settlement<undefined>();
-    const timer = setTimeout(resolve, limitMs, undefined);
-    this.#onInputTaken = () => resolve(undefined);
-    await promise;
-    clearTimeout(timer);
+  inputTaken(limitMs: number): Promise<void> {
+    return this.#input.allTaken(limitMs);
   }
 
   get #isOver(): boolean {
@@ -178,9 +172,9 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") this.#noteInput(this.#input.taken(frame.value.offset));
+    else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(frame.value.offset));
     else {
-      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.[frame.case].came(frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
       this.#listener?.frame(frame);
     }
@@ -232,7 +226,7 @@ export class KeptWire implements ExecWire {
     this.#isAttached = true;
     // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
-    this.#noteInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
+    this.#checkInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
     if (this.#size !== undefined && started.terminal) this.#call?.send({ case: "resize", value: this.#size });
     for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
     if (this.#isPaused) this.#call?.pause();
@@ -244,14 +238,13 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
   }
 
-  #noteInput(isOurs: boolean): void {
+  #checkInput(isOurs: boolean): void {
     if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
-    else if (this.#input.isTaken) this.#onInputTaken?.();
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {
     const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
-    const offset = this.#outputs?.skip(stream, bytes) ?? 0n;
+    const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
     this.#tell({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
@@ -383,7 +376,6 @@ export class KeptWire implements ExecWire {
     this.#outputs?.stop();
     this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
     this.#input.drop();
-    this.#onInputTaken?.();
     this.#closeOwnChannel();
   }
 
