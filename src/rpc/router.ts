@@ -1,4 +1,12 @@
-import type { DescMessage, DescMethod, MessageShape } from "@bufbuild/protobuf";
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodBiDiStreaming,
+  DescMethodClientStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageShape,
+} from "@bufbuild/protobuf";
 import {
   AgentError,
   Allowance,
@@ -10,18 +18,8 @@ import {
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
-import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
-import { type HttpRefusal, httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
-
-/** How much is read of a request that is not gRPC before it is answered. */
-const REFUSED_BODY_LIMIT_BYTES = 64 * 1024;
-
-/** A method descriptor of one of the four kinds, as generated services have them. */
-export type Method<Kind extends DescMethod["methodKind"], I extends DescMessage, O extends DescMessage> = DescMethod & {
-  readonly methodKind: Kind;
-  readonly input: I;
-  readonly output: O;
-};
+import type { Interceptor, Session } from "./context.ts";
+import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
 /** What a router needs. */
 export interface RouterOptions {
@@ -73,13 +71,30 @@ export class Router {
     };
   }
 
+  /** Registers a method with one request and one response message; `arrived` as for `framed`. */
+  unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => MessageShape<O> | Promise<MessageShape<O>>,
+    arrived?: () => () => void,
+  ): void {
+    const frame = (response: MessageShape<O>): Frame => messageFrame(method.output, response);
+    this.framed(
+      method,
+      (request, call) => {
+        const response = handler(request, call);
+        return response instanceof Promise ? response.then(frame) : frame(response);
+      },
+      arrived,
+    );
+  }
+
   /**
-   * Registers a method with one request and one response message. `arrived` runs when a call is admitted, before its
+   * As `unary`, for a method whose handler encodes the response itself. `arrived` runs when a call is admitted, before its
    * message is read; the function that it returns runs when the call is over.
    */
-  unary<I extends DescMessage, O extends DescMessage>(
-    method: Method<"unary", I, O>,
-    handler: (request: MessageShape<I>, context: CallContext) => MessageShape<O> | Promise<MessageShape<O>>,
+  framed<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Frame | Promise<Frame>,
     arrived?: () => () => void,
   ): void {
     this.#register(method, (call, over) => {
@@ -88,16 +103,16 @@ export class Router {
         left?.();
         over(error);
       };
-      const answer = (response: MessageShape<O>): void => {
-        call.answer(messageFrame(method.output, response));
+      const answer = (frame: Frame): void => {
+        call.answer(frame);
         end();
       };
       // Synchronous where the handler is.
       call.messages().only((bytes) => {
         try {
-          const response = handler(decodeMessage(method.input, bytes), call);
-          if (response instanceof Promise) response.then(answer).catch(end);
-          else answer(response);
+          const frame = handler(decodeMessage(method.input, bytes), call);
+          if (frame instanceof Promise) frame.then(answer).catch(end);
+          else answer(frame);
         } catch (error) {
           end(error);
         }
@@ -105,25 +120,10 @@ export class Router {
     });
   }
 
-  /** As `unary`, for a method that ignores its request and whose handler encodes the response itself. */
-  framed<I extends DescMessage, O extends DescMessage>(method: Method<"unary", I, O>, handler: () => Frame): void {
-    this.#register(method, (call, over) => {
-      call.messages().only((bytes) => {
-        try {
-          decodeMessage(method.input, bytes);
-          call.answer(handler());
-          over();
-        } catch (error) {
-          over(error);
-        }
-      }, over);
-    });
-  }
-
   /** Registers a method with one request message. The handler sends messages, and ends the response by resolving. */
   serverStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"server_streaming", I, O>,
-    handler: (request: MessageShape<I>, call: RawCall) => Promise<void>,
+    method: DescMethodServerStreaming<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Promise<void>,
   ): void {
     this.#register(method, (call, over) => {
       call.messages().only((bytes) => {
@@ -134,8 +134,8 @@ export class Router {
 
   /** Registers a method whose handler reads the request messages and resolves with the response. */
   clientStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"client_streaming", I, O>,
-    handler: (call: RawCall) => Promise<MessageShape<O>>,
+    method: DescMethodClientStreaming<I, O>,
+    handler: (call: Call) => Promise<MessageShape<O>>,
   ): void {
     this.#register(method, (call, over) => {
       settle(async () => call.send(messageFrame(method.output, await handler(call))), over);
@@ -144,19 +144,14 @@ export class Router {
 
   /** Registers a method whose handler reads and sends messages, and ends the response by resolving. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"bidi_streaming", I, O>,
-    handler: (call: RawCall) => Promise<void>,
+    method: DescMethodBiDiStreaming<I, O>,
+    handler: (call: Call) => Promise<void>,
   ): void {
     this.#register(method, (call, over) => settle(async () => handler(call), over));
   }
 
   /** Answers one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
-    const refusal = httpRefusal(fields);
-    if (refusal !== undefined) {
-      refuse(stream, { ...refusal, fields: { ...refusal.fields, ...this.#versionField } });
-      return;
-    }
     const call = new Call(stream, {
       metadata: fields,
       receivedAt: { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() },
@@ -166,7 +161,16 @@ export class Router {
       unread: this.#unread,
       onLarge: this.#onLarge,
     });
-    this.#serve(call, interceptor);
+    const refusal = httpRefusal(fields);
+    if (refusal === undefined) {
+      this.#serve(call, interceptor);
+      return;
+    }
+    call.whenRequestEnds(() => {
+      stream.respond({ ...refusal.fields, ...this.#versionField });
+      stream.write([Buffer.from(refusal.body)]);
+      stream.end();
+    });
   }
 
   /** Aborts all calls, or those of some sessions, and answers each with the error. */
@@ -229,24 +233,6 @@ export class Router {
     });
     return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
   }
-}
-
-/** Answers once the request is complete: clients take an earlier answer for a failure. */
-function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
-  const answer = (): void => {
-    stream.respond(fields);
-    stream.write([Buffer.from(body)]);
-    stream.end();
-  };
-  let receivedBytes = 0;
-  stream.consumer = {
-    data: ({ length }) => {
-      receivedBytes += length;
-      if (receivedBytes > REFUSED_BODY_LIMIT_BYTES) answer();
-    },
-    end: answer,
-    closed: () => {},
-  };
 }
 
 /** Runs a handler, then calls `over`. */

@@ -41,11 +41,6 @@ export type StatusFields = Readonly<Record<string, string>>;
 /** The fields of a successful call. */
 export const OK_FIELDS: StatusFields = { "grpc-status": "0" };
 
-/** The gRPC number of a status (google.rpc.Code). */
-export function statusCode(status: StatusName): number {
-  return CODES[status];
-}
-
 /**
  * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Cuts
  * its texts until the whole is small enough; that takes several tries, because a byte that is not ASCII takes three in

@@ -12,7 +12,7 @@ import { create } from "@bufbuild/protobuf";
 import { AgentError } from "../../src/domain/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
-import { bytesFieldFrame, type CallContext, Router } from "../../src/rpc/index.ts";
+import { bytesFieldFrame, type Call, Router } from "../../src/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator } from "../../src/server/index.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../fixtures/management.ts";
@@ -85,7 +85,7 @@ for (const { make, connect } of CLIENTS) {
 
 describe("the management server", () => {
   test("drops every session and handshake but the caller's, which gets its answer", async () => {
-    const inside = Promise.withResolvers<CallContext>();
+    const inside = Promise.withResolvers<Call>();
     const release = Promise.withResolvers<void>();
     await using server = await startManagement((router) => {
       router.unary(health, async (_request, context) => {
