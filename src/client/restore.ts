@@ -54,18 +54,14 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
  * be reached: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
-  return dutiesOf(() => dial(false), options);
-}
-
-async function dutiesOf(
-  dial: () => ReturnType<Dial>,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
+export async function restoreDuties(
+  dial: Dial,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
 ): Promise<RestoreDutiesResponse> {
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
   const attempt = async (): Promise<RestoreDutiesResponse> => {
-    const client = await dial();
+    const client = await dial(false);
     try {
       // Connect first: a handshake would delay the call that carries the time.
       await reach(client, untilMs, signal);
@@ -135,7 +131,7 @@ export async function restoreSequence(
     await reach(client, performance.now() + reachMs, signal);
     const { clockErrorMs } = await lookAtClock(client, signal);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
-      repeated = { clockErrorMs, duties: await dutiesOf(() => dial(true), options) };
+      repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
       dutiesDoneMs = Date.now();
       client.close();
       client = await dial(true);

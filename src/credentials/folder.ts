@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { access, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { errnoOf } from "../domain/index.ts";
 import type { InstanceCertificates } from "./certificates.ts";
@@ -55,7 +56,7 @@ export async function prepareFolder(folder: string, overwrite: boolean): Promise
   }
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
-    if (await exists(join(folder, name))) {
+    if (existsSync(join(folder, name))) {
       throw new CredentialsError(
         `${join(folder, name)} is already there; name another folder, or replace all with --force`,
       );
@@ -106,11 +107,4 @@ async function readCredential(path: string): Promise<Buffer> {
       `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
     );
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
 }

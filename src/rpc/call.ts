@@ -1,4 +1,4 @@
-import { AgentError, type Allowance, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
 import type { Instant, Session } from "./context.ts";
@@ -21,7 +21,6 @@ export interface CallSetup {
   readonly receivedAt: Instant;
   readonly session: Session;
   readonly responseFields: Fields;
-  readonly messageLimitBytes: number;
   /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
   /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
@@ -56,7 +55,7 @@ export class Call implements StreamConsumer {
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, setup.messageLimitBytes, this);
+    this.#request = new RequestMessages(stream, this);
     stream.consumer = this;
   }
 
@@ -236,8 +235,8 @@ export class Call implements StreamConsumer {
   #sizeBytes(frame: Frame): number {
     let sizeBytes = 0;
     for (const part of frame) sizeBytes += part.length;
-    const limitBytes = this.#setup.messageLimitBytes;
-    if (sizeBytes - PREFIX_BYTES > limitBytes) throw messageTooLarge(sizeBytes - PREFIX_BYTES, limitBytes);
+    const messageBytes = sizeBytes - PREFIX_BYTES;
+    if (messageBytes > MESSAGE_LIMIT_BYTES) throw messageTooLarge(messageBytes, MESSAGE_LIMIT_BYTES);
     return sizeBytes;
   }
 

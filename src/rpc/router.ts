@@ -7,14 +7,7 @@ import type {
   DescMethodUnary,
   MessageShape,
 } from "@bufbuild/protobuf";
-import {
-  AgentError,
-  Allowance,
-  type Clock,
-  type Log,
-  MESSAGE_LIMIT_BYTES,
-  UNREAD_LIMIT_BYTES,
-} from "../domain/index.ts";
+import { AgentError, Allowance, type Clock, type Log, UNREAD_LIMIT_BYTES } from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
@@ -27,8 +20,6 @@ export interface RouterOptions {
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
-  /** Largest message in either direction, in bytes. */
-  readonly messageLimitBytes?: number;
   /** Called with the number of calls when one begins or ends. */
   readonly onCalls?: (running: number) => void;
   /** Called with true when there is a first large call, and with false when the last is over. */
@@ -40,10 +31,7 @@ type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
 /** Finds each call's handler and turns its result or error into a response. */
 export class Router {
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #messageLimitBytes: number;
-  readonly #onCalls: ((running: number) => void) | undefined;
+  readonly #options: RouterOptions;
   readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
@@ -53,10 +41,7 @@ export class Router {
   readonly #unread: Allowance;
 
   constructor(options: RouterOptions) {
-    this.#clock = options.clock;
-    this.#log = options.log;
-    this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
-    this.#onCalls = options.onCalls;
+    this.#options = options;
     this.#onLarge = (change) => {
       const before = this.#largeCalls;
       this.#largeCalls += change;
@@ -64,11 +49,7 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    this.#responseFields = {
-      ":status": "200",
-      "content-type": "application/grpc+proto",
-      ...this.#versionField,
-    };
+    this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
   }
 
   /** Registers a method with one request and one response message; `arrived` as for `framed`. */
@@ -152,12 +133,12 @@ export class Router {
 
   /** Answers one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+    const { clock } = this.#options;
     const call = new Call(stream, {
       metadata: fields,
-      receivedAt: { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() },
+      receivedAt: { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() },
       session,
       responseFields: this.#responseFields,
-      messageLimitBytes: this.#messageLimitBytes,
       unread: this.#unread,
       onLarge: this.#onLarge,
     });
@@ -190,11 +171,11 @@ export class Router {
 
   #serve(call: Call, interceptor: Interceptor): void {
     this.#calls.add(call);
-    this.#onCalls?.(this.#calls.size);
+    this.#options.onCalls?.(this.#calls.size);
     const over = (error?: unknown): void => {
       call.finish(error === undefined ? undefined : this.#toAgentError(error, call));
       this.#calls.delete(call);
-      this.#onCalls?.(this.#calls.size);
+      this.#options.onCalls?.(this.#calls.size);
     };
     const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
     try {
@@ -227,7 +208,7 @@ export class Router {
   #toAgentError(error: unknown, call: Call): AgentError {
     if (error instanceof AgentError) return error;
     const method = call.metadata[":path"];
-    this.#log.error("call_failed", {
+    this.#options.log.error("call_failed", {
       method,
       error: error instanceof Error ? (error.stack ?? error.message) : "unknown",
     });

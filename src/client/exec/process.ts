@@ -61,13 +61,7 @@ export class ExecProcess {
     // Whoever does not ask does not want to know; whoever asks is told.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
-    this.stdin = inputStream({
-      stdin: (bytes, sent) => wire.send({ case: "stdin", value: bytes }, sent),
-      stdinClose: () => {
-        if (hasStdin) wire.send({ case: "stdinClose", value: {} });
-      },
-      abandon: (reason) => this.#abandon(reason),
-    });
+    this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
     wire.open({
       frame: (frame) => this.#receive(frame),
       ended: () => this.#ended(),
