@@ -24,7 +24,7 @@ export interface PeerCertificate {
 }
 
 /** The peer of a connection. */
-export interface PeerInfo {
+interface PeerInfo {
   /** `address:port`, or "unix". */
   readonly address: string;
   /** Undefined on a connection without TLS. */

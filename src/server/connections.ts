@@ -9,16 +9,16 @@ export class Connection {
   readonly socket: Socket;
   /** Frees its place, as its end has begun, although its socket is still open. */
   readonly closing: () => void;
-  readonly #refusals: RefusalLog;
+  readonly #log: (connection: Connection, reason: string) => void;
   #toldWhy = false;
   /** Its handshake is not complete. */
   isHalfOpen = true;
   /** No new connection takes its place. */
   isKept = false;
 
-  constructor(socket: Socket, refusals: RefusalLog, closing: () => void) {
+  constructor(socket: Socket, log: (connection: Connection, reason: string) => void, closing: () => void) {
     this.socket = socket;
-    this.#refusals = refusals;
+    this.#log = log;
     this.closing = closing;
     this.peer = peerAddress(socket);
     // "close" follows an error; the code that knows the reason reports it.
@@ -31,11 +31,11 @@ export class Connection {
     this.socket.destroy();
   }
 
-  /** Logs why it is refused or has failed; the caller closes it. */
+  /** Logs why it is refused or has failed, never a secret; the caller closes it. */
   failed(reason: string): void {
     if (this.#toldWhy) return;
     this.#toldWhy = true;
-    this.#refusals.write(this.isHalfOpen ? "connection_refused" : "connection_failed", this.peer, reason);
+    this.#log(this, reason);
   }
 }
 
@@ -68,6 +68,9 @@ export interface AcceptorOptions {
   readonly watchArrivals: WatchArrivals | undefined;
 }
 
+/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
+const LINES_BURST = 20;
+const LINES_PER_SECOND = 2;
 /** Least time between two lines about lost connections: one for each would flood the log. */
 const SILENCE_MS = 10_000;
 
@@ -83,7 +86,10 @@ export class Acceptor {
   /** Listens wherever the owner says. */
   readonly server: Server;
   readonly #options: AcceptorOptions;
-  readonly #refusals: RefusalLog;
+  /** Log lines that may be written now. */
+  #credit = LINES_BURST;
+  #creditedAtMs: number;
+  #suppressed = 0;
   readonly #open = new Set<Connection>();
   /** Connections whose end has begun. Each has its own deadline. */
   readonly #closing = new Set<Connection>();
@@ -93,7 +99,7 @@ export class Acceptor {
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: Connection) => void) {
     const { name, log, clock } = options;
     this.#options = options;
-    this.#refusals = new RefusalLog(log, clock, name);
+    this.#creditedAtMs = clock.monotonicMs();
     this.server = createServer(sockets, (socket) => {
       const connection = this.#admit(socket);
       if (connection !== undefined) accepted(connection);
@@ -126,12 +132,13 @@ export class Acceptor {
 
   /** Admits a connection; undefined: it was refused. */
   #admit(socket: Socket & MarkedSocket): Connection | undefined {
-    const connection = new Connection(socket, this.#refusals, () => {
+    const connection = new Connection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection)) this.#closing.add(connection);
     });
     const { limit } = this.#options;
     if (this.#open.size >= limit) {
-      const oldest = this.#first((other) => other.isHalfOpen) ?? this.#first((other) => !other.isKept);
+      const oldest =
+        this.#open.values().find((other) => other.isHalfOpen) ?? this.#open.values().find((other) => !other.isKept);
       if (oldest === undefined) {
         connection.drop(`connection limit (${limit}) reached`);
         return undefined;
@@ -149,10 +156,21 @@ export class Acceptor {
     return connection;
   }
 
-  #first(fits: (connection: Connection) => boolean): Connection | undefined {
-    for (const connection of this.#open) if (fits(connection)) return connection;
-    return undefined;
-  }
+  /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
+  readonly #logFailed = ({ isHalfOpen, peer }: Connection, reason: string): void => {
+    const { name, log, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    this.#credit = Math.min(LINES_BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * LINES_PER_SECOND);
+    this.#creditedAtMs = nowMs;
+    if (this.#credit < 1) {
+      this.#suppressed++;
+      return;
+    }
+    this.#credit--;
+    const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
+    this.#suppressed = 0;
+    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", { listener: name, peer, reason, suppressed });
+  };
 
   /**
    * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
@@ -170,43 +188,5 @@ export class Acceptor {
       silentUntilMs = nowMs + SILENCE_MS;
       log.warn("accept_failed", { listener: name, errno });
     });
-  }
-}
-
-/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
-const BURST = 20;
-const PER_SECOND = 2;
-
-/** Logs refused and failed connections, at a bounded rate. */
-class RefusalLog {
-  readonly #log: Log;
-  readonly #clock: Clock;
-  readonly #listener: string;
-  #credit = BURST;
-  #creditedAtMs: number;
-  #suppressed = 0;
-
-  constructor(log: Log, clock: Clock, listener: string) {
-    this.#log = log;
-    this.#clock = clock;
-    this.#listener = listener;
-    this.#creditedAtMs = clock.monotonicMs();
-  }
-
-  /**
-   * `reason` says what was wrong, never a secret. `suppressed` in a line counts the lines that were left out before it.
-   */
-  write(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
-    const nowMs = this.#clock.monotonicMs();
-    this.#credit = Math.min(BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * PER_SECOND);
-    this.#creditedAtMs = nowMs;
-    if (this.#credit < 1) {
-      this.#suppressed++;
-      return;
-    }
-    this.#credit--;
-    const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
-    this.#suppressed = 0;
-    this.#log.warn(event, { listener: this.#listener, peer, reason, suppressed });
   }
 }
