@@ -39,7 +39,10 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
   }
 }
 
-/** As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system. */
+/**
+ * As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system, and never ends on a
+ * file system that makes no folders, such as /proc.
+ */
 function makeFolder(path: string): void {
   try {
     mkdirSync(path);
@@ -48,7 +51,7 @@ function makeFolder(path: string): void {
     if (errno === "EEXIST" && statSync(path).isDirectory()) return;
     if (errno !== "ENOENT") throw error;
     makeFolder(dirname(path));
-    makeFolder(path);
+    mkdirSync(path);
   }
 }
 
@@ -101,11 +104,11 @@ function taken(path: string, problem: string): AgentError {
 type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
 
 const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is forbidden to this user"];
-/** mkdir(2) and bind(2): a part of the folder's path is a file, or nothing (a link that dangles). */
+/** mkdir(2) and bind(2): a part of the folder's path is a file, a link that dangles, or cannot be made (in /proc). */
 const NO_FOLDER: ListenProblem = [
   "FAILED_PRECONDITION",
   "FILE_ERROR",
-  "cannot be created: a part of its folder's path is no folder; name another",
+  "cannot be created: a part of its folder's path is no folder and cannot become one; name another",
 ];
 const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],

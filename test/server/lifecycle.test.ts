@@ -208,7 +208,7 @@ describe("the management socket", () => {
     assert.equal(existsSync(path), false);
   });
 
-  test("replaces a stale socket and refuses a live one, a file and a path that is too long", async (t) => {
+  test("replaces a stale socket and refuses a live one, a file, a path that is too long and a folder that cannot be", async (t) => {
     const dir = await folder(t);
     const path = join(dir, "guest.sock");
     await makeStale(path);
@@ -221,7 +221,9 @@ describe("the management socket", () => {
     await writeFile(join(dir, "file"), "");
     await assert.rejects(other.listenUnix(join(dir, "file")), /is there already and is no socket/);
     await assert.rejects(other.listenUnix(join(dir, "x".repeat(120))), /bytes; at most 107 fit/);
-    await assert.rejects(other.listenUnix(join(dir, "file", "x.sock")), AgentError);
+    for (const path of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
+      await assert.rejects(other.listenUnix(path), /no folder and cannot become one; name another/);
+    }
     await server.shutdown(0);
   });
 
