@@ -43,7 +43,7 @@ export class Listeners {
     if (path === undefined) return;
     const { WorkloadServer } = await import("../server/workload/server.ts");
     this.#workload = new WorkloadServer({
-      declareIdle: () => ({ declaredAtNs: declareIdle() }),
+      declareIdle,
       agentVersion: AGENT_VERSION,
       log,
       clock,

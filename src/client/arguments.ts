@@ -1,4 +1,4 @@
-import { GuestError, invalidArgument } from "./errors.ts";
+import { GuestError, invalidArgument, messageOf } from "./errors.ts";
 
 /** Longest token that the agent takes. */
 const TOKEN_LIMIT_CHARACTERS = 4096;
@@ -13,7 +13,7 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
     return make();
   } catch (error) {
     if (error instanceof GuestError) throw error;
-    throw invalidArgument(`${what}: ${error instanceof Error ? error.message : String(error)}`);
+    throw invalidArgument(`${what}: ${messageOf(error)}`);
   }
 }
 

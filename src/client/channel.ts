@@ -24,7 +24,7 @@ import {
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import { abortedError, GuestError, guestError } from "./errors.ts";
 import type { Link } from "./link/link.ts";
-import { withRetries } from "./retry.ts";
+import { retried } from "./retry.ts";
 import { settlement } from "./settlement.ts";
 
 /** Options of every call. */
@@ -37,17 +37,20 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
+/** Pauses before the second and third time that a question is asked: long enough for a listener that is being replaced. */
+const QUESTION_PAUSES_MS = [50, 250];
+
 const VERSION_HEADER = "svc-agent-version";
 
 /** gRPC calls by generated method descriptors, each with the instance token. */
 export class Channel {
   readonly #client: Client;
-  readonly #link: Pick<Link, "failure" | "close">;
+  readonly #link: Link;
   readonly #token: string;
   #agentVersion: string | undefined;
-  #closed = false;
+  #isClosed = false;
 
-  constructor(client: Client, link: Pick<Link, "failure" | "close">, token: string) {
+  constructor(client: Client, link: Link, token: string) {
     this.#client = client;
     this.#link = link;
     this.#token = token;
@@ -58,14 +61,26 @@ export class Channel {
     return this.#agentVersion;
   }
 
+  /** Takes no more calls. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
   /** Calls a unary method that changes nothing; repeats it when a connection failed. Rejects with GuestError. */
   async question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const deadlineMs = deadlineOf(options);
-    return withRetries(() => this.#unary(method, request, options, deadlineMs), { signal: options.signal, deadlineMs });
+    const { signal, deadlineMs = Number.POSITIVE_INFINITY } = options;
+    const atMs = deadlineOf(options);
+    const ask = (): Promise<MessageShape<O>> => this.#unary(method, request, options, atMs);
+    return retried(ask(), ask, {
+      pausesMs: QUESTION_PAUSES_MS,
+      untilMs: performance.now() + deadlineMs,
+      signal,
+      mayPass: neverAnswered,
+    });
   }
 
   /** Calls a unary method, once. Rejects with GuestError. */
@@ -94,7 +109,7 @@ export class Channel {
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
     );
-    return this.#observed(call);
+    return this.#observed(call, options.signal);
   }
 
   /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed or aborted. */
@@ -111,7 +126,7 @@ export class Channel {
       grpcOptions(deadlineOf(options)),
       answer,
     );
-    return { requests: this.#observed(requests), response: cancelledBy(options.signal, requests, promise) };
+    return { requests: this.#observed(requests, options.signal), response: promise };
   }
 
   /**
@@ -129,7 +144,7 @@ export class Channel {
       this.#metadata(options),
       grpcOptions(deadlineOf(options)),
     );
-    return this.#observed(call);
+    return this.#observed(call, options.signal);
   }
 
   /** The GuestError for a stream's ServiceError. */
@@ -139,16 +154,16 @@ export class Channel {
       method: method.name,
       signal,
       agentVersion: this.#agentVersion,
-      linkFailure: this.#link.failure(),
+      linkFailure: this.#link.failure?.(),
     });
   }
 
   /** Closes the connection once the calls in progress have ended. Later calls fail. */
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#client.close();
-    this.#link.close();
+    this.#link.close?.();
   }
 
   async #unary<I extends DescMessage, O extends DescMessage>(
@@ -168,7 +183,8 @@ export class Channel {
       grpcOptions(deadlineMs),
       answer,
     );
-    return cancelledBy(options.signal, this.#observed(call), promise);
+    this.#observed(call, options.signal);
+    return promise;
   }
 
   /** A promise and the callback that settles it. */
@@ -186,8 +202,15 @@ export class Channel {
     };
   }
 
-  #observed<Call extends EventEmitter>(call: Call): Call {
+  /** Notes the version of the agent that answers a call; cancels the call with its signal. */
+  #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
     call.on("metadata", (headers: Metadata) => this.#noteVersion(headers));
+    if (signal !== undefined) {
+      const cancel = (): void => cancelCall(call);
+      signal.addEventListener("abort", cancel, { once: true });
+      // The end of every call, whatever becomes of it.
+      call.once("status", () => signal.removeEventListener("abort", cancel));
+    }
     return call;
   }
 
@@ -199,27 +222,20 @@ export class Channel {
   /** Throws once closed or aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
-    if (this.#closed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
+    if (this.#isClosed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;
   }
 }
 
-interface Cancellable {
-  cancel(): void;
+/** True for a failed connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
+function neverAnswered(error: unknown): boolean {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
-/** Ties a call to its signal until it is settled. */
-export function cancelledBy<Value>(
-  signal: AbortSignal | undefined,
-  call: Cancellable,
-  settled: Promise<Value>,
-): Promise<Value> {
-  if (signal === undefined) return settled;
-  const cancel = (): void => cancelCall(call);
-  signal.addEventListener("abort", cancel, { once: true });
-  return settled.finally(() => signal.removeEventListener("abort", cancel));
+interface Cancellable {
+  cancel(): void;
 }
 
 /**

@@ -40,6 +40,11 @@ export class GuestError extends Error {
   }
 }
 
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** The GuestError for what a caller has given that cannot be sent or used. */
 export function invalidArgument(message: string, cause?: unknown): GuestError {
   return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
@@ -151,13 +156,6 @@ export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   }
 }
 
-/** The facts from which the next step is chosen. */
-interface Failure {
-  readonly status: string;
-  readonly message: string;
-  readonly reason?: string | undefined;
-}
-
 const BY_REASON: Readonly<Record<string, string>> = {
   KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
   SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
@@ -167,7 +165,7 @@ const BY_REASON: Readonly<Record<string, string>> = {
 };
 
 /** What to do about a failed call; undefined where its message says it all. */
-function nextStepFor({ status: name, reason, message }: Failure): string | undefined {
+function nextStepFor({ status: name, reason, message }: GuestErrorParts): string | undefined {
   if (name === "UNAUTHENTICATED") return "give the token of this very instance; it changes with a restore";
   if (name === "UNIMPLEMENTED") return "update the agent, or do without; it may be that of an old snapshot";
   if (reason !== undefined) return BY_REASON[reason];

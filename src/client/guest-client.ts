@@ -5,7 +5,7 @@ import { GuestAgent } from "../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
 import type { RunHookRequestSchema, RunHookResponse } from "../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/svc/guest/v1alpha1/restore_pb.ts";
-import { wholeMilliseconds } from "./arguments.ts";
+import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
 import { type ExecCommand, type KeptCommand, type SignalName, signalNumber, startMessage } from "./exec/command.ts";
 import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
@@ -17,6 +17,7 @@ import { ExecCall } from "./exec/wire.ts";
 import { FileContent } from "./files/read.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import type { ConnectOptions } from "./link/link.ts";
+import { openChannel } from "./link/open.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 
 /** How `endExec` ends a command. */
@@ -35,7 +36,13 @@ export interface StatPathOptions extends CallOptions {
   readonly noFollow?: boolean | undefined;
 }
 
-type Dial = (options?: ConnectOptions) => Channel;
+/**
+ * Makes a client of an agent: over TCP with mutual TLS, a unix socket, or a bridge command. Connects with the first
+ * call. Throws GuestError (INVALID_ARGUMENT) where the options are not valid.
+ */
+export function connect(options: ConnectOptions): GuestClient {
+  return fromArguments("the options of connect are not valid", () => new GuestClient(options));
+}
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
@@ -44,12 +51,12 @@ type Dial = (options?: ConnectOptions) => Channel;
  */
 export class GuestClient {
   readonly #channel: Channel;
-  readonly #dial: Dial;
+  readonly #options: ConnectOptions;
 
-  /** @param dial makes a channel, of the same agent unless it is told otherwise */
-  constructor(dial: Dial) {
-    this.#channel = dial();
-    this.#dial = dial;
+  /** Throws where the options are not valid. */
+  constructor(options: ConnectOptions) {
+    this.#channel = openChannel(options);
+    this.#options = options;
   }
 
   /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
@@ -145,7 +152,7 @@ export class GuestClient {
    * connections of its own; the duties close this client's, whose next call dials again.
    */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
-    return restoreSequence(() => new GuestClient(this.#dial), options);
+    return restoreSequence(() => new GuestClient(this.#options), options);
   }
 
   /** Closes the connection once the calls in progress have ended, and removes what a bridge has left in TMPDIR. */
@@ -155,7 +162,7 @@ export class GuestClient {
 
   #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
     const connectOptions = redialOf(parts.options);
-    const dial = async (): Promise<Channel> => this.#dial(await connectOptions?.());
+    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
     const alwaysDials = connectOptions !== undefined;
     return new KeptProcess({ ...parts, channel: this.#channel, dial, alwaysDials }, hasStdin);
   }

@@ -1,5 +1,4 @@
 export type { CallOptions } from "./channel.ts";
-export { connect } from "./connect.ts";
 export { GuestError, type GuestErrorParts, type GuestStatus } from "./errors.ts";
 export type { ExecCommand, ExecResult, KeptCommand, SignalName } from "./exec/command.ts";
 export type {
@@ -16,7 +15,7 @@ export type { ExecProcess, WebStreams } from "./exec/process.ts";
 export type { RunOptions, RunResult } from "./exec/run.ts";
 export type { FileContent } from "./files/read.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
-export type { EndExecOptions, GuestClient, StatPathOptions } from "./guest-client.ts";
+export { connect, type EndExecOptions, type GuestClient, type StatPathOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
   type ConnectOptions,

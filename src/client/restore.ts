@@ -7,7 +7,7 @@ import type { RestoreDutiesRequestSchema, RestoreDutiesResponse } from "../gen/s
 import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { GuestError } from "./errors.ts";
-import { pauseFor } from "./retry.ts";
+import { growingPauses, retried } from "./retry.ts";
 
 /** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -17,8 +17,7 @@ const DEFAULT_REACH_MS = 10_000;
 const REPEAT_OVER_MS = 50;
 /** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
 const LOOKS = 3;
-/** First pause between attempts; each is twice the one before. */
-const FIRST_PAUSE_MS = 50;
+/** Longest pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
 /** Options of `restoreDuties`. */
@@ -55,34 +54,28 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
  * be reached: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
-  return dutiesOf(() => dial(false), options);
-}
-
-async function dutiesOf(
-  dial: () => ReturnType<Dial>,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
+export async function restoreDuties(
+  dial: Dial,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
 ): Promise<RestoreDutiesResponse> {
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
-  const entropy = (): Buffer => randomBytes(wholeNumber(entropyBytes, "entropyBytes"));
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-    const client = await dial();
+  const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
+  const attempt = async (): Promise<RestoreDutiesResponse> => {
+    const client = await dial(false);
     try {
       // Connect first: a handshake would delay the call that carries the time.
       await reach(client, untilMs, signal);
       const request = {
-        entropy: entropy(),
+        entropy: randomBytes(sizeBytes),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
       };
       return await client.runRestoreDuties(request, { signal });
-    } catch (error) {
-      const mayPass = error instanceof GuestError && error.status === "UNAVAILABLE";
-      if (!mayPass || performance.now() + pauseMs >= untilMs) throw error;
     } finally {
       client.close();
     }
-    await pauseFor(pauseMs, signal);
-  }
+  };
+  const mayPass = (error: unknown): boolean => error instanceof GuestError && error.status === "UNAVAILABLE";
+  return retried(attempt(), attempt, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass });
 }
 
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<HealthResponse> {
@@ -138,7 +131,7 @@ export async function restoreSequence(
     await reach(client, performance.now() + reachMs, signal);
     const { clockErrorMs } = await lookAtClock(client, signal);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
-      repeated = { clockErrorMs, duties: await dutiesOf(() => dial(true), options) };
+      repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
       dutiesDoneMs = Date.now();
       client.close();
       client = await dial(true);

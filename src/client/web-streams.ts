@@ -1,18 +1,12 @@
 import type { Readable, Writable } from "node:stream";
 import { ReadableStream, WritableStream } from "node:stream/web";
 
-/** A web stream that reads a Node stream. Cancelling it destroys the Node stream. */
+/**
+ * A web stream that reads a Node stream, on demand only: Node's own toWeb() reads ahead. Cancelling it destroys the Node
+ * stream.
+ */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
-  return streamOf(stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>, () => {
-    stream.destroy();
-  });
-}
-
-/** A web stream that takes from an iterator only on demand: Node's own toWeb() reads ahead. */
-export function streamOf(
-  chunks: AsyncIterator<Uint8Array, unknown, undefined>,
-  cancel: () => unknown,
-): ReadableStream<Uint8Array> {
+  const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller): Promise<void> {
@@ -20,8 +14,8 @@ export function streamOf(
         if (next.done === true) controller.close();
         else controller.enqueue(next.value);
       },
-      async cancel(): Promise<void> {
-        await cancel();
+      cancel(): void {
+        stream.destroy();
       },
     },
     { highWaterMark: 0 },

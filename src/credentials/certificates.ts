@@ -43,8 +43,27 @@ export async function issueCertificates(serverName: string, validity: Validity):
       await x509.SubjectKeyIdentifierExtension.create(authority.publicKey),
     ],
   });
-  const leaf = (name: string, extensions: readonly x509.Extension[]): Promise<PemPair> =>
-    issueLeaf({ name, issuer, authority, validity, extensions });
+  const leaf = async (name: string, extensions: readonly x509.Extension[]): Promise<PemPair> => {
+    const keys = await generateKeys();
+    const certificate = await x509.X509CertificateGenerator.create({
+      subject: `CN=${name}`,
+      issuer,
+      serialNumber: serialNumber(),
+      ...validity,
+      publicKey: keys.publicKey,
+      signingKey: authority.privateKey,
+      signingAlgorithm: KEY_ALGORITHM,
+      extensions: [
+        new x509.BasicConstraintsExtension(false, undefined, true),
+        new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+        await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+        await x509.AuthorityKeyIdentifierExtension.create(authority.publicKey),
+        ...extensions,
+      ],
+    });
+    const key = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
+    return { cert: pem(certificate), key: `${x509.PemConverter.encode(key, "PRIVATE KEY")}\n` };
+  };
   return {
     ca: pem(ca),
     server: await leaf("guest-agent server", [
@@ -58,36 +77,6 @@ export async function issueCertificates(serverName: string, validity: Validity):
     ]),
     client: await leaf("guest-agent client", [new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.clientAuth])]),
   };
-}
-
-interface LeafRequest {
-  readonly name: string;
-  readonly issuer: string;
-  readonly authority: webcrypto.CryptoKeyPair;
-  readonly validity: Validity;
-  readonly extensions: readonly x509.Extension[];
-}
-
-async function issueLeaf(request: LeafRequest): Promise<PemPair> {
-  const keys = await generateKeys();
-  const certificate = await x509.X509CertificateGenerator.create({
-    subject: `CN=${request.name}`,
-    issuer: request.issuer,
-    serialNumber: serialNumber(),
-    ...request.validity,
-    publicKey: keys.publicKey,
-    signingKey: request.authority.privateKey,
-    signingAlgorithm: KEY_ALGORITHM,
-    extensions: [
-      new x509.BasicConstraintsExtension(false, undefined, true),
-      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
-      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
-      await x509.AuthorityKeyIdentifierExtension.create(request.authority.publicKey),
-      ...request.extensions,
-    ],
-  });
-  const key = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey));
-  return { cert: pem(certificate), key: `${x509.PemConverter.encode(key, "PRIVATE KEY")}\n` };
 }
 
 function generateKeys(): Promise<webcrypto.CryptoKeyPair> {

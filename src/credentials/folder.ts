@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
-import { access, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { existsSync, type Stats } from "node:fs";
+import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { errnoOf } from "../domain/index.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
@@ -45,22 +46,36 @@ export function generateToken(): string {
 
 /**
  * Makes sure that a folder can take credentials: creates it with mode 0700, refuses one that others may enter, and one
- * that holds credentials unless `overwrite`.
+ * that holds credentials unless `overwrite`. Throws CredentialsError.
  */
 export async function prepareFolder(folder: string, overwrite: boolean): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const { mode } = await stat(folder);
-  if ((mode & 0o077) !== 0) {
+  const status = await makeFolder(folder).catch((error: unknown) => {
+    throw new CredentialsError(`cannot create ${folder} (${errnoOf(error) ?? "unknown error"}); name another folder`);
+  });
+  if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);
+  if ((status.mode & 0o077) !== 0) {
     throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
   }
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
-    if (await exists(join(folder, name))) {
+    if (existsSync(join(folder, name))) {
       throw new CredentialsError(
         `${join(folder, name)} is already there; name another folder, or replace all with --force`,
       );
     }
   }
+}
+
+/** As `mkdir -p`, but for private folders. Node's own never ends on a file system that makes none, such as /proc. */
+async function makeFolder(path: string): Promise<Stats> {
+  const make = (): Promise<void> => mkdir(path, { mode: 0o700 });
+  await make().catch(async (error: unknown) => {
+    if (errnoOf(error) === "EEXIST") return;
+    if (errnoOf(error) !== "ENOENT") throw error;
+    await makeFolder(dirname(path));
+    await make();
+  });
+  return stat(path);
 }
 
 /** Writes all credentials of an instance, each file with mode 0600 and in one step. */
@@ -106,11 +121,4 @@ async function readCredential(path: string): Promise<Buffer> {
       `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
     );
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
 }

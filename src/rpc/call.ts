@@ -1,7 +1,7 @@
-import { AgentError, type Allowance, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
-import type { Instant, PeerInfo, RawCall, Session } from "./context.ts";
+import type { Instant, Session } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
@@ -21,16 +21,19 @@ export interface CallSetup {
   readonly receivedAt: Instant;
   readonly session: Session;
   readonly responseFields: Fields;
-  readonly messageLimitBytes: number;
   /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
   /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
   readonly onLarge: (change: 1 | -1) => void;
 }
 
-/** One call on one HTTP/2 stream, from its headers to its trailers. */
-export class Call implements RawCall, StreamConsumer {
+/**
+ * One call on one HTTP/2 stream, from its headers to its trailers. Its handler reads messages and sends some; the router
+ * ends it.
+ */
+export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
+  /** When its headers arrived. */
   readonly receivedAt: Instant;
   readonly session: Session;
   readonly #stream: Http2Stream;
@@ -52,15 +55,14 @@ export class Call implements RawCall, StreamConsumer {
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, setup.messageLimitBytes, this);
+    this.#request = new RequestMessages(stream, this);
     stream.consumer = this;
   }
 
-  get peer(): PeerInfo {
-    return this.session.peer;
-  }
-
-  /** Created on demand, as most handlers never use it. */
+  /**
+   * Aborted when the client cancels, the deadline passes, the connection is lost or the server ends; the reason is an
+   * AgentError. Never aborted because the handler has ended. Created on demand, as most handlers never use it.
+   */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -74,18 +76,30 @@ export class Call implements RawCall, StreamConsumer {
     return this.#aborted;
   }
 
+  /** Bytes queued by `send` that the connection has not yet taken. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
 
+  /**
+   * The request messages in order, without their prefix. Iterate it once. With backpressure: beside the call's
+   * flow-control window, it holds about 80 KiB while the handler does not ask for the next message, and one whole message
+   * while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's reason on
+   * abort. Leaving the loop early discards the rest of the request.
+   */
   messages(): RequestMessages {
     return this.#request;
   }
 
+  /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */
   recycle(message: Uint8Array): void {
     this.#request.recycle(message);
   }
 
+  /**
+   * Queues one message without copying its parts. `done` runs once when the caller may change the bytes, also if the call
+   * has ended and nothing was sent. Throws AgentError for a message over the limit.
+   */
   send(frame: Frame, done?: () => void): void {
     const sizeBytes = this.#sizeBytes(frame);
     if (this.#finished || this.#stream.closed) {
@@ -110,6 +124,7 @@ export class Call implements RawCall, StreamConsumer {
     this.#stream.write(frame);
   }
 
+  /** Resolves when `queuedBytes` is low enough to send more, or when the call has ended. Never rejects. */
   drained(): Promise<void> {
     if (this.#queuedBytes < LOW_WATER_BYTES || this.#finished || this.#stream.closed) return Promise.resolve();
     return new Promise((resolve) => {
@@ -145,6 +160,10 @@ export class Call implements RawCall, StreamConsumer {
     return this.#setup.unread.share(this.session, (error) => this.giveUp(error));
   }
 
+  /**
+   * Ends the call with this error, even if its client does not read: what it has not taken a second later is dropped,
+   * also the status.
+   */
   giveUp(error: AgentError): void {
     this.abort(error);
     this.finish(error);
@@ -216,8 +235,8 @@ export class Call implements RawCall, StreamConsumer {
   #sizeBytes(frame: Frame): number {
     let sizeBytes = 0;
     for (const part of frame) sizeBytes += part.length;
-    const limitBytes = this.#setup.messageLimitBytes;
-    if (sizeBytes - PREFIX_BYTES > limitBytes) throw messageTooLarge(sizeBytes - PREFIX_BYTES, limitBytes);
+    const messageBytes = sizeBytes - PREFIX_BYTES;
+    if (messageBytes > MESSAGE_LIMIT_BYTES) throw messageTooLarge(messageBytes, MESSAGE_LIMIT_BYTES);
     return sizeBytes;
   }
 

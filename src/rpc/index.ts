@@ -1,3 +1,4 @@
-export { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "./codec.ts";
-export type { CallContext, Interceptor, PeerCertificate, RawCall, Session } from "./context.ts";
+export type { Call } from "./call.ts";
+export { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, tryBytesField } from "./codec.ts";
+export type { Interceptor, PeerCertificate, Session } from "./context.ts";
 export { Router } from "./router.ts";

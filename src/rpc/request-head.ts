@@ -3,7 +3,7 @@ import { AgentError } from "../domain/index.ts";
 import type { Fields, RequestFields } from "../http2/index.ts";
 
 /** Answer to a request that is not gRPC. */
-export interface HttpRefusal {
+interface HttpRefusal {
   readonly fields: Fields;
   readonly body: string;
 }

@@ -1,4 +1,4 @@
-import { AgentError, type Share } from "../domain/index.ts";
+import { AgentError, MESSAGE_LIMIT_BYTES, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { malformedMessage, MessageBuffers, MessageReader } from "./framing.ts";
 
@@ -20,7 +20,7 @@ export interface UnreadOwner {
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: Http2Stream;
   readonly #buffers = new MessageBuffers();
-  readonly #reader: MessageReader;
+  readonly #reader: MessageReader = new MessageReader(MESSAGE_LIMIT_BYTES, this.#buffers);
   readonly #queue: Uint8Array[] = [];
   readonly #owner: UnreadOwner;
   /** Created when the request first holds something. */
@@ -32,11 +32,10 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: Http2Stream, limitBytes: number, owner: UnreadOwner) {
+  constructor(stream: Http2Stream, owner: UnreadOwner) {
     this.#stream = stream;
     this.#owner = owner;
     stream.pause();
-    this.#reader = new MessageReader(limitBytes, this.#buffers);
   }
 
   [Symbol.asyncIterator](): this {

@@ -1,27 +1,18 @@
-import type { DescMessage, DescMethod, MessageShape } from "@bufbuild/protobuf";
-import {
-  AgentError,
-  Allowance,
-  type Clock,
-  type Log,
-  MESSAGE_LIMIT_BYTES,
-  UNREAD_LIMIT_BYTES,
-} from "../domain/index.ts";
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodBiDiStreaming,
+  DescMethodClientStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageShape,
+} from "@bufbuild/protobuf";
+import { AgentError, Allowance, type Clock, type Log, UNREAD_LIMIT_BYTES } from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
-import type { CallContext, Interceptor, RawCall, Session } from "./context.ts";
-import { type HttpRefusal, httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
-
-/** How much is read of a request that is not gRPC before it is answered. */
-const REFUSED_BODY_LIMIT_BYTES = 64 * 1024;
-
-/** A method descriptor of one of the four kinds, as generated services have them. */
-export type Method<Kind extends DescMethod["methodKind"], I extends DescMessage, O extends DescMessage> = DescMethod & {
-  readonly methodKind: Kind;
-  readonly input: I;
-  readonly output: O;
-};
+import type { Interceptor, Session } from "./context.ts";
+import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
 /** What a router needs. */
 export interface RouterOptions {
@@ -29,8 +20,6 @@ export interface RouterOptions {
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
-  /** Largest message in either direction, in bytes. */
-  readonly messageLimitBytes?: number;
   /** Called with the number of calls when one begins or ends. */
   readonly onCalls?: (running: number) => void;
   /** Called with true when there is a first large call, and with false when the last is over. */
@@ -42,10 +31,7 @@ type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
 /** Finds each call's handler and turns its result or error into a response. */
 export class Router {
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #messageLimitBytes: number;
-  readonly #onCalls: ((running: number) => void) | undefined;
+  readonly #options: RouterOptions;
   readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
@@ -55,10 +41,7 @@ export class Router {
   readonly #unread: Allowance;
 
   constructor(options: RouterOptions) {
-    this.#clock = options.clock;
-    this.#log = options.log;
-    this.#messageLimitBytes = options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES;
-    this.#onCalls = options.onCalls;
+    this.#options = options;
     this.#onLarge = (change) => {
       const before = this.#largeCalls;
       this.#largeCalls += change;
@@ -66,20 +49,33 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    this.#responseFields = {
-      ":status": "200",
-      "content-type": "application/grpc+proto",
-      ...this.#versionField,
-    };
+    this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
+  }
+
+  /** Registers a method with one request and one response message; `arrived` as for `framed`. */
+  unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => MessageShape<O> | Promise<MessageShape<O>>,
+    arrived?: () => () => void,
+  ): void {
+    const frame = (response: MessageShape<O>): Frame => messageFrame(method.output, response);
+    this.framed(
+      method,
+      (request, call) => {
+        const response = handler(request, call);
+        return response instanceof Promise ? response.then(frame) : frame(response);
+      },
+      arrived,
+    );
   }
 
   /**
-   * Registers a method with one request and one response message. `arrived` runs when a call is admitted, before its
+   * As `unary`, for a method whose handler encodes the response itself. `arrived` runs when a call is admitted, before its
    * message is read; the function that it returns runs when the call is over.
    */
-  unary<I extends DescMessage, O extends DescMessage>(
-    method: Method<"unary", I, O>,
-    handler: (request: MessageShape<I>, context: CallContext) => MessageShape<O> | Promise<MessageShape<O>>,
+  framed<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Frame | Promise<Frame>,
     arrived?: () => () => void,
   ): void {
     this.#register(method, (call, over) => {
@@ -88,16 +84,16 @@ export class Router {
         left?.();
         over(error);
       };
-      const answer = (response: MessageShape<O>): void => {
-        call.answer(messageFrame(method.output, response));
+      const answer = (frame: Frame): void => {
+        call.answer(frame);
         end();
       };
       // Synchronous where the handler is.
       call.messages().only((bytes) => {
         try {
-          const response = handler(decodeMessage(method.input, bytes), call);
-          if (response instanceof Promise) response.then(answer).catch(end);
-          else answer(response);
+          const frame = handler(decodeMessage(method.input, bytes), call);
+          if (frame instanceof Promise) frame.then(answer).catch(end);
+          else answer(frame);
         } catch (error) {
           end(error);
         }
@@ -105,25 +101,10 @@ export class Router {
     });
   }
 
-  /** As `unary`, for a method that ignores its request and whose handler encodes the response itself. */
-  framed<I extends DescMessage, O extends DescMessage>(method: Method<"unary", I, O>, handler: () => Frame): void {
-    this.#register(method, (call, over) => {
-      call.messages().only((bytes) => {
-        try {
-          decodeMessage(method.input, bytes);
-          call.answer(handler());
-          over();
-        } catch (error) {
-          over(error);
-        }
-      }, over);
-    });
-  }
-
   /** Registers a method with one request message. The handler sends messages, and ends the response by resolving. */
   serverStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"server_streaming", I, O>,
-    handler: (request: MessageShape<I>, call: RawCall) => Promise<void>,
+    method: DescMethodServerStreaming<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Promise<void>,
   ): void {
     this.#register(method, (call, over) => {
       call.messages().only((bytes) => {
@@ -134,8 +115,8 @@ export class Router {
 
   /** Registers a method whose handler reads the request messages and resolves with the response. */
   clientStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"client_streaming", I, O>,
-    handler: (call: RawCall) => Promise<MessageShape<O>>,
+    method: DescMethodClientStreaming<I, O>,
+    handler: (call: Call) => Promise<MessageShape<O>>,
   ): void {
     this.#register(method, (call, over) => {
       settle(async () => call.send(messageFrame(method.output, await handler(call))), over);
@@ -144,29 +125,33 @@ export class Router {
 
   /** Registers a method whose handler reads and sends messages, and ends the response by resolving. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
-    method: Method<"bidi_streaming", I, O>,
-    handler: (call: RawCall) => Promise<void>,
+    method: DescMethodBiDiStreaming<I, O>,
+    handler: (call: Call) => Promise<void>,
   ): void {
     this.#register(method, (call, over) => settle(async () => handler(call), over));
   }
 
   /** Answers one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
-    const refusal = httpRefusal(fields);
-    if (refusal !== undefined) {
-      refuse(stream, { ...refusal, fields: { ...refusal.fields, ...this.#versionField } });
-      return;
-    }
+    const { clock } = this.#options;
     const call = new Call(stream, {
       metadata: fields,
-      receivedAt: { wallNs: this.#clock.wallNs(), monotonicMs: this.#clock.monotonicMs() },
+      receivedAt: { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() },
       session,
       responseFields: this.#responseFields,
-      messageLimitBytes: this.#messageLimitBytes,
       unread: this.#unread,
       onLarge: this.#onLarge,
     });
-    this.#serve(call, interceptor);
+    const refusal = httpRefusal(fields);
+    if (refusal === undefined) {
+      this.#serve(call, interceptor);
+      return;
+    }
+    call.whenRequestEnds(() => {
+      stream.respond({ ...refusal.fields, ...this.#versionField });
+      stream.write([Buffer.from(refusal.body)]);
+      stream.end();
+    });
   }
 
   /** Aborts all calls, or those of some sessions, and answers each with the error. */
@@ -186,11 +171,11 @@ export class Router {
 
   #serve(call: Call, interceptor: Interceptor): void {
     this.#calls.add(call);
-    this.#onCalls?.(this.#calls.size);
+    this.#options.onCalls?.(this.#calls.size);
     const over = (error?: unknown): void => {
       call.finish(error === undefined ? undefined : this.#toAgentError(error, call));
       this.#calls.delete(call);
-      this.#onCalls?.(this.#calls.size);
+      this.#options.onCalls?.(this.#calls.size);
     };
     const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
     try {
@@ -223,30 +208,12 @@ export class Router {
   #toAgentError(error: unknown, call: Call): AgentError {
     if (error instanceof AgentError) return error;
     const method = call.metadata[":path"];
-    this.#log.error("call_failed", {
+    this.#options.log.error("call_failed", {
       method,
       error: error instanceof Error ? (error.stack ?? error.message) : "unknown",
     });
     return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
   }
-}
-
-/** Answers once the request is complete: clients take an earlier answer for a failure. */
-function refuse(stream: Http2Stream, { fields, body }: HttpRefusal): void {
-  const answer = (): void => {
-    stream.respond(fields);
-    stream.write([Buffer.from(body)]);
-    stream.end();
-  };
-  let receivedBytes = 0;
-  stream.consumer = {
-    data: ({ length }) => {
-      receivedBytes += length;
-      if (receivedBytes > REFUSED_BODY_LIMIT_BYTES) answer();
-    },
-    end: answer,
-    closed: () => {},
-  };
 }
 
 /** Runs a handler, then calls `over`. */

@@ -1,6 +1,7 @@
 import { toBinary, create } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { AgentError, StatusName } from "../domain/index.ts";
+import type { Fields } from "../http2/index.ts";
 import { ErrorInfoSchema } from "../gen/google/rpc/error_details_pb.ts";
 
 /** ErrorInfo.domain of every error of the agent. */
@@ -35,23 +36,18 @@ const TEXT_LIMIT_CHARS = 2_048;
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
-/** Fields that end a response; gRPC puts them in the trailers, or in the headers where nothing else was sent. */
-export type StatusFields = Readonly<Record<string, string>>;
-
-/** The fields of a successful call. */
-export const OK_FIELDS: StatusFields = { "grpc-status": "0" };
-
-/** The gRPC number of a status (google.rpc.Code). */
-export function statusCode(status: StatusName): number {
-  return CODES[status];
-}
+/**
+ * The fields of a successful call. Such fields end a response; gRPC puts them in the trailers, or in the headers where
+ * nothing else was sent.
+ */
+export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
  * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Cuts
  * its texts until the whole is small enough; that takes several tries, because a byte that is not ASCII takes three in
  * the message and one and a third in the details.
  */
-export function errorFields(error: AgentError): StatusFields {
+export function errorFields(error: AgentError): Fields {
   let limitChars = TEXT_LIMIT_CHARS;
   let fields = fieldsWithin(error, limitChars);
   while (sizeBytes(fields) > STATUS_LIMIT_BYTES && limitChars > 1) {
@@ -61,7 +57,7 @@ export function errorFields(error: AgentError): StatusFields {
   return fields;
 }
 
-function fieldsWithin(error: AgentError, limitChars: number): StatusFields {
+function fieldsWithin(error: AgentError, limitChars: number): Fields {
   const message = clip(error.message, limitChars);
   return {
     "grpc-status": String(CODES[error.status]),
@@ -73,7 +69,7 @@ function fieldsWithin(error: AgentError, limitChars: number): StatusFields {
 }
 
 /** Size of fields whose characters are all ASCII. */
-function sizeBytes(fields: StatusFields): number {
+function sizeBytes(fields: Fields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
 

@@ -1,22 +1,49 @@
-import type { Server, Socket } from "node:net";
-import type { Clock, Log, WatchArrivals } from "../domain/index.ts";
+import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
+import { type Clock, errnoOf, type Log, type WatchArrivals } from "../domain/index.ts";
 
 /** An accepted connection, from accept(2) to its end. */
-export interface Connection {
+export class Connection {
   /** `address:port`, or "unix". */
   readonly peer: string;
   /** As accepted. */
   readonly socket: Socket;
-  /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
-  drop(reason: string): void;
-  /** Logs why it is refused or has failed; the caller closes it. */
-  failed(reason: string): void;
-  /** Records that the handshake is complete. */
-  established(): void;
-  /** From now on no new connection takes its place. */
-  keep(): void;
   /** Frees its place, as its end has begun, although its socket is still open. */
-  closing(): void;
+  readonly closing: () => void;
+  readonly #log: (connection: Connection, reason: string) => void;
+  #toldWhy = false;
+  /** Its handshake is not complete. */
+  isHalfOpen = true;
+  /** No new connection takes its place. */
+  isKept = false;
+
+  constructor(socket: Socket, log: (connection: Connection, reason: string) => void, closing: () => void) {
+    this.socket = socket;
+    this.#log = log;
+    this.closing = closing;
+    this.peer = peerAddress(socket);
+    // "close" follows an error; the code that knows the reason reports it.
+    socket.on("error", () => {});
+  }
+
+  /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
+  drop(reason: string): void {
+    this.failed(reason);
+    this.socket.destroy();
+  }
+
+  /** Logs why it is refused or has failed, never a secret; the caller closes it. */
+  failed(reason: string): void {
+    if (this.#toldWhy) return;
+    this.#toldWhy = true;
+    this.#log(this, reason);
+  }
+}
+
+function peerAddress(socket: Socket): string {
+  const { remoteAddress, remotePort } = socket;
+  if (remoteAddress === undefined || remotePort === undefined) return "unix";
+  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
+  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
@@ -29,21 +56,57 @@ export function connectionOf(socket: MarkedSocket): Connection | undefined {
   return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
 }
 
-/**
- * The connections of a listener, bounded in number. At the bound a new one replaces the oldest half-open handshake, else
- * the oldest connection that has made no admitted call: somebody who can connect but not call cannot lock the node agent
- * out. If all are kept, the new one is refused.
- */
-export class Connections {
-  readonly #limit: number;
-  readonly #refusals: RefusalLog;
-  readonly #open = new Set<OpenConnection>();
-  /** Connections whose end has begun. Each has its own deadline. */
-  readonly #closing = new Set<OpenConnection>();
+/** What an acceptor needs. */
+export interface AcceptorOptions {
+  /** Name of the listener, for the log. */
+  readonly name: string;
+  /** Most connections at once. */
+  readonly limit: number;
+  readonly log: Log;
+  readonly clock: Clock;
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  readonly watchArrivals: WatchArrivals | undefined;
+}
 
-  constructor(limit: number, refusals: RefusalLog) {
-    this.#limit = limit;
-    this.#refusals = refusals;
+/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
+const LINES_BURST = 20;
+const LINES_PER_SECOND = 2;
+/** Least time between two lines about lost connections: one for each would flood the log. */
+const SILENCE_MS = 10_000;
+
+/** `_handle` is Node's only way to a server's descriptor. Without it nothing is logged. */
+type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
+
+/**
+ * Accepts the connections of a listener, bounded in number. At the bound a new one replaces the oldest half-open
+ * handshake, else the oldest connection that has made no admitted call: somebody who can connect but not call cannot lock
+ * the node agent out. If all are kept, the new one is refused.
+ */
+export class Acceptor {
+  /** Listens wherever the owner says. */
+  readonly server: Server;
+  readonly #options: AcceptorOptions;
+  /** Log lines that may be written now. */
+  #credit = LINES_BURST;
+  #creditedAtMs: number;
+  #suppressed = 0;
+  readonly #open = new Set<Connection>();
+  /** Connections whose end has begun. Each has its own deadline. */
+  readonly #closing = new Set<Connection>();
+  #stopWatching: (() => void) | undefined;
+
+  /** @param accepted is called with each connection that is let in */
+  constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: Connection) => void) {
+    const { name, log, clock } = options;
+    this.#options = options;
+    this.#creditedAtMs = clock.monotonicMs();
+    this.server = createServer(sockets, (socket) => {
+      const connection = this.#admit(socket);
+      if (connection !== undefined) accepted(connection);
+    });
+    this.server.on("listening", () => this.#watchLost());
+    // A failed accept(2) is not the end of the listener.
+    this.server.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
   }
 
   /** Open sockets, also of connections whose end has begun. */
@@ -51,18 +114,36 @@ export class Connections {
     return this.#open.size + this.#closing.size;
   }
 
+  /** Accepts no more connections. */
+  stop(): void {
+    this.server.close();
+    this.#stopWatching?.();
+  }
+
+  /** Closes every connection whose handshake is not complete. */
+  dropHalfOpen(reason: string): void {
+    for (const connection of this.#open) if (connection.isHalfOpen) connection.drop(reason);
+  }
+
+  /** Closes every connection at once. */
+  destroy(): void {
+    for (const { socket } of [...this.#open, ...this.#closing]) socket.destroy();
+  }
+
   /** Admits a connection; undefined: it was refused. */
-  admit(socket: Socket & MarkedSocket): Connection | undefined {
-    const connection = new OpenConnection(socket, this.#refusals, () => {
+  #admit(socket: Socket & MarkedSocket): Connection | undefined {
+    const connection = new Connection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection)) this.#closing.add(connection);
     });
-    if (this.#open.size >= this.#limit) {
-      const oldest = this.#first((other) => other.halfOpen) ?? this.#first((other) => !other.kept);
+    const { limit } = this.#options;
+    if (this.#open.size >= limit) {
+      const oldest =
+        this.#open.values().find((other) => other.isHalfOpen) ?? this.#open.values().find((other) => !other.isKept);
       if (oldest === undefined) {
-        connection.drop(`connection limit (${this.#limit}) reached`);
+        connection.drop(`connection limit (${limit}) reached`);
         return undefined;
       }
-      const lack = oldest.halfOpen ? "handshake not complete" : "no call was let in";
+      const lack = oldest.isHalfOpen ? "handshake not complete" : "no call was let in";
       oldest.drop(`${lack}, and its place was needed`);
       oldest.closing();
     }
@@ -75,90 +156,11 @@ export class Connections {
     return connection;
   }
 
-  /** Closes every connection whose handshake is not complete. Returns their number. */
-  dropHalfOpen(reason: string): number {
-    const halfOpen = [...this.#open].filter((connection) => connection.halfOpen);
-    for (const connection of halfOpen) connection.drop(reason);
-    return halfOpen.length;
-  }
-
-  #first(fits: (connection: OpenConnection) => boolean): OpenConnection | undefined {
-    for (const connection of this.#open) if (fits(connection)) return connection;
-    return undefined;
-  }
-}
-
-class OpenConnection implements Connection {
-  readonly peer: string;
-  readonly socket: Socket;
-  readonly #refusals: RefusalLog;
-  readonly closing: () => void;
-  #toldWhy = false;
-  halfOpen = true;
-  kept = false;
-
-  constructor(socket: Socket, refusals: RefusalLog, closing: () => void) {
-    this.socket = socket;
-    this.#refusals = refusals;
-    this.closing = closing;
-    this.peer = peerAddress(socket);
-    // "close" follows an error; the code that knows the reason reports it.
-    socket.on("error", () => {});
-  }
-
-  drop(reason: string): void {
-    this.failed(reason);
-    this.socket.destroy();
-  }
-
-  failed(reason: string): void {
-    if (this.#toldWhy) return;
-    this.#toldWhy = true;
-    this.#refusals.write(this.halfOpen ? "connection_refused" : "connection_failed", this.peer, reason);
-  }
-
-  established(): void {
-    this.halfOpen = false;
-  }
-
-  keep(): void {
-    this.kept = true;
-  }
-}
-
-function peerAddress(socket: Socket): string {
-  const { remoteAddress, remotePort } = socket;
-  if (remoteAddress === undefined || remotePort === undefined) return "unix";
-  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
-  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
-}
-
-/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
-const BURST = 20;
-const PER_SECOND = 2;
-
-/** Logs refused and failed connections, at a bounded rate. */
-export class RefusalLog {
-  readonly #log: Log;
-  readonly #clock: Clock;
-  readonly #listener: string;
-  #credit = BURST;
-  #creditedAtMs: number;
-  #suppressed = 0;
-
-  constructor(log: Log, clock: Clock, listener: string) {
-    this.#log = log;
-    this.#clock = clock;
-    this.#listener = listener;
-    this.#creditedAtMs = clock.monotonicMs();
-  }
-
-  /**
-   * `reason` says what was wrong, never a secret. `suppressed` in a line counts the lines that were left out before it.
-   */
-  write(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
-    const nowMs = this.#clock.monotonicMs();
-    this.#credit = Math.min(BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * PER_SECOND);
+  /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
+  readonly #logFailed = ({ isHalfOpen, peer }: Connection, reason: string): void => {
+    const { name, log, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    this.#credit = Math.min(LINES_BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * LINES_PER_SECOND);
     this.#creditedAtMs = nowMs;
     if (this.#credit < 1) {
       this.#suppressed++;
@@ -167,37 +169,24 @@ export class RefusalLog {
     this.#credit--;
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
-    this.#log.warn(event, { listener: this.#listener, peer, reason, suppressed });
+    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", { listener: name, peer, reason, suppressed });
+  };
+
+  /**
+   * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
+   * and closes them at once, without an event. The socket stays open until the watch is stopped.
+   */
+  #watchLost(): void {
+    const { name, log, clock, watchArrivals } = this.#options;
+    this.#stopWatching?.();
+    const fd = (this.server as Listening)._handle?.fd;
+    if (fd === undefined || fd < 0) return;
+    let silentUntilMs = Number.NEGATIVE_INFINITY;
+    this.#stopWatching = watchArrivals?.(fd, (errno) => {
+      const nowMs = clock.monotonicMs();
+      if (nowMs < silentUntilMs) return;
+      silentUntilMs = nowMs + SILENCE_MS;
+      log.warn("accept_failed", { listener: name, errno });
+    });
   }
-}
-
-/** Least time between two lines: one for each connection would flood the log. */
-const SILENCE_MS = 10_000;
-
-/** `_handle` is Node's only way to a server's descriptor. Without it nothing is logged. */
-type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
-
-/** What `logLostConnections` needs. */
-export interface LostConnections {
-  readonly watch: WatchArrivals | undefined;
-  readonly listener: string;
-  readonly log: Log;
-  readonly clock: Clock;
-}
-
-/**
- * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
- * and closes them at once, without an event. Call it once the server listens. The returned function ends the watch; until
- * then the socket stays open.
- */
-export function logLostConnections(server: Server, { watch, listener, log, clock }: LostConnections): () => void {
-  const fd = (server as Listening)._handle?.fd;
-  if (watch === undefined || fd === undefined || fd < 0) return () => {};
-  let silentUntilMs = Number.NEGATIVE_INFINITY;
-  return watch(fd, (errno) => {
-    const nowMs = clock.monotonicMs();
-    if (nowMs < silentUntilMs) return;
-    silentUntilMs = nowMs + SILENCE_MS;
-    log.warn("accept_failed", { listener, errno });
-  });
 }

@@ -1,7 +1,7 @@
 import { chmodSync, lstatSync, mkdirSync, renameSync, statSync, unlinkSync } from "node:fs";
 import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
 import { dirname, join } from "node:path";
-import { AgentError, errnoOf } from "../domain/index.ts";
+import { AgentError, errnoOf, type Reason, type StatusName } from "../domain/index.ts";
 
 /** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
 const PATH_LIMIT_BYTES = 107;
@@ -35,11 +35,14 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
     return () => removeOwn(path, dev, ino);
   } catch (error) {
     if (error instanceof AgentError) throw error;
-    throw socketError(path, error);
+    throw listenError(`the socket path ${path}`, { path }, error);
   }
 }
 
-/** As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system. */
+/**
+ * As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system, and never ends on a
+ * file system that makes no folders, such as /proc.
+ */
 function makeFolder(path: string): void {
   try {
     mkdirSync(path);
@@ -48,7 +51,7 @@ function makeFolder(path: string): void {
     if (errno === "EEXIST" && statSync(path).isDirectory()) return;
     if (errno !== "ENOENT") throw error;
     makeFolder(dirname(path));
-    makeFolder(path);
+    mkdirSync(path);
   }
 }
 
@@ -98,30 +101,30 @@ function taken(path: string, problem: string): AgentError {
   return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", `the socket path ${path} ${problem}`, { path });
 }
 
-function socketError(path: string, cause: unknown): AgentError {
+type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
+
+const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is forbidden to this user"];
+/** mkdir(2) and bind(2): a part of the folder's path is a file, a link that dangles, or cannot be made (in /proc). */
+const NO_FOLDER: ListenProblem = [
+  "FAILED_PRECONDITION",
+  "FILE_ERROR",
+  "cannot be created: a part of its folder's path is no folder and cannot become one; name another",
+];
+const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
+  EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],
+  EACCES: FORBIDDEN,
+  EPERM: FORBIDDEN,
+  EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
+  EEXIST: NO_FOLDER,
+  ENOTDIR: NO_FOLDER,
+  ENOENT: NO_FOLDER,
+};
+
+/** Why nobody can listen at a place, by the errno. */
+function listenError(what: string, place: Readonly<Record<string, string>>, cause: unknown): AgentError {
   const errno = errnoOf(cause) ?? "unknown error";
-  const metadata = { path, errno };
-  if (errno === "EADDRINUSE") return taken(path, "is in use");
-  if (errno === "EACCES" || errno === "EPERM" || errno === "EROFS") {
-    return new AgentError(
-      "PERMISSION_DENIED",
-      "PATH_PERMISSION_DENIED",
-      `the socket ${path} cannot be created: ${errno}`,
-      metadata,
-      cause,
-    );
-  }
-  // mkdir(2) and bind(2): a part of the folder's path is a file, or nothing (a link that dangles).
-  if (errno === "EEXIST" || errno === "ENOTDIR" || errno === "ENOENT") {
-    return new AgentError(
-      "FAILED_PRECONDITION",
-      "FILE_ERROR",
-      `the socket ${path} cannot be created: a part of its folder's path is no folder (${errno}); name another`,
-      metadata,
-      cause,
-    );
-  }
-  return new AgentError("INTERNAL", "INTERNAL", `cannot listen on the socket ${path}: ${errno}`, metadata, cause);
+  const [status, reason, problem] = PROBLEMS[errno] ?? ["INTERNAL", "INTERNAL", `cannot be listened on: ${errno}`];
+  return new AgentError(status, reason, `${what} ${problem}`, { ...place, errno }, cause);
 }
 
 /** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
@@ -132,7 +135,7 @@ export async function listenTcp(server: Server, port: number): Promise<number> {
     // Node falls back to IPv4 for any failure of IPv6, also where the port is in use there: find out.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
-    throw portError(port, error);
+    throw listenError(`TCP port ${port}`, { port: String(port) }, error);
   }
   return addressOf(server).port;
 }
@@ -149,25 +152,6 @@ async function listenExplicitly(server: Server, port: number): Promise<void> {
 
 function addressOf(server: Server): AddressInfo {
   return server.address() as AddressInfo;
-}
-
-function portError(port: number, cause: unknown): AgentError {
-  const errno = errnoOf(cause) ?? "unknown error";
-  const metadata = { port: String(port), errno };
-  switch (errno) {
-    case "EADDRINUSE":
-      return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", `TCP port ${port} is in use`, metadata, cause);
-    case "EACCES":
-      return new AgentError(
-        "PERMISSION_DENIED",
-        "PATH_PERMISSION_DENIED",
-        `TCP port ${port} may not be used by this user`,
-        metadata,
-        cause,
-      );
-    default:
-      return new AgentError("INTERNAL", "INTERNAL", `cannot listen on TCP port ${port}: ${errno}`, metadata, cause);
-  }
 }
 
 /** Resolves once the server listens; rejects with Node's error when it cannot. */

@@ -1,4 +1,4 @@
-import { createServer, type Server, type Socket } from "node:net";
+import type { Server, Socket } from "node:net";
 import type { Server as TlsServer, TLSSocket } from "node:tls";
 import {
   type Clock,
@@ -10,7 +10,7 @@ import {
 } from "../domain/index.ts";
 import { Http2Connection, type Http2Limits, type PingLimits } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { type Connection, connectionOf, Connections, logLostConnections, RefusalLog } from "./connections.ts";
+import { Acceptor, type Connection, connectionOf } from "./connections.ts";
 import { peerCertificate, type VerifyPeer } from "./tls.ts";
 
 /** Options of a listener. */
@@ -47,33 +47,35 @@ interface Served {
  * its handshake; after that `Http2Connection` does.
  */
 export class Listener {
-  /** Listens wherever the owner says. */
-  readonly acceptor: Server;
   readonly #options: ListenerOptions;
-  readonly #connections: Connections;
+  readonly #acceptor: Acceptor;
   readonly #served = new Map<Session, Served>();
   /** Connections with an Http2Connection, served or refused, whose sockets are not closed yet. */
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
-  #stopWatching: (() => void) | undefined;
 
   constructor(options: ListenerOptions) {
-    const { log, clock, limits, name, secure, watchArrivals: watch } = options;
+    const { limits, secure } = options;
     this.#options = options;
-    this.#connections = new Connections(limits.connections, new RefusalLog(log, clock, name));
-    // Half-open: Http2Connection decides when a connection ends.
-    this.acceptor = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => this.#accept(socket));
-    this.acceptor.on("listening", () => {
-      this.#stopWatching?.();
-      this.#stopWatching = logLostConnections(this.acceptor, { watch, listener: name, log, clock });
-    });
-    // A failed accept(2) is not the end of the listener.
-    this.acceptor.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
+    this.#acceptor = new Acceptor(
+      { ...options, limit: limits.connections },
+      // Half-open: Http2Connection decides when a connection ends.
+      { noDelay: true, allowHalfOpen: true },
+      (connection) => {
+        if (secure === undefined) this.#serve(connection.socket, connection, undefined);
+        else secure.emit("connection", connection.socket);
+      },
+    );
     secure?.on("secureConnection", (socket: TLSSocket) => this.#onSecured(socket));
     secure?.on("tlsClientError", (error: Error, socket: TLSSocket) => {
       const reason = socket.authorizationError ?? errnoOf(error) ?? error.message;
       connectionOf(socket)?.drop(`TLS handshake failed: ${String(reason)}`);
     });
+  }
+
+  /** Listens wherever the owner says. */
+  get server(): Server {
+    return this.#acceptor.server;
   }
 
   /** The sessions of established connections. */
@@ -83,7 +85,7 @@ export class Listener {
 
   /** Open sockets, in whatever state. */
   get sockets(): number {
-    return this.#connections.sockets;
+    return this.#acceptor.sockets;
   }
 
   /**
@@ -91,7 +93,7 @@ export class Listener {
    * how many sessions it ended.
    */
   dropOthers(keep: Session | undefined): number {
-    this.#connections.dropHalfOpen("half-open while the connections were renewed");
+    this.#acceptor.dropHalfOpen("half-open while the connections were renewed");
     let dropped = 0;
     for (const { session, http2 } of this.#served.values()) {
       if (session === keep) {
@@ -128,9 +130,8 @@ export class Listener {
 
   /** Accepts no more connections. */
   stopAccepting(): void {
-    this.acceptor.close();
-    this.#stopWatching?.();
-    this.#connections.dropHalfOpen("the agent is shutting down");
+    this.#acceptor.stop();
+    this.#acceptor.dropHalfOpen("the agent is shutting down");
   }
 
   /** Drains every connection. Resolves when all are closed. */
@@ -146,28 +147,20 @@ export class Listener {
     for (const { http2 } of this.#served.values()) http2.close();
   }
 
-  #accept(socket: Socket): void {
-    const connection = this.#connections.admit(socket);
-    if (connection === undefined) return;
-    const { secure } = this.#options;
-    if (secure === undefined) this.#serve(socket, socket, connection, undefined);
-    else secure.emit("connection", socket);
-  }
-
   #onSecured(socket: TLSSocket): void {
     const connection = connectionOf(socket);
     if (connection === undefined) socket.destroy();
     else if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
-    else this.#serve(socket, connection.socket, connection, socket);
+    else this.#serve(socket, connection, socket);
   }
 
-  #serve(socket: Socket, raw: Socket, connection: Connection, tls: TLSSocket | undefined): void {
+  #serve(socket: Socket, connection: Connection, tls: TLSSocket | undefined): void {
     const { router, interceptor, log, limits, clock, nextSessionId } = this.#options;
     const certificate = tls && this.#verify(tls);
     if (typeof certificate === "string") {
       connection.failed(`client certificate refused: ${certificate}`);
     } else {
-      connection.established();
+      connection.isHalfOpen = false;
     }
     const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
     const peer = {
@@ -181,7 +174,7 @@ export class Listener {
       const decision = interceptor(metadata);
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
-          connection.keep();
+          connection.isKept = true;
           admit = interceptor;
         }
         return refused;
@@ -190,7 +183,7 @@ export class Listener {
     };
     const http2 = new Http2Connection(
       socket,
-      raw,
+      connection.socket,
       { ...limits, firstRequestMs: limits.handshakeTimeoutMs },
       {
         request: (stream, request) => router.handle(stream, request, session, admit),
@@ -212,7 +205,7 @@ export class Listener {
       http2.refuse(`the client certificate is refused: ${certificate}`);
       return;
     }
-    this.#served.set(session, { session, http2, socket: raw });
+    this.#served.set(session, { session, http2, socket: connection.socket });
     log.debug("session_opened", { ...fields, connections: this.sockets });
     http2.serve();
   }

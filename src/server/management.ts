@@ -45,7 +45,7 @@ export class ManagementServer {
   /** Listens on a TCP port with mutual TLS; 0: any free port. Returns the port. Throws AgentError when it cannot. */
   async listenTcp(port: number, tls: TlsMaterial): Promise<number> {
     const secure = createTlsServer(tlsOptions(tls, this.#limits.handshakeTimeoutMs));
-    const bound = await listenTcp(this.#addListener(secure, "tcp").acceptor, port);
+    const bound = await listenTcp(this.#addListener(secure, "tcp").server, port);
     this.#secure = secure;
     return bound;
   }
@@ -53,7 +53,7 @@ export class ManagementServer {
   /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
   async listenUnix(path: string, mode = 0o600): Promise<void> {
     const listener = this.#addListener(undefined, "unix");
-    this.#removeSocket = await listenUnix(listener.acceptor, path, mode);
+    this.#removeSocket = await listenUnix(listener.server, path, mode);
   }
 
   /**
@@ -133,7 +133,7 @@ export class ManagementServer {
       limits: this.#limits,
       nextSessionId: () => ++this.#sessions,
     });
-    if (onConnection !== undefined) listener.acceptor.on("connection", onConnection);
+    if (onConnection !== undefined) listener.server.on("connection", onConnection);
     this.#listeners.push(listener);
     return listener;
   }

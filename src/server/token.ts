@@ -20,8 +20,7 @@ export interface TokenCheck {
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
   // A connection's later calls of a kind have the same fields object (HeaderBlocks): an admitted token is not hashed
-  // again,
-  // which saves a tenth of a small call. The timing reveals only a token that the client has proven to know.
+  // again, which saves a tenth of a small call. The timing reveals only a token that the client has proven to know.
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;

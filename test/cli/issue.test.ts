@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
-import { chmod, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
@@ -96,6 +96,20 @@ describe("guestctl issue", () => {
     assert.equal(exitCode, 125);
     assert.match(stderr, /is open to others; .*chmod 700/);
     assert.deepEqual(await readdir(folder), []);
+  });
+
+  test("says where there can be no folder, also on a file system that makes none", async (t) => {
+    const folder = await temporaryFolder(t);
+    const file = join(folder, "file");
+    await writeFile(file, "");
+    for (const [path, problem] of [
+      [file, /file is no folder; name another\n$/],
+      [join(file, "deep"), /cannot create .*deep \(ENOTDIR\); name another folder\n$/],
+      ["/proc/none/deep", /cannot create \/proc\/none\/deep \(ENOENT\); name another folder\n$/],
+    ] as const) {
+      const { exitCode, stderr } = await runGuestctl(["issue", path], ENV);
+      assert.deepEqual([exitCode, problem.test(stderr)], [125, true], stderr);
+    }
   });
 
   test("refuses odd arguments", async (t) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { type CallOptions, type GuestClient, HookKind } from "../../src/client/index.ts";
+import { type CallOptions, type FileContent, type GuestClient, HookKind } from "../../src/client/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { failureOf } from "../fixtures/guest-errors.ts";
 import { startStandIn } from "../fixtures/stand-in-agent.ts";
@@ -83,6 +83,28 @@ describe("aborting", () => {
     assert.equal((await failure).status, "CANCELLED");
     await closed;
   });
+
+  /** Begins to read in each of the ways; the function that it returns leaves in mid-read. */
+  const READERS: Readonly<Record<string, (content: FileContent) => () => unknown>> = {
+    "a stream of Node that is destroyed": (content) => {
+      const stream = content.readable().resume();
+      return () => stream.destroy();
+    },
+    "a web stream that is cancelled": (content) => {
+      const reader = content.stream().getReader();
+      void reader.read().catch(() => undefined);
+      return () => reader.cancel();
+    },
+  };
+  for (const [name, read] of Object.entries(READERS)) {
+    test(`${name} while it waits for the file ends the call at the agent`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const leave = read(agent.client.readFile("/x"));
+      await agent.called("ReadFile");
+      await leave();
+      await agent.cancelled("ReadFile");
+    });
+  }
 
   test("a restore ends it wherever it is", async () => {
     await using agent = await startStandIn({

@@ -13,7 +13,7 @@ import {
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { WorkloadService } from "../../src/gen/svc/guest/v1alpha1/workload_pb.ts";
-import { bytesFieldFrame, messageFrame, type RawCall, type Router, tryBytesField } from "../../src/rpc/index.ts";
+import { bytesFieldFrame, messageFrame, type Call, type Router, tryBytesField } from "../../src/rpc/index.ts";
 import { startManagement, TEST_TOKEN, TEST_VERSION, type TestServer } from "../fixtures/management.ts";
 import { CLIENTS, one, type RpcClient, RpcFailure } from "../fixtures/rpc-clients.ts";
 
@@ -391,7 +391,7 @@ for (const { make, connect } of CLIENTS) {
   });
 }
 
-async function countBytes(call: RawCall): Promise<ReturnType<typeof create<typeof WriteFileResponseSchema>>> {
+async function countBytes(call: Call): Promise<ReturnType<typeof create<typeof WriteFileResponseSchema>>> {
   let bytes = 0;
   for await (const message of call.messages()) bytes += tryBytesField(message, DATA)?.length ?? Number.NaN;
   return create(WriteFileResponseSchema, { bytesWritten: BigInt(bytes) });
@@ -423,7 +423,7 @@ function exitFrame(code: number): ReturnType<typeof create<typeof ExecFrameSchem
   });
 }
 
-async function drain(call: RawCall): Promise<number> {
+async function drain(call: Call): Promise<number> {
   let messages = 0;
   for await (const _ of call.messages()) messages++;
   return messages;

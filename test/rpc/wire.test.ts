@@ -7,7 +7,7 @@ import { AgentError } from "../../src/domain/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookRequestSchema, RunHookResponseSchema } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { bytesFieldFrame, type CallContext, type RawCall, type Router } from "../../src/rpc/index.ts";
+import { bytesFieldFrame, type Call, type Router } from "../../src/rpc/index.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_VERSION } from "../fixtures/management.ts";
 
@@ -242,7 +242,7 @@ describe("the wire", () => {
   });
 
   test("gives a handler its call's metadata, times, peer and session", async () => {
-    let seen: CallContext | undefined;
+    let seen: Call | undefined;
     const before = performance.now();
     await using rig = await start((router) =>
       router.unary(health, (_request, context) => {
@@ -257,12 +257,12 @@ describe("the wire", () => {
     assert.ok(Math.abs(Number(seen.receivedAt.wallNs / 1_000_000n) - Date.now()) < 60_000);
     assert.ok(seen.session.openedAt.monotonicMs <= seen.receivedAt.monotonicMs);
     assert.equal(seen.session.id, 1);
-    assert.equal(seen.peer.certificate?.subject, "CN=node");
+    assert.equal(seen.session.peer.certificate?.subject, "CN=node");
     assert.equal(seen.signal.aborted, false);
   });
 
   test("reads no further than its handler: a client's bytes stay with the client", async () => {
-    const opened = Promise.withResolvers<RawCall>();
+    const opened = Promise.withResolvers<Call>();
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
         const messages = call.messages()[Symbol.asyncIterator]();

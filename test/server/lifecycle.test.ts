@@ -12,7 +12,7 @@ import { create } from "@bufbuild/protobuf";
 import { AgentError } from "../../src/domain/index.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
-import { bytesFieldFrame, type CallContext, Router } from "../../src/rpc/index.ts";
+import { bytesFieldFrame, type Call, Router } from "../../src/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator } from "../../src/server/index.ts";
 import { issueCertificates } from "../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../fixtures/management.ts";
@@ -85,7 +85,7 @@ for (const { make, connect } of CLIENTS) {
 
 describe("the management server", () => {
   test("drops every session and handshake but the caller's, which gets its answer", async () => {
-    const inside = Promise.withResolvers<CallContext>();
+    const inside = Promise.withResolvers<Call>();
     const release = Promise.withResolvers<void>();
     await using server = await startManagement((router) => {
       router.unary(health, async (_request, context) => {
@@ -208,7 +208,7 @@ describe("the management socket", () => {
     assert.equal(existsSync(path), false);
   });
 
-  test("replaces a stale socket and refuses a live one, a file and a path that is too long", async (t) => {
+  test("replaces a stale socket and refuses a live one, a file, a path that is too long and a folder that cannot be", async (t) => {
     const dir = await folder(t);
     const path = join(dir, "guest.sock");
     await makeStale(path);
@@ -221,7 +221,9 @@ describe("the management socket", () => {
     await writeFile(join(dir, "file"), "");
     await assert.rejects(other.listenUnix(join(dir, "file")), /is there already and is no socket/);
     await assert.rejects(other.listenUnix(join(dir, "x".repeat(120))), /bytes; at most 107 fit/);
-    await assert.rejects(other.listenUnix(join(dir, "file", "x.sock")), AgentError);
+    for (const path of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
+      await assert.rejects(other.listenUnix(path), /no folder and cannot become one; name another/);
+    }
     await server.shutdown(0);
   });
 

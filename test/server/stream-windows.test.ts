@@ -7,7 +7,7 @@ import tls from "node:tls";
 import { create } from "@bufbuild/protobuf";
 import { WriteFileResponseSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import type { RawCall } from "../../src/rpc/index.ts";
+import type { Call } from "../../src/rpc/index.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../fixtures/management.ts";
 
@@ -82,7 +82,7 @@ async function start(): Promise<Rig> {
   const received: string[] = [];
   let onReceived = (): void => {};
   const server = await startManagement((router) =>
-    router.clientStream(writeFile, async (call: RawCall) => {
+    router.clientStream(writeFile, async (call: Call) => {
       const hash = createHash("sha256");
       for await (const message of call.messages()) {
         hash.update(message);

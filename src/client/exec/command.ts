@@ -45,25 +45,20 @@ export interface ExecResult {
 /** The start frame's content. Throws GuestError (INVALID_ARGUMENT) for what cannot be sent. */
 export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
   return fromArguments("the command cannot be sent", () => {
-    const message = start(command);
+    const { args, env, cwd = "", user = "", stdin = false, timeoutMs = 0, terminal } = command;
+    const message = create(ExecStartSchema, {
+      args: [...args],
+      env: { ...env },
+      cwd,
+      user,
+      stdin,
+      timeoutMs: BigInt(wholeMilliseconds(timeoutMs, "timeoutMs")),
+      ...(terminal && { terminal: { cols: terminal.cols, rows: terminal.rows, term: terminal.term ?? "" } }),
+      ...("keep" in command && { keep: keepMessage(command.keep) }),
+    });
     // Encode it now: later it would fail in the middle of a call.
     toBinary(ExecStartSchema, message);
     return message;
-  });
-}
-
-function start(command: ExecCommand | KeptCommand): ExecStart {
-  return create(ExecStartSchema, {
-    args: [...command.args],
-    env: { ...command.env },
-    cwd: command.cwd ?? "",
-    user: command.user ?? "",
-    stdin: command.stdin ?? false,
-    timeoutMs: BigInt(wholeMilliseconds(command.timeoutMs ?? 0, "timeoutMs")),
-    ...(command.terminal && {
-      terminal: { cols: command.terminal.cols, rows: command.terminal.rows, term: command.terminal.term ?? "" },
-    }),
-    ...("keep" in command && { keep: keepMessage(command.keep) }),
   });
 }
 

@@ -3,7 +3,6 @@ import {
   type ExecAttach,
   ExecAttachSchema,
   type ExecKeepSchema,
-  type ExecStarted,
   ExecWhenFull,
 } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
@@ -158,11 +157,6 @@ export function attachMessage(name: string, options: AttachOptions): ExecAttach 
     encoded(ExecAttachSchema, message);
     return message;
   });
-}
-
-/** What the first frame of the agent says. */
-export function attachmentOf({ pid, execId, stdinOffset, stdinClosed, terminal }: ExecStarted): Attachment {
-  return { pid, execId, stdinOffset, stdinClosed, terminal };
 }
 
 /** The agent runs commands, but keeps none. */

@@ -1,4 +1,5 @@
 import type { ExecStarted } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import { settlement } from "../settlement.ts";
 import type { Frame } from "./wire.ts";
 
 /** Input that waits for the agent to take it; whoever writes more waits too. */
@@ -22,6 +23,7 @@ export class KeptInput {
   #sent = 0;
   #sentBytes = 0;
   readonly #waiting: (() => void)[] = [];
+  #onTaken: (() => void) | undefined;
   #isClosed = false;
   #isCloseSent = false;
   /** Sends to the call that is attached and takes input. */
@@ -34,9 +36,14 @@ export class KeptInput {
     return this.#offset ?? 0n;
   }
 
-  /** Nothing waits for the agent. */
-  get isTaken(): boolean {
-    return this.#heldBytes === 0;
+  /** Resolves when the agent has taken everything, when no input is wanted any more, or after that time. */
+  async allTaken(limitMs: number): Promise<void> {
+    if (this.#heldBytes === 0) return;
+    const { promise, resolve } = settlement<undefined>();
+    const timer = setTimeout(resolve, limitMs, undefined);
+    this.#onTaken = () => resolve(undefined);
+    await promise;
+    clearTimeout(timer);
   }
 
   /** Holds bytes, which the caller may use again. `done` runs when more may follow. */
@@ -124,5 +131,6 @@ export class KeptInput {
 
   #release(): void {
     for (const done of this.#waiting.splice(0)) done();
+    if (this.#heldBytes === 0) this.#onTaken?.();
   }
 }

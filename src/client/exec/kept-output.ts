@@ -23,9 +23,17 @@ class KeptOutput {
     this.offset = offset;
   }
 
-  skip(bytes: bigint): void {
-    this.#gaps.push({ from: this.offset, to: this.offset + bytes });
+  /** Bytes have come. */
+  came(count: number): void {
+    this.offset += BigInt(count);
+  }
+
+  /** Bytes will not come. Returns where they began. */
+  skip(bytes: bigint): bigint {
+    const from = this.offset;
     this.offset += bytes;
+    this.#gaps.push({ from, to: this.offset });
+    return from;
   }
 
   /** Offset of the next byte for a reader who has not read the last `unread` bytes that have come. */
@@ -67,18 +75,6 @@ export class KeptOutputs {
     this.stderr = new KeptOutput(began.stderrOffset);
     this.#unread = unread;
     this.#send = send;
-  }
-
-  /** Bytes have come. */
-  came(output: "stdout" | "stderr", count: number): void {
-    this[output].offset += BigInt(count);
-  }
-
-  /** Bytes will not come. Returns where they began. */
-  skip(output: "stdout" | "stderr", bytes: bigint): bigint {
-    const { offset } = this[output];
-    this[output].skip(bytes);
-    return offset;
   }
 
   /** Behind what has come. */

@@ -1,4 +1,4 @@
-import { type Attachment, attachmentOf, type KeptPosition } from "./keep.ts";
+import type { Attachment, KeptPosition } from "./keep.ts";
 import { type KeptParts, KeptWire } from "./kept-wire.ts";
 import { ExecProcess } from "./process.ts";
 
@@ -19,7 +19,10 @@ export class KeptProcess extends ExecProcess {
     const wire = new KeptWire(parts);
     super(wire, hasStdin);
     this.#wire = wire;
-    this.attached = wire.opened.then(attachmentOf);
+    this.attached = this.answered.then((first) => {
+      const { pid, execId, stdinOffset, stdinClosed, terminal } = first;
+      return { pid, execId, stdinOffset, stdinClosed, terminal };
+    });
     this.attached.catch(() => undefined);
   }
 

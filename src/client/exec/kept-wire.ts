@@ -12,8 +12,8 @@ import {
 import { ExecSessions } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
-import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
-import { comeBack, mayPass } from "../retry.ts";
+import { abortedError, GuestError, type GuestStatus, messageOf } from "../errors.ts";
+import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
 import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
 import { KeptInput } from "./kept-input.ts";
@@ -22,6 +22,8 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 
 /** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
 const ANSWER_MS = 10_000;
+/** Longest pause between attempts to come back. */
+const LONGEST_PAUSE_MS = 2_000;
 /** For a command to be forgotten before its end is told. */
 const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
@@ -36,7 +38,7 @@ export interface KeptParts {
   readonly channel: Channel;
   /** Makes a channel of the agent, to be closed by whoever asked. */
   readonly dial: () => Promise<Channel>;
-  /** At every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  /** Dial at every attempt: credentials may have changed. Else the channel that there is dials by itself. */
   readonly alwaysDials: boolean;
   readonly name: string;
   readonly first: First;
@@ -53,9 +55,6 @@ export class KeptWire implements ExecWire {
   readonly #deadlineAtMs: number;
   readonly #over = new AbortController();
   readonly #input = new KeptInput();
-  readonly #opened = settlement<ExecStarted>();
-  /** The agent's first answer. Rejects with GuestError. */
-  readonly opened: Promise<ExecStarted> = this.#opened.promise;
   #listener: ExecListener | undefined;
   #channel: Channel;
   #call: ExecCall | undefined;
@@ -72,7 +71,6 @@ export class KeptWire implements ExecWire {
   readonly #signals: Frame[] = [];
   /** An attempt to come back that the agent has not answered yet. */
   #attempt: Settlement<undefined> | undefined;
-  #onInputTaken: (() => void) | undefined;
 
   /** Throws GuestError (INVALID_ARGUMENT) for options that are none. */
   constructor(parts: KeptParts) {
@@ -82,7 +80,6 @@ export class KeptWire implements ExecWire {
     this.#patienceMs = patienceOf(parts.options);
     const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
     this.#deadlineAtMs = performance.now() + limitMs;
-    this.opened.catch(() => undefined);
   }
 
   open(listener: ExecListener): void {
@@ -141,13 +138,8 @@ export class KeptWire implements ExecWire {
   }
 
   /** Resolves when the agent has taken all input, when the call is over, or after that time. */
-  async inputTaken(limitMs: number): Promise<void> {
-    if (this.#isOver || this.#input.isTaken) return;
-    const { promise, resolve } = settlement<undefined>();
-    const timer = setTimeout(resolve, limitMs, undefined);
-    this.#onInputTaken = () => resolve(undefined);
-    await promise;
-    clearTimeout(timer);
+  inputTaken(limitMs: number): Promise<void> {
+    return this.#input.allTaken(limitMs);
   }
 
   get #isOver(): boolean {
@@ -180,9 +172,9 @@ export class KeptWire implements ExecWire {
       if (this.#started === undefined) this.#takeUp(frame.value);
       else this.#goOn(this.#started, frame.value);
     } else if (frame.case === "gap") this.#miss(frame.value);
-    else if (frame.case === "stdinAck") this.#noteInput(this.#input.taken(frame.value.offset));
+    else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(frame.value.offset));
     else {
-      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.came(frame.case, frame.value.length);
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.[frame.case].came(frame.value.length);
       if (frame.case === "exit") this.#hasExited = true;
       this.#listener?.frame(frame);
     }
@@ -201,7 +193,6 @@ export class KeptWire implements ExecWire {
       (output) => this.#listener?.unread(output) ?? 0,
       () => this.#sendAcknowledgement(),
     );
-    this.#opened.resolve(started);
     this.#listener?.frame({ case: "started", value: started });
     this.#attach(started);
     this.#acknowledgeBefore();
@@ -235,7 +226,7 @@ export class KeptWire implements ExecWire {
     this.#isAttached = true;
     // Before the input: a command may wait for its output to be taken before it reads on.
     this.#sendAcknowledgement();
-    this.#noteInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
+    this.#checkInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
     if (this.#size !== undefined && started.terminal) this.#call?.send({ case: "resize", value: this.#size });
     for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
     if (this.#isPaused) this.#call?.pause();
@@ -247,14 +238,13 @@ export class KeptWire implements ExecWire {
     this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
   }
 
-  #noteInput(isOurs: boolean): void {
+  #checkInput(isOurs: boolean): void {
     if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
-    else if (this.#input.isTaken) this.#onInputTaken?.();
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {
     const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
-    const offset = this.#outputs?.skip(stream, bytes) ?? 0n;
+    const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
     this.#tell({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
@@ -266,7 +256,7 @@ export class KeptWire implements ExecWire {
     if (this.#hasExited) this.#end();
     else if (this.#attempt !== undefined) this.#attempt.reject(error);
     else if (this.#started === undefined) this.#fail(this.#asOlder(error));
-    else if (this.#patienceMs === 0 || !mayPass(error, this.#parts.alwaysDials)) this.#fail(error);
+    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
     else {
       this.#isAttached = false;
       this.#input.detach();
@@ -281,12 +271,20 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
+  /** Whether another attempt is worth it: connections fail without a reason of the agent's; new credentials may be late. */
+  #mayPass({ status, reason }: GuestError): boolean {
+    const { alwaysDials, channel } = this.#parts;
+    if (status === "UNAUTHENTICATED") return alwaysDials;
+    const isBroken = reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
+    return isBroken && (alwaysDials || !channel.isClosed);
+  }
+
   #comeBack(execId: string, lost: GuestError): void {
-    comeBack(lost, {
+    retried(Promise.reject(lost), () => this.#redial(execId), {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
       signal: this.#over.signal,
-      attempt: () => this.#redial(execId),
-      hasNewCredentials: this.#parts.alwaysDials,
+      mayPass: (error) => this.#mayPass(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
@@ -294,7 +292,8 @@ export class KeptWire implements ExecWire {
   async #redial(execId: string): Promise<void> {
     const { dial, alwaysDials, name } = this.#parts;
     if (alwaysDials || this.#isStuck) {
-      const channel = await dial();
+      // Credentials that are just being replaced make it impossible to dial for a moment.
+      const channel = await dial().catch(notDialled);
       this.#isStuck = false;
       this.#closeOwnChannel();
       this.#channel = channel;
@@ -367,7 +366,6 @@ export class KeptWire implements ExecWire {
     if (this.#isOver) return;
     this.#call?.cancel();
     this.#close();
-    this.#opened.reject(error);
     this.#listener?.failed(error);
   }
 
@@ -378,7 +376,6 @@ export class KeptWire implements ExecWire {
     this.#outputs?.stop();
     this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
     this.#input.drop();
-    this.#onInputTaken?.();
     this.#closeOwnChannel();
   }
 
@@ -386,6 +383,11 @@ export class KeptWire implements ExecWire {
   #closeOwnChannel(): void {
     if (this.#channel !== this.#parts.channel) this.#channel.close();
   }
+}
+
+function notDialled(cause: unknown): never {
+  if (cause instanceof GuestError) throw cause;
+  throw new GuestError({ status: "UNAVAILABLE", message: `the agent cannot be dialled: ${messageOf(cause)}`, cause });
 }
 
 function failure(status: GuestStatus, message: string, reason?: string): GuestError {

@@ -1,6 +1,6 @@
 import type { Readable, Writable } from "node:stream";
 import type { ReadableStream, WritableStream } from "node:stream/web";
-import type { ExecExit, ExecFrame } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { ExecExit, ExecFrame, ExecStarted } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
@@ -32,9 +32,11 @@ export class ExecProcess {
   readonly stderr: Readable;
   /** Process id in the guest. Rejects with GuestError when the command could not be started. */
   readonly started: Promise<number>;
+  /** The agent's first answer. Rejects with GuestError. */
+  protected readonly answered: Promise<ExecStarted>;
   readonly #wire: ExecWire;
   readonly #outputs: Outputs;
-  readonly #start = settlement<number>();
+  readonly #start = settlement<ExecStarted>();
   readonly #end = settlement<ExecResult>();
   #web: WebStreams | undefined;
   #exit: ExecExit | undefined;
@@ -54,17 +56,12 @@ export class ExecProcess {
     };
     this.stdout = this.#outputs.stdout;
     this.stderr = this.#outputs.stderr;
-    this.started = this.#start.promise;
+    this.answered = this.#start.promise;
+    this.started = this.answered.then(({ pid }) => pid);
     // Whoever does not ask does not want to know; whoever asks is told.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
-    this.stdin = inputStream({
-      stdin: (bytes, sent) => wire.send({ case: "stdin", value: bytes }, sent),
-      stdinClose: () => {
-        if (hasStdin) wire.send({ case: "stdinClose", value: {} });
-      },
-      abandon: (reason) => this.#abandon(reason),
-    });
+    this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
     wire.open({
       frame: (frame) => this.#receive(frame),
       ended: () => this.#ended(),
@@ -105,7 +102,7 @@ export class ExecProcess {
   }
 
   #receive(frame: ExecFrame["frame"]): void {
-    if (frame.case === "started") this.#start.resolve(frame.value.pid);
+    if (frame.case === "started") this.#start.resolve(frame.value);
     else if (frame.case === "stdout" || frame.case === "stderr") {
       this.#outputs[frame.case].accept(frame.value);
       if (this.#outputs[frame.case].full) this.#wire.pause();

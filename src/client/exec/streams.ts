@@ -1,44 +1,41 @@
 import { Readable, Writable } from "node:stream";
+import type { ExecWire } from "./wire.ts";
 
 /** Largest piece of standard input in one frame. */
 const CHUNK_BYTES = 64 * 1024;
 
-/** Receiver of a command's standard input. `sent` runs when the next piece may follow. */
-export interface InputFrames {
-  stdin(bytes: Uint8Array, sent: () => void): void;
-  stdinClose(): void;
-  /** No more input will come, although it did not end. */
-  abandon(reason: Error): void;
-}
-
 /**
- * Standard input of a command. Writes after the command's end are dropped. Destroying it with an error cancels the
- * command, so that it does not take a part for the whole; destroying it without one ends the input.
+ * Standard input of a command, as frames for its wire: what is written where `isWanted`, and its end. Writes after the
+ * command's end are dropped. Destroying it without an error ends the input; destroying it with one calls `abandon`, so
+ * that the command does not take a part for the whole.
  */
-export function inputStream(frames: InputFrames): Writable {
+export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
+  const writePieces = (bytes: Buffer, done: () => void): void => {
+    const rest = bytes.subarray(CHUNK_BYTES);
+    const sent = rest.length === 0 ? done : (): void => writePieces(rest, done);
+    wire.send({ case: "stdin", value: bytes.subarray(0, CHUNK_BYTES) }, sent);
+  };
+  const close = (): void => {
+    if (isWanted) wire.send({ case: "stdinClose", value: {} });
+  };
   const stream = new Writable({
     decodeStrings: true,
     write(bytes: Buffer, _encoding, done): void {
-      writePieces(frames, bytes, done);
+      writePieces(bytes, done);
     },
     final(done): void {
-      frames.stdinClose();
+      close();
       done();
     },
     destroy(error, done): void {
-      if (error !== null) frames.abandon(error);
-      else if (!this.writableFinished) frames.stdinClose();
+      if (error !== null) abandon(error);
+      else if (!this.writableFinished) close();
       done(error);
     },
   });
   // No listener is needed: a command may end before it has read everything.
   stream.on("error", () => undefined);
   return stream;
-}
-
-function writePieces(frames: InputFrames, bytes: Buffer, done: () => void): void {
-  const rest = bytes.subarray(CHUNK_BYTES);
-  frames.stdin(bytes.subarray(0, CHUNK_BYTES), rest.length === 0 ? done : () => writePieces(frames, rest, done));
 }
 
 /** One output stream of a command. */

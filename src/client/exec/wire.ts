@@ -2,9 +2,8 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecFrame, ExecFrameSchema } from "../../gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import type { GuestError } from "../errors.ts";
-import { settlement } from "../settlement.ts";
 
 const METHOD = GuestAgent.method.exec;
 
@@ -41,7 +40,7 @@ export interface ExecWire {
 /** One Exec call. */
 export class ExecCall implements ExecWire {
   readonly #channel: Channel;
-  readonly #options: CallOptions;
+  readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
 
   /**
@@ -50,25 +49,21 @@ export class ExecCall implements ExecWire {
    */
   constructor(channel: Channel, options: CallOptions, first: Frame) {
     this.#channel = channel;
-    this.#options = options;
+    this.#signal = options.signal;
     this.#call = channel.bidiStream(METHOD, options);
     this.send(first);
   }
 
   open(listener: ExecListener): void {
-    const { signal } = this.#options;
-    const over = settlement<undefined>();
-    void cancelledBy(signal, this.#call, over.promise);
     this.#call.on("data", (message: ExecFrame) => listener.frame(message.frame));
     let isOver = false;
     const end = (tell: () => void): void => {
       // A call that fails ends as well.
       if (!isOver) tell();
       isOver = true;
-      over.resolve(undefined);
     };
     this.#call.on("error", (error: ServiceError) =>
-      end(() => listener.failed(this.#channel.failure(error, METHOD, signal))),
+      end(() => listener.failed(this.#channel.failure(error, METHOD, this.#signal))),
     );
     this.#call.on("end", () => end(() => listener.ended()));
   }

@@ -1,12 +1,12 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ServiceError } from "@grpc/grpc-js";
 import { Readable } from "node:stream";
-import type { ReadableStream } from "node:stream/web";
+import { ReadableStream } from "node:stream/web";
 import type { FileChunk, ReadFileRequestSchema, StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelCall, cancelledBy, type Channel } from "../channel.ts";
+import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
+import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
-import { streamOf } from "../web-streams.ts";
 
 const METHOD = GuestAgent.method.readFile;
 
@@ -31,14 +31,20 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   }
 
   /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
-    try {
-      yield* this.#chunks();
-      this.#opened.resolve(undefined);
-    } catch (error) {
-      this.#opened.reject(error);
-      throw error;
-    }
+  [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array, undefined, undefined> {
+    const left = new AbortController();
+    const chunks = this.#chunks(left.signal);
+    return {
+      next: () => chunks.next(),
+      return: () => {
+        // A generator returns only after its pending step, which may wait for the file for ever.
+        left.abort();
+        return chunks.return(undefined);
+      },
+      [Symbol.asyncIterator]() {
+        return this;
+      },
+    };
   }
 
   /** All of it, in memory. */
@@ -60,26 +66,27 @@ export class FileContent implements AsyncIterable<Uint8Array> {
 
   /** As a web stream. Cancelling it cancels the call. */
   stream(): ReadableStream<Uint8Array> {
-    const chunks = this[Symbol.asyncIterator]();
-    return streamOf(chunks, () => chunks.return());
+    return ReadableStream.from(this);
   }
 
-  async *#chunks(): AsyncGenerator<Uint8Array, void, undefined> {
-    const { signal } = this.#options;
-    const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
-    const ended = new Promise<void>((resolve) => {
-      call.once("close", resolve);
-    });
-    void cancelledBy(signal, call, ended).catch(() => undefined);
+  async *#chunks(left: AbortSignal): AsyncGenerator<Uint8Array, undefined, undefined> {
+    let cancel = (): void => undefined;
     try {
+      const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
+      cancel = () => cancelCall(call);
+      left.addEventListener("abort", cancel);
       for await (const chunk of call as AsyncIterable<FileChunk>) {
         if (chunk.stat !== undefined) this.#opened.resolve(chunk.stat);
         if (chunk.data.length > 0) yield chunk.data;
       }
-    } catch (error) {
-      throw this.#channel.failure(error as ServiceError, METHOD, signal);
+      this.#opened.resolve(undefined);
+    } catch (cause) {
+      const { signal } = this.#options;
+      const error = cause instanceof GuestError ? cause : this.#channel.failure(cause as ServiceError, METHOD, signal);
+      this.#opened.reject(error);
+      throw error;
     } finally {
-      cancelCall(call);
+      cancel();
     }
   }
 }

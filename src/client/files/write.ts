@@ -9,7 +9,7 @@ import {
 } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import { GuestError, messageOf } from "../errors.ts";
 
 /** Largest piece of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
@@ -111,8 +111,8 @@ function bytesOf(content: Content): Uint8Array {
 
 /** Throws a GuestError with the source's error as its cause. */
 function failed(cause: unknown): never {
-  const problem = cause instanceof Error ? cause.message : String(cause);
-  throw new GuestError({ status: "CANCELLED", message: `the source of the file's content failed: ${problem}`, cause });
+  const message = `the source of the file's content failed: ${messageOf(cause)}`;
+  throw new GuestError({ status: "CANCELLED", message, cause });
 }
 
 /** Stands for a value that did not come before the answer. */

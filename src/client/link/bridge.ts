@@ -108,12 +108,13 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   bridge.stdout.once("data", () => tell(undefined));
   bridge.stdout.pipe(socket, { end: false });
   bridge.on("close", (code, signal) => {
-    const failure =
-      startError === undefined
-        ? endFailure(command, { code, signal, complaint, saidNothing: socket.bytesWritten === 0 })
-        : startFailure(command, startError);
     // Nothing to tell if the socket's peer ended the connection.
-    if (failure !== undefined && !socket.readableEnded && !socket.destroyed) tell(failure);
+    if (!socket.readableEnded && !socket.destroyed) {
+      if (startError !== undefined) tell(startFailure(command, startError));
+      else if (code !== 0 || socket.bytesWritten === 0) {
+        tell(endFailure(command, signal === null ? `ended with status ${code}` : `was ended by ${signal}`, complaint));
+      }
+    }
     socket.end(() => socket.destroy());
   });
   socket.on("close", () => sendAway(bridge));
@@ -143,17 +144,8 @@ function startFailure({ program }: BridgeCommand, error: unknown): string {
   return `cannot start the bridge command ${program}: ${reason}`;
 }
 
-interface End {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
-  readonly complaint: string;
-  readonly saidNothing: boolean;
-}
-
-/** Why the command failed; undefined for one that carried bytes and exited with 0. */
-function endFailure({ program }: BridgeCommand, { code, signal, complaint, saidNothing }: End): string | undefined {
-  if (code === 0 && !saidNothing) return undefined;
-  const end = signal === null ? `ended with status ${code}` : `was ended by ${signal}`;
+/** Why a command failed that did start: what it said last. */
+function endFailure({ program }: BridgeCommand, end: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
   return `the bridge command ${program} ${end}${said === "" ? "" : `: ${said}`}`;
 }

@@ -7,9 +7,9 @@ export interface Link {
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
   /** Why there is no connection, if the link knows more than gRPC. */
-  failure(): string | undefined;
+  failure?(): string | undefined;
   /** Takes no more connections; those that are open go on. */
-  close(): void;
+  close?(): void;
 }
 
 /** Credentials of every kind of connection. */

@@ -1,21 +1,54 @@
 import { createSecureContext } from "node:tls";
-import { ChannelCredentials, credentials } from "@grpc/grpc-js";
+import { ChannelCredentials, type ChannelOptions, Client, credentials } from "@grpc/grpc-js";
 import { reservedTransport } from "../../transports.ts";
+import { tokenOf } from "../arguments.ts";
+import { Channel } from "../channel.ts";
 import { invalidArgument } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
+
+/**
+ * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
+ * small enough for a client of hundreds of agents.
+ */
+const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
+
+const OPTIONS: ChannelOptions = {
+  "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
+  // The agent is dialled directly, whatever http_proxy says.
+  "grpc.enable_http_proxy": 0,
+  // A retry could run a command twice. Channel itself repeats the calls that may be repeated.
+  "grpc.enable_retries": 0,
+  // Instances may reuse an address, but never credentials: do not share connections by address.
+  "grpc.use_local_subchannel_pool": 1,
+  "grpc.service_config_disable_resolution": 1,
+  "grpc.keepalive_time_ms": 30_000,
+  "grpc.keepalive_timeout_ms": 10_000,
+  // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
+  "grpc.initial_reconnect_backoff_ms": 50,
+  "grpc.max_reconnect_backoff_ms": 2_000,
+};
+
+/** A channel that connects with its first call. Throws where the options are not valid. */
+export function openChannel(options: ConnectOptions): Channel {
+  const token = tokenOf(options.token);
+  const link = linkOf(options);
+  return new Channel(new Client(link.target, link.credentials, { ...OPTIONS, ...link.options }), link, token);
+}
 
 /** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 
 /** The link that the options describe. Throws GuestError where they are not valid. */
-export function linkOf(options: ConnectOptions): Link {
+function linkOf(options: ConnectOptions): Link {
   if ("bridge" in options) return new BridgeLink(options);
   const reserved = reservedTransport(options.address);
   if (reserved !== undefined)
     throw invalidArgument(`the address ${reserved}; use host:port, unix:/path or a bridge command`);
   const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
-  if (socketPath !== undefined) return unixSocketLink(socketPath);
+  if (socketPath !== undefined) {
+    return { target: `unix:${socketPath}`, credentials: credentials.createInsecure(), options: {} };
+  }
   if ("caPem" in options) return tcpLink(options);
   throw invalidArgument(
     `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
@@ -39,8 +72,6 @@ function tcpLink(options: TcpOptions): Link {
     target: address,
     credentials: ChannelCredentials.createFromSecureContext(secureContext(options)),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
-    failure: () => undefined,
-    close: () => undefined,
   };
 }
 
@@ -59,15 +90,4 @@ function pem(value: string | Uint8Array, name: string): Buffer {
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
   throw invalidArgument(`${name} holds no PEM`);
-}
-
-/** A unix socket, by its absolute path. */
-function unixSocketLink(path: string): Link {
-  return {
-    target: `unix:${path}`,
-    credentials: credentials.createInsecure(),
-    options: {},
-    failure: () => undefined,
-    close: () => undefined,
-  };
 }

@@ -1,6 +1,6 @@
 import type { Mutex } from "../../domain/index.ts";
 import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
-import type { RawCall } from "../context.ts";
+import type { Call } from "../call.ts";
 import {
   decodeInput,
   exitFrame,
@@ -22,7 +22,7 @@ const LARGE_START_LIMIT_MS = 1_000;
  *
  * @param largeStarts shared by all calls
  */
-export function serveExec(exec: Exec, call: RawCall, largeStarts: Mutex): Promise<void> {
+export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
   const messages = call.messages()[Symbol.asyncIterator]();
   const { promise: started, resolve: onStarted } = Promise.withResolvers<void>();
   const output = {
@@ -71,7 +71,7 @@ async function startLarge(
 }
 
 /** A call that attaches to a kept exec, which holds the order of its frames. */
-function keptCall(messages: AsyncIterator<Uint8Array>, call: RawCall, onStarted: () => void): KeptCall {
+function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: () => void): KeptCall {
   return {
     input: inputs(messages, call, (frame) => frame),
     output: {
@@ -92,7 +92,7 @@ function keptCall(messages: AsyncIterator<Uint8Array>, call: RawCall, onStarted:
 /** The frames after the first, as `accept` lets them pass. */
 async function* inputs<Input extends ExecInput>(
   messages: AsyncIterator<Uint8Array>,
-  call: RawCall,
+  call: Call,
   accept: (frame: ExecInput) => Input,
 ): AsyncGenerator<Input> {
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {

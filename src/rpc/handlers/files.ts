@@ -1,11 +1,11 @@
 import { frameOrder } from "../../domain/index.ts";
 import type { FileCaller, Files } from "../../files/index.ts";
 import type { ReadFileRequest, WriteFileResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import type { RawCall } from "../context.ts";
+import type { Call } from "../call.ts";
 import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
 
 /** Serves one ReadFile call: the file, chunk by chunk. */
-export async function serveReadFile(files: Files, request: ReadFileRequest, call: RawCall): Promise<void> {
+export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
   const output: Parameters<Files["read"]>[1] = {
     chunk: (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release),
   };
@@ -13,7 +13,7 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
 }
 
 /** Serves one WriteFile call: a header, then the content. */
-export async function serveWriteFile(files: Files, call: RawCall): Promise<WriteFileResponse> {
+export async function serveWriteFile(files: Files, call: Call): Promise<WriteFileResponse> {
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
@@ -21,7 +21,7 @@ export async function serveWriteFile(files: Files, call: RawCall): Promise<Write
   return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, callerOf(call)));
 }
 
-function callerOf(call: RawCall): FileCaller {
+function callerOf(call: Call): FileCaller {
   return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
 }
 

@@ -7,10 +7,10 @@ import {
   RunHookResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { HookKind, Hooks } from "../../hooks/index.ts";
-import type { CallContext } from "../context.ts";
+import type { Call } from "../call.ts";
 
 /** Serves one RunHook call. */
-export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: CallContext): Promise<RunHookResponse> {
+export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: Call): Promise<RunHookResponse> {
   return create(RunHookResponseSchema, {
     ...(await hooks.run(hookKind(request.kind), request.timeoutMs, call.signal)),
   });

@@ -5,20 +5,21 @@ import {
   RestoreDutiesResponseSchema,
 } from "../../gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { Restore } from "../../restore/index.ts";
-import type { CallContext, Session } from "../context.ts";
+import type { Call } from "../call.ts";
+import type { Session } from "../context.ts";
 import { timestampNs } from "../codec.ts";
 
 /** Serves one RunRestoreDuties call. */
 export async function serveRestoreDuties(
   restore: Restore<Session>,
   request: RestoreDutiesRequest,
-  call: CallContext,
+  call: Call,
 ): Promise<RestoreDutiesResponse> {
   const hostTimeNs = request.hostTime && timestampNs("host_time", request.hostTime);
-  const { receivedAt, peer, session, signal } = call;
+  const { receivedAt, session, signal } = call;
   const report = await restore.run(
     { entropy: request.entropy, hostTimeNs },
-    { arrival: receivedAt, validity: peer.certificate, session, signal },
+    { arrival: receivedAt, validity: session.peer.certificate, session, signal },
   );
   return create(RestoreDutiesResponseSchema, { ...report, degraded: report.degraded.join(";") });
 }

@@ -1,5 +1,4 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { Socket } from "node:net";
 import type { Clock } from "../../domain/index.ts";
 import {
   ErrorCode,
@@ -57,13 +56,14 @@ export class WorkloadHttp {
   }
 
   /** Serves a connection. Reads what its socket has buffered, too. */
-  serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): void {
-    const paced = new PacedSocket(socket, this.#pace);
+  serve(connection: Connection, protocol: "http1" | "http2"): void {
+    const paced = new PacedSocket(connection.socket, this.#pace);
     if (protocol === "http1") this.#http1.emit("connection", paced);
-    else this.#serveHttp2(paced, socket, connection);
+    else this.#serveHttp2(paced, connection);
   }
 
-  #serveHttp2(paced: PacedSocket, socket: Socket, connection: Connection): void {
+  #serveHttp2(paced: PacedSocket, connection: Connection): void {
+    const { socket } = connection;
     const { clock, limits } = this.#options;
     const http2 = new Http2Connection(
       paced,
@@ -88,10 +88,10 @@ export class WorkloadHttp {
     const overdue = setTimeout(() => stream.reset(ErrorCode.CANCEL), this.#options.limits.requestTimeoutMs);
     overdue.unref();
     const answer = async (body: Buffer): Promise<void> => {
-      const { ":method": method = "", ":path": path = "", ...others } = fields;
-      const regular = Object.entries(others).filter((field): field is [string, string] => !field[0].startsWith(":"));
+      const { ":method": method = "", ":path": path = "" } = fields;
+      const regular = Object.entries(fields).filter((field): field is [string, string] => !field[0].startsWith(":"));
       try {
-        const answered = await this.#answer({ httpVersion: "2.0", method, path, fields: regular, body });
+        const answered = await this.#answer({ httpVersion: "2.0", method, path, header: new Headers(regular), body });
         stream.respond({ ":status": String(answered.status), ...answered.fields });
         stream.write(answered.body);
         stream.end(answered.trailers);
@@ -119,10 +119,13 @@ export class WorkloadHttp {
       request.on("data", (slice: Buffer) => body.add(slice));
       request.on("end", () => body.end());
     });
-    const { httpVersion, method = "", url: path = "", rawHeaders } = request;
-    const fields = Array.from({ length: rawHeaders.length / 2 }, (_, at) => pair(rawHeaders, at));
+    const { httpVersion, method = "", url: path = "", headersDistinct } = request;
+    const fields = Object.entries(headersDistinct).flatMap(([name, values = []]) =>
+      values.map((value): [string, string] => [name, value]),
+    );
     try {
-      const { status, fields: answered, body } = await this.#answer({ httpVersion, method, path, fields, body: whole });
+      const header = new Headers(fields);
+      const { status, fields: answered, body } = await this.#answer({ httpVersion, method, path, header, body: whole });
       response.writeHead(status, answered).end(Buffer.concat(body));
     } catch {
       request.destroy();
@@ -135,10 +138,6 @@ export class WorkloadHttp {
     const answer = await (await this.#service)(request);
     return { ...answer, fields: { ...this.#versionField, ...answer.fields } };
   }
-}
-
-function pair(list: readonly string[], at: number): [string, string] {
-  return [list[2 * at] ?? "", list[2 * at + 1] ?? ""];
 }
 
 /** Puts a request's body together, as far as it may be long: whoever sends more is answered without waiting for the end. */

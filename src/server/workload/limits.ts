@@ -1,5 +1,4 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
-import type { Connection } from "../connections.ts";
 
 /** Largest message, far above any of the service. */
 export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
@@ -25,8 +24,3 @@ export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
   idleTimeoutMs: 60_000,
   connectionAgeMs: 600_000,
 };
-
-/** Drops the connection after `delayMs`, unless the timer is cleared. */
-export function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
-  return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
-}

@@ -1,9 +1,9 @@
-import { createServer, type Server, type Socket } from "node:net";
-import { type Clock, errnoOf, type Log, type WatchArrivals } from "../../domain/index.ts";
-import { type Connection, Connections, logLostConnections, RefusalLog } from "../connections.ts";
+import type { Socket } from "node:net";
+import type { Clock, Log, WatchArrivals } from "../../domain/index.ts";
+import { Acceptor, type Connection } from "../connections.ts";
 import { listenUnix } from "../listen.ts";
 import type { WorkloadHttp } from "./http.ts";
-import { DEFAULT_WORKLOAD_LIMITS, dropAfter, type WorkloadLimits } from "./limits.ts";
+import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
 import type { DeclareIdle } from "./service.ts";
 
 /** Everybody in the guest may declare idle, as the workload may run as any user. */
@@ -25,73 +25,69 @@ export interface WorkloadServerOptions {
 export class WorkloadServer {
   readonly #options: WorkloadServerOptions;
   readonly #limits: WorkloadLimits;
-  readonly #connections: Connections;
-  readonly #sockets = new Set<Socket>();
-  readonly #acceptor: Server;
+  readonly #acceptor: Acceptor;
   #removeSocket: (() => void) | undefined;
-  #stopWatching: (() => void) | undefined;
   #http: Promise<WorkloadHttp> | undefined;
 
   constructor(options: WorkloadServerOptions) {
-    const { log, clock } = options;
+    const { log, clock, watchArrivals } = options;
     this.#options = options;
     this.#limits = { ...DEFAULT_WORKLOAD_LIMITS, ...options.limits };
-    this.#connections = new Connections(this.#limits.connections, new RefusalLog(log, clock, "workload"));
-    this.#acceptor = createServer((socket) => this.#accept(socket));
-    this.#acceptor.on("error", (error) => log.warn("accept_failed", { listener: "workload", errno: errnoOf(error) }));
+    this.#acceptor = new Acceptor(
+      { name: "workload", limit: this.#limits.connections, log, clock, watchArrivals },
+      {},
+      (connection) => this.#accept(connection),
+    );
   }
 
   /** Listens on `path`. Throws AgentError when it cannot. */
   async listen(path: string): Promise<void> {
-    this.#removeSocket = await listenUnix(this.#acceptor, path, SOCKET_MODE);
-    const { watchArrivals: watch, log, clock } = this.#options;
-    this.#stopWatching = logLostConnections(this.#acceptor, { watch, listener: "workload", log, clock });
+    this.#removeSocket = await listenUnix(this.#acceptor.server, path, SOCKET_MODE);
   }
 
   /** Open connections, in whatever state. */
   get connections(): number {
-    return this.#sockets.size;
+    return this.#acceptor.sockets;
   }
 
   /** Closes the socket and every connection. */
   close(): void {
-    this.#acceptor.close();
-    this.#stopWatching?.();
+    this.#acceptor.stop();
     this.#removeSocket?.();
-    for (const socket of this.#sockets) socket.destroy();
+    this.#acceptor.destroy();
   }
 
-  #accept(socket: Socket): void {
-    const connection = this.#connections.admit(socket);
-    if (connection === undefined) return;
-    this.#sockets.add(socket);
+  #accept(connection: Connection): void {
+    const { socket } = connection;
     const { headersTimeoutMs, requestTimeoutMs } = this.#limits;
     const first = dropAfter(connection, headersTimeoutMs, "no request");
-    socket.once("close", () => {
-      clearTimeout(first);
-      this.#sockets.delete(socket);
-    });
+    socket.once("close", () => clearTimeout(first));
     sniffProtocol(socket, (protocol) => {
       clearTimeout(first);
-      connection.established();
-      connection.keep();
+      connection.isHalfOpen = false;
+      connection.isKept = true;
       if (protocol === "http1") {
         const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
         socket.once("close", () => clearTimeout(whole));
       }
-      void this.#serve(socket, connection, protocol);
+      void this.#serve(connection, protocol);
     });
   }
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
-  async #serve(socket: Socket, connection: Connection, protocol: "http1" | "http2"): Promise<void> {
+  async #serve(connection: Connection, protocol: "http1" | "http2"): Promise<void> {
     const { declareIdle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
       ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, clock, limits: this.#limits }),
     );
     const http = await this.#http;
-    if (!socket.destroyed) http.serve(socket, connection, protocol);
+    if (!connection.socket.destroyed) http.serve(connection, protocol);
   }
+}
+
+/** Drops the connection after `delayMs`, unless the timer is cleared. */
+function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
+  return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
 }
 
 /** First bytes of a client that speaks HTTP/2 without negotiation (RFC 9113, 3.4). */

@@ -1,15 +1,14 @@
 import { create } from "@bufbuild/protobuf";
-import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { createConnectRouter } from "@connectrpc/connect";
 import { DeclareIdleResponseSchema, WorkloadService } from "../../gen/svc/guest/v1alpha1/workload_pb.ts";
+import { timestamp } from "../../rpc/index.ts";
 import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
 
-const NS_PER_SECOND = 1_000_000_000n;
 /** `:authority` and `Host` name nothing on a unix socket, and are not looked at. */
 const ORIGIN = "http://localhost";
 
 /** Records that the workload is idle and says when, in nanoseconds since 1970. */
-export type DeclareIdle = () => { readonly declaredAtNs: bigint };
+export type DeclareIdle = () => bigint;
 
 /** A whole request, of either HTTP version. */
 export interface WorkloadRequest {
@@ -17,8 +16,7 @@ export interface WorkloadRequest {
   readonly method: string;
   /** With its query. */
   readonly path: string;
-  /** Names and values; a name may be repeated. */
-  readonly fields: Iterable<readonly [name: string, value: string]>;
+  readonly header: Headers;
   readonly body: Uint8Array;
 }
 
@@ -31,28 +29,19 @@ export interface WorkloadAnswer {
   readonly trailers: Readonly<Record<string, string>> | undefined;
 }
 
-/** Answers a request. Rejects for one that cannot be answered: with a field that is none, for example. */
+/** Answers a request. Rejects for one that cannot be answered. */
 export type AnswerWorkload = (request: WorkloadRequest) => Promise<WorkloadAnswer>;
 
 /** WorkloadService over gRPC, the Connect protocol and plain JSON. */
 export function workloadService(declareIdle: DeclareIdle): AnswerWorkload {
   const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: MESSAGE_LIMIT_BYTES });
   router.service(WorkloadService, {
-    declareIdle: () => {
-      const { declaredAtNs } = declareIdle();
-      const declaredAt = create(TimestampSchema, {
-        seconds: declaredAtNs / NS_PER_SECOND,
-        nanos: Number(declaredAtNs % NS_PER_SECOND),
-      });
-      return create(DeclareIdleResponseSchema, { declaredAt });
-    },
+    declareIdle: () => create(DeclareIdleResponseSchema, { declaredAt: timestamp(declareIdle()) }),
   });
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-  return async ({ httpVersion, method, path, fields, body: received }) => {
+  return async ({ httpVersion, method, path, header, body: received }) => {
     const handler = handlers.get(path.split("?", 1)[0] ?? "");
     if (handler === undefined) return { status: 404, fields: {}, body: [], trailers: undefined };
-    const header = new Headers();
-    for (const [name, value] of fields) header.append(name, value);
     const url = ORIGIN + path;
     const answer = await handler({ httpVersion, method, url, header, body: once(received), signal: NEVER });
     // What the handler has to say of the call stands in the fields once its body was read.

@@ -229,6 +229,17 @@ describe("a kept command", () => {
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
   });
 
+  test("is given up when its connection is lost after its client was closed", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    const through = clientOf({ ...agent, port: proxy.port });
+    const command = through.exec({ args: ["sleep", "1000"], keep: { name: "closed" } }, { resume: true });
+    await command.attached;
+    through.close();
+    proxy.cut();
+    assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
+    await client.endExec("closed");
+  });
+
   test("comes back although an attempt finds somebody who never answers", async () => {
     await using proxy = await startCuttingProxy(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });

@@ -72,7 +72,7 @@ interface Rig extends AsyncDisposable {
 async function start(): Promise<Rig> {
   const dir = await mkdtemp(join(tmpdir(), "guest-agent-"));
   const path = join(dir, "workload.sock");
-  const declareIdle = (): { declaredAtNs: bigint } => ({ declaredAtNs: 1n });
+  const declareIdle = (): bigint => 1n;
   const server = new WorkloadServer({ declareIdle, agentVersion: "0", log: recordingLog(), clock: systemClock });
   await server.listen(path);
   return {

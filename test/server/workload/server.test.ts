@@ -45,7 +45,7 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
   const server = new WorkloadServer({
     declareIdle: () => {
       calls++;
-      return { declaredAtNs: DECLARED_AT_NS };
+      return DECLARED_AT_NS;
     },
     agentVersion: "9.9.9",
     log,
