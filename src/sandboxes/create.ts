@@ -4,7 +4,7 @@ import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
 import { NODE_TAG, type Node } from "./node.ts";
-import { undone } from "./removal.ts";
+import { making } from "./removal.ts";
 import { randomName, type SandboxSpec } from "./spec.ts";
 import type { Image, Instance } from "./substrate.ts";
 
@@ -15,13 +15,7 @@ export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntr
   const name = spec.name ?? randomName("sandbox");
   return node.alone(name, async () => {
     const entry = await plan(node, name, spec);
-    node.step(OPERATION, name, "write it down");
-    node.journal.add(entry);
-    try {
-      return await build(node, entry, spec);
-    } catch (error) {
-      throw await undone(node, OPERATION, entry, error);
-    }
+    return making(node, OPERATION, entry, () => build(node, entry, spec));
   });
 }
 

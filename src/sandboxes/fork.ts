@@ -6,10 +6,9 @@ import { SandboxError } from "./errors.ts";
 import { asked, ATTEMPT_MS, awaken, type Awakening, CALL_MS, type Patience, PAUSE_MS } from "./guest.ts";
 import type { GuestFile } from "./injection.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";
-import { compareKeys } from "./keys.ts";
 import { type Node, parentOf } from "./node.ts";
-import { undone } from "./removal.ts";
-import { inheritance, isRunning, quiesced, running, wrongState } from "./suspend.ts";
+import { making } from "./removal.ts";
+import { inheritance, isRunning, orAwaken, quiesced, running, wrongState } from "./suspend.ts";
 
 /** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
 export async function fork(
@@ -18,42 +17,29 @@ export async function fork(
   name: string,
 ): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
   await node.need("fork", parent);
-  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : undefined;
-  let origin = parent;
-  const wasRunning = state !== undefined && isRunning(state);
-  if (wasRunning && parent.kind === "sandbox") {
-    await running(node, parent);
-    origin = (await quiesced(node, "fork", parent)).suspended;
-  } else {
-    if (state !== undefined && state !== "Standby") throw wrongState(parent.name, state, "forked");
-    node.step("fork", name, "compare the keys");
-    compareKeys(parent.name, parent.keys, await node.present(parent));
-  }
+  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
+  const isAwake = parent.kind === "sandbox" && isRunning(state);
+  if (isAwake) await running(node, parent);
+  else if (state === "Standby") await node.compareKeys("fork", parent);
+  else throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
   const entry: SandboxEntry = {
     kind: "sandbox",
     name,
     phase: "creating",
     createdMs: Date.now(),
-    tags: origin.kind === "sandbox" ? origin.tags : node.tags,
-    ...inheritance(origin),
+    tags: parent.kind === "sandbox" ? parent.tags : node.tags,
+    ...inheritance(parent),
   };
-  const wakeSource = async (): Promise<Awakening | undefined> =>
-    origin.kind === "sandbox" && wasRunning ? node.awaken("fork", origin) : undefined;
-  let forked;
-  try {
-    node.step("fork", name, "write it down");
-    node.journal.add(entry);
-    forked = await copy(node, origin, entry);
-  } catch (error) {
-    if (!(error instanceof SandboxError && error.code === "ALREADY_EXISTS")) await undone(node, "fork", entry, error);
-    await wakeSource().catch(() => undefined);
-    throw error;
-  }
-  // At once: neither must wait for the other's duties.
-  const [source, welcome] = await Promise.allSettled([wakeSource(), welcomeFork(node, forked)]);
-  if (welcome.status === "rejected") throw await undone(node, "fork", forked, welcome.reason);
-  if (source.status === "rejected") throw await undone(node, "fork", forked, source.reason);
-  return { ...welcome.value, source: source.value };
+  return making(node, "fork", entry, async () => {
+    if (!isAwake) return { ...(await welcomeFork(node, await copy(node, parent, entry))), source: undefined };
+    const suspended = await quiesced(node, "fork", parent);
+    const forked = await orAwaken(node, "fork", suspended, () => copy(node, suspended, entry));
+    // At once: neither must wait for the other's duties.
+    const source = node.awaken("fork", suspended);
+    const welcome = welcomeFork(node, forked);
+    await Promise.allSettled([source, welcome]);
+    return { ...(await welcome), source: await source };
+  });
 }
 
 /** Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its own. */
@@ -67,7 +53,7 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
   const instance = await node.made(entry, () =>
     origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
   );
-  const forked = { ...entry, instanceId: instance.id };
+  const forked = { ...entry, ...inheritance(origin), instanceId: instance.id };
   node.journal.put(forked);
   return forked;
 }

@@ -5,7 +5,7 @@ import { SandboxError, sandboxError } from "./errors.ts";
 import { awaken, dialAt, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
-import { hostCpuClass, type Present } from "./keys.ts";
+import { compareKeys, hostCpuClass } from "./keys.ts";
 import { type Instance, type InstanceState, type Substrate, SubstrateFailure, type Tags } from "./substrate.ts";
 
 /** The substrate contract's port of the agent. */
@@ -211,11 +211,11 @@ export class Node {
     return awakening;
   }
 
-  /** What a suspended sandbox would be restored to, for a comparison with its keys. */
-  async present(entry: JournalEntry): Promise<Present> {
+  /** Rejects with SandboxError, as `compareKeys` throws it, where something suspended cannot be restored here and now. */
+  async compareKeys(operation: string, { name, keys, hypervisor, agentVersion = "" }: JournalEntry): Promise<void> {
+    this.step(operation, name, "compare the keys");
     const [daemon, images] = await Promise.all([this.substrate.facts(), this.substrate.images()]);
-    const { hypervisor, agentVersion = "" } = entry;
-    return { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() };
+    compareKeys(name, keys, { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() });
   }
 
   async cpuClass(): Promise<string> {
