@@ -1,14 +1,11 @@
 import { booted } from "./create.ts";
 import { SandboxError } from "./errors.ts";
 import { type Awakening, hookText, quiesce } from "./guest.ts";
-import type { HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
-import { bundleOf, KEY_TAGS, type SnapshotKeys } from "./keys.ts";
+import type { Entry, HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { bundleOf } from "./keys.ts";
 import type { Node } from "./node.ts";
 import { making } from "./removal.ts";
-import type { InstanceState, Tags } from "./substrate.ts";
-
-/** Tag of a snapshot with the outcome of its PRE_SNAPSHOT hook. */
-const HOOK_TAG = "svc.pre_snapshot";
+import type { InstanceState } from "./substrate.ts";
 
 /** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
 export async function standby(node: Node, entry: SandboxEntry, operation = "standby"): Promise<HookOutcome> {
@@ -17,7 +14,7 @@ export async function standby(node: Node, entry: SandboxEntry, operation = "stan
   const suspended = await quiesced(node, operation, entry);
   node.step(operation, entry.name, "suspend it");
   await orAwaken(node, operation, suspended, () =>
-    node.changed(suspended, "Standby", () => node.substrate.standby(entry.instanceId ?? "")),
+    node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
   return suspended.preSnapshot;
 }
@@ -51,11 +48,11 @@ export async function resume(node: Node, entry: SandboxEntry): Promise<Awakening
   if (state === "Standby") {
     await node.compareKeys("resume", entry);
     node.step("resume", entry.name, "restore it");
-    await node.changed(entry, "Running", () => node.substrate.restore(id));
+    await node.changed(entry, () => node.substrate.restore(id), "Running");
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
     const sinceMs = Date.now();
-    await node.changed(entry, "Running", () => node.substrate.start(id));
+    await node.changed(entry, () => node.substrate.start(id), "Running");
     node.step("resume", entry.name, "wait for the agent");
     node.journal.put({ ...entry, ...(await booted(node, entry, sinceMs)) });
     return undefined;
@@ -72,7 +69,7 @@ export async function stop(node: Node, entry: SandboxEntry): Promise<void> {
   node.journal.put(stopping);
   node.step("stop", entry.name, "stop it");
   await orAwaken(node, "stop", stopping, () =>
-    node.changed(stopping, "Stopped", () => node.substrate.stop(entry.instanceId ?? "")),
+    node.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped"),
   );
 }
 
@@ -105,7 +102,15 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
   node.step("snapshot", name, "keep the credentials that it wakes up with");
   await node.credentials.copy(source.name, name);
   node.step("snapshot", name, "take it");
-  const tags = { ...node.tags, ...keyTags(source.keys), [HOOK_TAG]: hookText(source.preSnapshot) };
+  const { template, bundle, cpuClass } = source.keys;
+  const tags = {
+    ...node.tags,
+    // For tools without the journal.
+    "svc.template": template,
+    "svc.bundle": bundle,
+    "svc.cpu_class": cpuClass,
+    "svc.pre_snapshot": hookText(source.preSnapshot),
+  };
   let id;
   try {
     ({ id } = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
@@ -120,19 +125,9 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
 }
 
 /** What a snapshot or fork has of its original. */
-export function inheritance(
-  original: JournalEntry,
-): Pick<
-  JournalEntry,
-  "image" | "hypervisor" | "volumeId" | "ttlMs" | "idleAction" | "agentVersion" | "keys" | "preSnapshot"
-> {
+export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
   const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
   return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
-}
-
-function keyTags(keys: SnapshotKeys): Tags {
-  const { template, bundle, cpuClass } = KEY_TAGS;
-  return { [template]: keys.template, [bundle]: keys.bundle, [cpuClass]: keys.cpuClass };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next duties. */

@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../domain/index.ts";
 import type { GuestClient, HealthResponse } from "../client/index.ts";
 import type { SandboxEntry } from "./journal.ts";
-import type { Node } from "./node.ts";
+import { type Node, ready } from "./node.ts";
 import { discard } from "./removal.ts";
 import { sandboxError } from "./errors.ts";
 import { standby, stop } from "./suspend.ts";
@@ -127,7 +127,7 @@ class Watcher {
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;
-    const entry = this.#node.sandbox(this.#name);
+    const entry = ready(this.#node.sandbox(this.#name));
     this.close();
     if (verdict.action === "remove") await discard(this.#node, "watch", entry);
     else if (verdict.action === "stop") await stop(this.#node, entry);
