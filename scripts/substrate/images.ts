@@ -17,13 +17,17 @@ import {
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
+import type { Hypeman } from "@onkernel/hypeman";
 import { messageOf } from "../../src/domain/index.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
-import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
+import { hasTags, type Tags } from "./requests.ts";
 
+/** Of the host and of its images, by Go's name. */
+export const ARCHITECTURE: string = process.arch === "x64" ? "amd64" : process.arch;
+export const PLATFORM: string = `linux/${ARCHITECTURE}`;
 const run = promisify(execFile);
 const MEBIBYTE = 2 ** 20;
 const MOST_OUTPUT_BYTES = 256 * MEBIBYTE;
@@ -34,27 +38,13 @@ const BUSYBOX = "busybox";
 const REFERENCE =
   /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
 
-/** The fields of an image configuration that say which program to start, and how. */
-interface ImageConfig {
-  readonly entrypoint?: readonly string[];
-  readonly cmd?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
-  readonly working_dir?: string;
+/** An image on disk, as the API tells it. */
+export interface ImageRecord extends Readonly<Hypeman.Image> {
+  readonly id: string;
 }
 
-/** An image on disk. */
-export interface ImageRecord extends ImageConfig {
-  readonly id: string;
-  /** With registry and tag. */
-  readonly name: string;
-  readonly status: "pending" | "converting" | "ready" | "failed";
-  /** Digest of the content; empty until the image is ready. */
-  readonly digest: string;
-  /** Size of its disk on the host; 0 until the image is ready. */
-  readonly sizeBytes: number;
-  readonly tags: Tags;
-  readonly createdAt: string;
-}
+/** The fields that say which program to start, and how. */
+type ImageConfig = Pick<ImageRecord, "entrypoint" | "cmd" | "env" | "working_dir">;
 
 /** The images of a daemon: disks that it makes from a folder of root file systems, each a folder or a tar. */
 export class Images {
@@ -130,8 +120,18 @@ export class Images {
     if (known !== undefined) this.remove(known);
     const id = randomBytes(12).toString("hex");
     this.#records.begin(id);
-    const createdAt = new Date().toISOString();
-    const image = this.#records.save({ id, name, status: "pending", digest: "", sizeBytes: 0, tags, createdAt });
+    const image = this.#records.save({
+      id,
+      name,
+      status: "pending",
+      digest: "",
+      size_bytes: null,
+      // The API does not say why one failed.
+      error: null,
+      platform: PLATFORM,
+      tags: { ...tags },
+      created_at: new Date().toISOString(),
+    });
     this.#begin(image);
     return image;
   }
@@ -162,8 +162,7 @@ export class Images {
       const { stdout } = await run("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
       writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
-      const sizeBytes = statSync(disk).blocks * 512;
-      save({ ...configOf(source), status: "ready", digest, sizeBytes });
+      save({ ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
       this.#log(`image ${image.name} is ready: ${digest}`);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
