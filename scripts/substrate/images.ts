@@ -143,32 +143,35 @@ export class Images {
   }
 
   #begin(image: ImageRecord): void {
-    const conversion = this.#convert(image).finally(() => this.#conversions.delete(conversion));
+    const conversion = this.#convert(image)
+      .catch((error: unknown) => {
+        if (this.#closing.signal.aborted) return;
+        // The API does not say why, so the log does.
+        this.#log(`image ${image.name} failed: ${messageOf(error)}`);
+        this.#update(image, { status: "failed" });
+      })
+      .catch((error: unknown) => this.#log(`that image ${image.name} failed cannot be noted: ${messageOf(error)}`))
+      .finally(() => this.#conversions.delete(conversion));
     this.#conversions.add(conversion);
   }
 
+  #update(image: ImageRecord, changes: Partial<ImageRecord>): void {
+    // It may have been removed meanwhile.
+    if (this.byId(image.id) !== undefined) this.#records.save({ ...image, ...changes });
+  }
+
   async #convert(image: ImageRecord): Promise<void> {
-    const save = (changes: Partial<ImageRecord>): void => {
-      // It may have been removed meanwhile.
-      if (this.#records.get(image.id) !== undefined) this.#records.save({ ...image, ...changes });
-    };
-    const folder = this.#records.folderOf(image.id);
-    const work = mkdtempSync(join(folder, "work-"));
+    const work = mkdtempSync(join(this.#records.folderOf(image.id), "work-"));
     try {
-      save({ status: "converting" });
+      this.#update(image, { status: "converting" });
       const source = this.#sourceOf(image.name);
       const root = source === undefined ? busyboxRoot(work) : await rootOf(source, work, this.#closing.signal);
       const digest = await digestOf(root);
       const { stdout } = await run("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
       writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
-      save({ ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
+      this.#update(image, { ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
       this.#log(`image ${image.name} is ready: ${digest}`);
-    } catch (error) {
-      if (this.#closing.signal.aborted) return;
-      // The API does not say why, so the log does.
-      this.#log(`image ${image.name} failed: ${messageOf(error)}`);
-      save({ status: "failed" });
     } finally {
       rmSync(work, { recursive: true, force: true });
     }

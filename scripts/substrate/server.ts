@@ -62,10 +62,14 @@ export function createApiServer(routes: Routes, token: string, log: (line: strin
       }
       if (found.operation !== OPEN) authenticate(request, token);
       id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
-      const [status, content] = await found.handle({ id, query, body: () => jsonOf(request), stream: request });
+      const stream = request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+      const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream });
       send(response, status, content === undefined ? "" : JSON.stringify(content));
     } catch (error) {
       sendFailure(response, id, error);
+    } finally {
+      // Discards what a refusal has left unread: the connection would never end.
+      request.resume();
     }
   }
 
@@ -97,10 +101,10 @@ function authenticate(request: IncomingMessage, token: string): void {
   if (!timingSafeEqual(digest(given), digest(token))) throw new ApiFailure(401, "Unauthorized", "invalid token");
 }
 
-async function jsonOf(request: IncomingMessage): Promise<unknown> {
+async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
   const parts: Buffer[] = [];
   let sizeBytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
+  for await (const part of stream) {
     sizeBytes += part.length;
     if (sizeBytes > MOST_BODY_BYTES) throw new ApiFailure(413, "invalid_request", "the body is larger than 1 MiB");
     parts.push(part);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -195,6 +196,19 @@ describe("npm run substrate", () => {
       (await daemon.client().volumes.list()).map(({ name }) => name),
       ["kept"],
     );
+  });
+
+  test("outlives an image of which it cannot even note that it failed, as on a full disk", async () => {
+    await using daemon = await SubstrateDaemon.start(({ imagesFolder }) =>
+      execFileSync("mkfifo", [join(imagesFolder, "slow.tar")]),
+    );
+    const images = join(daemon.state, "images");
+    const isSlow = (id: string): boolean => readFileSync(join(images, id, RECORD), "utf8").includes("slow");
+    rmSync(join(images, readdirSync(images).find(isSlow) ?? assert.fail()), { recursive: true });
+    writeFileSync(join(daemon.imagesFolder, "slow.tar"), "this is no archive");
+    await daemon.logged(/image docker\.io\/library\/slow:latest failed: /);
+    await daemon.imageReady("busybox");
+    assert.equal(await daemon.end("SIGTERM"), 0);
   });
 
   test("refuses a state folder whose sockets would have names that are too long", async () => {
