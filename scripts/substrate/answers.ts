@@ -77,26 +77,18 @@ export function resourcesAnswer(instances: Instances): Answer<Hypeman["resources
     available: Math.max(0, capacity - allocated),
     oversub_ratio: 1,
   });
-  const sum = (of: (instance: InstanceRecord) => number): number =>
-    running.reduce((total, each) => total + of(each), 0);
+  const allocations = running.map(({ id, name, vcpus, own }) => ({
+    instance_id: id,
+    instance_name: name,
+    cpu: vcpus,
+    memory_bytes: own.memoryBytes,
+  }));
+  const sum = (field: "cpu" | "memory_bytes"): number => allocations.reduce((total, each) => total + each[field], 0);
   return {
-    cpu: status(
-      "cpu",
-      cpus().length,
-      sum(({ vcpus }) => vcpus),
-    ),
-    memory: status(
-      "memory",
-      totalmem(),
-      sum(({ own }) => own.memoryBytes),
-    ),
+    cpu: status("cpu", cpus().length, sum("cpu")),
+    memory: status("memory", totalmem(), sum("memory_bytes")),
     disk: status("disk", 0, 0),
     network: status("network", 0, 0),
-    allocations: running.map(({ id, name, vcpus, own }) => ({
-      instance_id: id,
-      instance_name: name,
-      cpu: vcpus,
-      memory_bytes: own.memoryBytes,
-    })),
+    allocations,
   };
 }

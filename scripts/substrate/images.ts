@@ -1,6 +1,4 @@
-import { execFile, execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { once } from "node:events";
 import {
   chmodSync,
   copyFileSync,
@@ -16,8 +14,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { promisify } from "node:util";
 import type { Hypeman } from "@onkernel/hypeman";
+import { execa, execaSync } from "execa";
 import { messageOf } from "../../src/domain/index.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
@@ -28,9 +26,7 @@ import { hasTags, type Tags } from "./requests.ts";
 /** Of the host and of its images, by Go's name. */
 export const ARCHITECTURE: string = process.arch === "x64" ? "amd64" : process.arch;
 export const PLATFORM: string = `linux/${ARCHITECTURE}`;
-const run = promisify(execFile);
 const MEBIBYTE = 2 ** 20;
-const MOST_OUTPUT_BYTES = 256 * MEBIBYTE;
 /** Room on a disk beside its files, for ext4's own data and rounding. */
 const SPARE = { share: 1.2, bytes: 32 * MEBIBYTE };
 /** An image of Debian's static busybox, which is always there: the first sandbox needs no other. */
@@ -167,7 +163,7 @@ export class Images {
       const source = this.#sourceOf(image.name);
       const root = source === undefined ? busyboxRoot(work) : await rootOf(source, work, this.#closing.signal);
       const digest = await digestOf(root);
-      const { stdout } = await run("du", ["-s", "-B1", root]);
+      const { stdout } = await execa("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
       writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
       this.#update(image, { ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
@@ -214,19 +210,16 @@ function configOf(source: string | undefined): ImageConfig {
 /** A folder is used as it is. An archive is unpacked with owners and modes: it is the developer's own, and trusted. */
 async function rootOf(source: string, work: string, signal: AbortSignal): Promise<string> {
   if (statSync(source).isDirectory()) return source;
-  await run("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { maxBuffer: MOST_OUTPUT_BYTES, signal });
+  await execa("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { cancelSignal: signal });
   return work;
 }
 
 /** Digest of names, modes, owners and contents: the same for the same folder, wherever and whenever it is made. */
 async function digestOf(root: string): Promise<string> {
   const args = ["-cf", "-", "--sort=name", "--mtime=@0", "--numeric-owner", "-C", root, "."];
-  const tar = spawn("tar", args, { stdio: ["ignore", "pipe", "ignore"] });
-  const ended = once(tar, "close");
+  const tar = execa("tar", args, { buffer: { stdout: false }, encoding: "buffer" });
   const hash = createHash("sha256");
-  await pipeline(tar.stdout, hash);
-  const [code] = (await ended) as [number | null];
-  if (code !== 0) throw new Error(`tar could not read all of ${root}`);
+  await Promise.all([pipeline(tar.stdout, hash), tar]);
   return `sha256:${hash.digest("hex")}`;
 }
 
@@ -238,7 +231,7 @@ function busyboxRoot(work: string): string {
   const program = join(work, "bin", "busybox");
   copyFileSync(provideBusybox(), program);
   chmodSync(program, 0o755);
-  const applets = execFileSync(program, ["--list"], { encoding: "utf8" }).trim().split("\n");
+  const applets = execaSync(program, ["--list"]).stdout.split("\n");
   for (const name of applets) if (name !== "busybox") symlinkSync("busybox", join(work, "bin", name));
   writeFileSync(join(work, "etc", "passwd"), "root:x:0:0::/root:/bin/sh\n");
   writeFileSync(join(work, "etc", "group"), "root:x:0:\n");

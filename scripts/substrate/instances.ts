@@ -1,6 +1,7 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
+import { Mutex } from "../../src/domain/index.ts";
 import { freeAddress, newMac } from "./addresses.ts";
 import { ApiFailure, invalidRequest, invalidState, notFound } from "./failure.ts";
 import { commandOf, MOST_VOLUMES } from "./guest.ts";
@@ -19,8 +20,8 @@ export class Instances {
   readonly machines: Machines;
   readonly #records: Records<InstanceRecord>;
   readonly #host: Host;
-  /** Names of instances that are being made. */
-  readonly #takenNames = new Set<string>();
+  /** Instances are made one at a time: each sees the names, addresses and volumes that the ones before it have. */
+  readonly #making = new Mutex();
 
   private constructor(records: Records<InstanceRecord>, machines: Machines, host: Host) {
     this.#records = records;
@@ -74,7 +75,6 @@ export class Instances {
     const command = { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
     if (commandOf(command, image).length === 0)
       throw invalidRequest("entrypoint: the image has none, and the request neither");
-    const volumes = this.#mounted(request.volumes ?? []);
     const memoryBytes = size ? bytesOf(size) : USUAL.memoryBytes;
     const overlayBytes = overlay_size ? bytesOf(overlay_size) : USUAL.overlayBytes;
     return this.#make(name, { status: 400, code: "name_conflict" }, async (id) => {
@@ -93,7 +93,7 @@ export class Instances {
         vcpus: vcpus ?? 1,
         size: sizeText(memoryBytes),
         overlay_size: sizeText(overlayBytes),
-        volumes,
+        volumes: this.#mounted(request.volumes ?? []),
         own: {
           command,
           memoryBytes,
@@ -247,23 +247,22 @@ export class Instances {
   }
 
   /** Makes an instance under a name that is free. Where that fails, machine and folder are gone again. */
-  async #make(
+  #make(
     name: string,
     taken: { readonly status: number; readonly code: string },
     action: (id: string, folder: string) => Promise<InstanceRecord>,
   ): Promise<InstanceRecord> {
-    if (this.#takenNames.has(name) || this.#records.all().some((instance) => instance.name === name))
-      throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
-    this.#takenNames.add(name);
-    const id = newId();
-    try {
-      return await action(id, this.#records.begin(id));
-    } catch (error) {
-      await this.machines.end(id, false);
-      this.#records.remove(id);
-      throw error;
-    } finally {
-      this.#takenNames.delete(name);
-    }
+    return this.#making.run(async () => {
+      if (this.#records.all().some((instance) => instance.name === name))
+        throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
+      const id = newId();
+      try {
+        return await action(id, this.#records.begin(id));
+      } catch (error) {
+        await this.machines.end(id, false);
+        this.#records.remove(id);
+        throw error;
+      }
+    });
   }
 }
