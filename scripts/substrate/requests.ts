@@ -41,13 +41,13 @@ const pairsOf =
     object(value, path);
     for (const [key, each] of Object.entries(value as object)) check(each, `${path}/${key}`);
   };
-/** An object with these fields. As on the substrate unknown ones are ignored; null is as good as absent. */
+/** An object with these fields. As on the substrate unknown ones are ignored. */
 const fieldsOf =
   (fields: Readonly<Record<string, Check>>, required: readonly string[] = []): Check =>
   (value, path) => {
     object(value, path);
     for (const [field, check] of Object.entries(fields)) {
-      const each = (value as Readonly<Record<string, unknown>>)[field] ?? undefined;
+      const each = (value as Readonly<Record<string, unknown>>)[field];
       if (each !== undefined) check(each, `${path}/${field}`);
       else if (required.includes(field)) throw new SchemaFailure(`${path}/${field}`, `property "${field}" is missing`);
     }

@@ -74,8 +74,8 @@ function volumeRoutes({ volumes, instances }: Holdings): Routes {
       volumeAnswer(await volumes.create(volumeRequest(await body())), instances),
     ]),
     "POST /volumes/from-archive": failing("failed to create volume", async ({ query, stream }) => {
-      const [name, size, id] = [query.get("name"), query.get("size_gb"), query.get("id")];
-      const request = volumeRequest({ name, size_gb: Number(size), id, tags: queryTags(query) });
+      const { name, size_gb, id } = Object.fromEntries(query);
+      const request = volumeRequest({ name, size_gb: Number(size_gb), id, tags: queryTags(query) });
       return [201, volumeAnswer(await volumes.create(request, stream), instances)];
     }),
     "GET /volumes/{id}": ({ id }) => [200, volumeAnswer(volumes.get(id), instances)],

@@ -12,7 +12,7 @@ interface Call {
   readonly query: URLSearchParams;
   /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
-  /** Reads the body as JSON; an absent one is an empty object. @throws SchemaFailure */
+  /** Reads the body as JSON; an absent one is an empty object, and null is as good as absent. @throws SchemaFailure */
   readonly body: () => Promise<unknown>;
 }
 
@@ -112,7 +112,7 @@ async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
   const text = Buffer.concat(parts).toString();
   if (text.trim() === "") return {};
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, (_key, value: unknown) => value ?? undefined);
   } catch {
     throw new SchemaFailure("/", "value is no JSON");
   }
