@@ -24,6 +24,7 @@ export interface WatchOptions {
   readonly pollMs?: number | undefined;
   /** Ends the watch. */
   readonly signal: AbortSignal;
+  /** Must not throw. */
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 
