@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 import { missingPrograms } from "../machine/programs.ts";
-import { GuestParts } from "./guest.ts";
+import { type GuestParts, prepareGuests } from "./guest.ts";
 import { Images } from "./images.ts";
 import { Instances } from "./instances.ts";
 import { Machines } from "./machines.ts";
@@ -56,7 +56,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
     const version = hypervisorVersion();
     let parts: Promise<GuestParts> | undefined;
     const guest = (): Promise<GuestParts> =>
-      (parts ??= GuestParts.prepare(guestFolder(state)).catch((error: unknown) => {
+      (parts ??= prepareGuests(join(state, "guest")).catch((error: unknown) => {
         // What was missing may be there at the next attempt.
         parts = undefined;
         throw error;
@@ -123,12 +123,6 @@ function lock(state: string): () => void {
     });
   }
   return () => database.close();
-}
-
-function guestFolder(state: string): string {
-  const folder = join(state, "guest");
-  mkdirSync(folder, { recursive: true });
-  return folder;
 }
 
 /** The version that instances are pinned to. Without QEMU nothing can be booted. */

@@ -26,14 +26,14 @@ export function invalidState(message: string): ApiFailure {
   return new ApiFailure(409, "invalid_state", message);
 }
 
+/** A body that does not fit the API's schema. The server's answer is no valid JSON then, as the substrate's is not. */
+export class SchemaFailure extends ApiFailure {
+  constructor(path: string, problem: string) {
+    super(400, "Bad Request", `request body has an error: doesn't match schema: Error at "${path}": ${problem}`);
+  }
+}
+
 /** The error itself where it is a refusal, else 500: as on the substrate the caller gets no cause, which the server logs. */
 export function asInternal(message: string, error: unknown): ApiFailure {
   return error instanceof ApiFailure ? error : new ApiFailure(500, "internal_error", message, { cause: error });
-}
-
-/** A body that does not fit the API's schema. The server's answer is no valid JSON then, as the substrate's is not. */
-export class SchemaFailure extends Error {
-  constructor(path: string, problem: string) {
-    super(`request body has an error: doesn't match schema: Error at "${path}": ${problem}`);
-  }
 }

@@ -1,7 +1,7 @@
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeDisk } from "../../test/vm/harness/disks.ts";
-import { type GuestFile, modules, writeInitramfs } from "../../test/vm/harness/initramfs.ts";
+import { type GuestFile, modules, writeInitramfs as writeFiles } from "../../test/vm/harness/initramfs.ts";
 import { type Accelerator, probeAccelerator } from "../../test/vm/harness/accelerator.ts";
 import {
   buildGuestProgram,
@@ -12,6 +12,9 @@ import {
   SERIES,
 } from "../../test/vm/harness/provision.ts";
 import { MODULES } from "../../test/vm/harness/sandbox.ts";
+import type { ImageRecord } from "./images.ts";
+import type { InstanceRecord } from "./instance.ts";
+import type { Command } from "./requests.ts";
 
 /** Path of the substrate's own agent in the instance's root. */
 const SUBSTRATE_AGENT = "opt/substrate/agent";
@@ -19,76 +22,61 @@ const SUBSTRATE_AGENT = "opt/substrate/agent";
 export const MOST_VOLUMES = 16;
 const FIRST_VOLUME = 2;
 
-/** What init in a guest does. */
-export interface GuestConfig {
-  readonly env: Readonly<Record<string, string>>;
-  readonly command: readonly string[];
-  readonly workingDirectory: string;
-  readonly volumes: readonly { readonly mountPath: string; readonly mode: "ro" | "rw" | "overlay" }[];
-  readonly skipGuestAgent: boolean;
-}
-
 /** What all guests of a daemon share: a kernel, an init, and the stand-in for the substrate's own agent. */
-export class GuestParts {
+export interface GuestParts {
   readonly kernel: GuestKernel;
   readonly accelerator: Accelerator;
-  readonly #files: readonly GuestFile[];
-  readonly #agent: Buffer;
+  readonly files: readonly GuestFile[];
+  readonly agent: Buffer;
+}
 
-  private constructor(kernel: GuestKernel, accelerator: Accelerator, files: readonly GuestFile[], agent: Buffer) {
-    this.kernel = kernel;
-    this.accelerator = accelerator;
-    this.#files = files;
-    this.#agent = agent;
-  }
+/** Builds them, and fetches programs and kernel where they are missing. @throws Error that says what cannot be had */
+export async function prepareGuests(folder: string): Promise<GuestParts> {
+  const problem = provideQemu();
+  if (problem !== undefined) throw new Error(problem);
+  provideTools();
+  const kernel = provideKernel(SERIES.at(-1) ?? "");
+  const given = process.env["GUEST_VM_ACCELERATOR"];
+  const accelerator: Accelerator =
+    given === "kvm" || given === "tcg" ? { name: given, reason: "as asked for" } : await probeAccelerator();
+  mkdirSync(folder, { recursive: true });
+  const program = (name: string): Buffer => readFileSync(buildGuestProgram(name, folder));
+  const files = [...modules(kernel.modulesFolder, MODULES), { path: "init", content: program("init") }];
+  return { kernel, accelerator, files, agent: program("substrate") };
+}
 
-  /** Builds them, and fetches programs and kernel where they are missing. @throws Error that says what cannot be had */
-  static async prepare(folder: string): Promise<GuestParts> {
-    const problem = provideQemu();
-    if (problem !== undefined) throw new Error(problem);
-    provideTools();
-    const kernel = provideKernel(SERIES.at(-1) ?? "");
-    const given = process.env["GUEST_VM_ACCELERATOR"];
-    const accelerator: Accelerator =
-      given === "kvm" || given === "tcg" ? { name: given, reason: "as asked for" } : await probeAccelerator();
-    const program = (name: string): Buffer => readFileSync(buildGuestProgram(name, folder));
-    const files = [...modules(kernel.modulesFolder, MODULES), { path: "init", content: program("init") }];
-    return new GuestParts(kernel, accelerator, files, program("substrate"));
-  }
+/** Writes an instance's own disk, which takes the guest's writes. At first it has only the substrate's agent. */
+export function writeInstanceDisk({ agent }: GuestParts, file: string, sizeBytes: number): void {
+  writeDisk(file, [{ path: join("root/upper", SUBSTRATE_AGENT), content: agent }], sizeBytes);
+}
 
-  /** Writes an instance's own disk, which takes the guest's writes. At first it has only the substrate's agent. */
-  writeInstanceDisk(file: string, sizeBytes: number): void {
-    writeDisk(file, [{ path: join("root/upper", SUBSTRATE_AGENT), content: this.#agent }], sizeBytes);
-  }
+/** Writes the initramfs that an instance boots from. */
+export function writeInitramfs(
+  { files }: GuestParts,
+  file: string,
+  { env, volumes, own: { command, skipGuestAgent } }: InstanceRecord,
+  image: ImageRecord,
+): void {
+  const words = commandOf(command, image).map(quoted);
+  const mounts = volumes.map(({ mount_path, readonly, overlay }, n) => {
+    const mode = overlay === true ? "overlay" : readonly === true ? "ro" : "rw";
+    return `${diskName(n + FIRST_VOLUME)} ${mount_path} ${mode}\n`;
+  });
+  const variables = Object.entries({ ...image.env, ...env }).map(([name, value]) => `${name}=${value}\n`);
+  const all = [
+    ...files,
+    { path: "image.disk", content: `${diskName(1)}\n` },
+    { path: "volumes", content: mounts.join("") },
+    { path: "instance.env", content: variables.join(""), mode: 0o600 },
+    { path: "entrypoint", content: `cd ${quoted(image.working_dir ?? "/")} && exec ${words.join(" ")}\n` },
+    { path: "substrate.args", content: skipGuestAgent ? "" : `/${SUBSTRATE_AGENT}\n--console\n` },
+  ];
+  writeFiles(file, ["proc", "sandbox", "image"], all);
+}
 
-  /** Writes the initramfs that an instance boots from. */
-  writeInitramfs(file: string, config: GuestConfig): void {
-    const { env, command, workingDirectory, volumes, skipGuestAgent } = config;
-    const line = `cd ${quoted(workingDirectory)} && exec ${command.map(quoted).join(" ")}\n`;
-    writeInitramfs(
-      file,
-      ["proc", "sandbox", "image"],
-      [
-        ...this.#files,
-        { path: "image.disk", content: `${diskName(1)}\n` },
-        {
-          path: "volumes",
-          content: volumes
-            .map(({ mountPath, mode }, n) => `${diskName(n + FIRST_VOLUME)} ${mountPath} ${mode}\n`)
-            .join(""),
-        },
-        {
-          path: "instance.env",
-          content: Object.entries(env)
-            .map(([name, value]) => `${name}=${value}\n`)
-            .join(""),
-          mode: 0o600,
-        },
-        { path: "entrypoint", content: line },
-        { path: "substrate.args", content: skipGuestAgent ? "" : `/${SUBSTRATE_AGENT}\n--console\n` },
-      ],
-    );
-  }
+/** The words that an instance starts: what it has not of its own is the image's. */
+export function commandOf(command: Command, image: ImageRecord): string[] {
+  return [...(command.entrypoint ?? image.entrypoint ?? []), ...(command.cmd ?? image.cmd ?? [])];
 }
 
 /** Quotes a word for the guest's shell. */

@@ -1,6 +1,4 @@
-import { execFile, execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { once } from "node:events";
 import {
   chmodSync,
   copyFileSync,
@@ -16,17 +14,19 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { promisify } from "node:util";
+import type { Hypeman } from "@onkernel/hypeman";
+import { execa, execaSync } from "execa";
 import { messageOf } from "../../src/domain/index.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
-import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
+import { hasTags, type Tags } from "./requests.ts";
 
-const run = promisify(execFile);
+/** Of the host and of its images, by Go's name. */
+export const ARCHITECTURE: string = process.arch === "x64" ? "amd64" : process.arch;
+export const PLATFORM: string = `linux/${ARCHITECTURE}`;
 const MEBIBYTE = 2 ** 20;
-const MOST_OUTPUT_BYTES = 256 * MEBIBYTE;
 /** Room on a disk beside its files, for ext4's own data and rounding. */
 const SPARE = { share: 1.2, bytes: 32 * MEBIBYTE };
 /** An image of Debian's static busybox, which is always there: the first sandbox needs no other. */
@@ -34,27 +34,13 @@ const BUSYBOX = "busybox";
 const REFERENCE =
   /^(?:(?<registry>[\w.-]+[.:][\w.-]*|localhost)\/)?(?<path>[\w.-]+(?:\/[\w.-]+)*)(?::(?<tag>[\w.-]+))?$/;
 
-/** The fields of an image configuration that say which program to start, and how. */
-interface ImageConfig {
-  readonly entrypoint?: readonly string[];
-  readonly cmd?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
-  readonly working_dir?: string;
+/** An image on disk, as the API tells it. */
+export interface ImageRecord extends Readonly<Hypeman.Image> {
+  readonly id: string;
 }
 
-/** An image on disk. */
-export interface ImageRecord extends ImageConfig {
-  readonly id: string;
-  /** With registry and tag. */
-  readonly name: string;
-  readonly status: "pending" | "converting" | "ready" | "failed";
-  /** Digest of the content; empty until the image is ready. */
-  readonly digest: string;
-  /** Size of its disk on the host; 0 until the image is ready. */
-  readonly sizeBytes: number;
-  readonly tags: Tags;
-  readonly createdAt: string;
-}
+/** The fields that say which program to start, and how. */
+type ImageConfig = Pick<ImageRecord, "entrypoint" | "cmd" | "env" | "working_dir">;
 
 /** The images of a daemon: disks that it makes from a folder of root file systems, each a folder or a tar. */
 export class Images {
@@ -130,8 +116,18 @@ export class Images {
     if (known !== undefined) this.remove(known);
     const id = randomBytes(12).toString("hex");
     this.#records.begin(id);
-    const createdAt = new Date().toISOString();
-    const image = this.#records.save({ id, name, status: "pending", digest: "", sizeBytes: 0, tags, createdAt });
+    const image = this.#records.save({
+      id,
+      name,
+      status: "pending",
+      digest: "",
+      size_bytes: null,
+      // The API does not say why one failed.
+      error: null,
+      platform: PLATFORM,
+      tags: { ...tags },
+      created_at: new Date().toISOString(),
+    });
     this.#begin(image);
     return image;
   }
@@ -143,33 +139,35 @@ export class Images {
   }
 
   #begin(image: ImageRecord): void {
-    const conversion = this.#convert(image).finally(() => this.#conversions.delete(conversion));
+    const conversion = this.#convert(image)
+      .catch((error: unknown) => {
+        if (this.#closing.signal.aborted) return;
+        // The API does not say why, so the log does.
+        this.#log(`image ${image.name} failed: ${messageOf(error)}`);
+        this.#update(image, { status: "failed" });
+      })
+      .catch((error: unknown) => this.#log(`that image ${image.name} failed cannot be noted: ${messageOf(error)}`))
+      .finally(() => this.#conversions.delete(conversion));
     this.#conversions.add(conversion);
   }
 
+  #update(image: ImageRecord, changes: Partial<ImageRecord>): void {
+    // It may have been removed meanwhile.
+    if (this.byId(image.id) !== undefined) this.#records.save({ ...image, ...changes });
+  }
+
   async #convert(image: ImageRecord): Promise<void> {
-    const save = (changes: Partial<ImageRecord>): void => {
-      // It may have been removed meanwhile.
-      if (this.#records.get(image.id) !== undefined) this.#records.save({ ...image, ...changes });
-    };
-    const folder = this.#records.folderOf(image.id);
-    const work = mkdtempSync(join(folder, "work-"));
+    const work = mkdtempSync(join(this.#records.folderOf(image.id), "work-"));
     try {
-      save({ status: "converting" });
+      this.#update(image, { status: "converting" });
       const source = this.#sourceOf(image.name);
       const root = source === undefined ? busyboxRoot(work) : await rootOf(source, work, this.#closing.signal);
       const digest = await digestOf(root);
-      const { stdout } = await run("du", ["-s", "-B1", root]);
+      const { stdout } = await execa("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
       writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
-      const sizeBytes = statSync(disk).blocks * 512;
-      save({ ...configOf(source), status: "ready", digest, sizeBytes });
+      this.#update(image, { ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
       this.#log(`image ${image.name} is ready: ${digest}`);
-    } catch (error) {
-      if (this.#closing.signal.aborted) return;
-      // The API does not say why, so the log does.
-      this.#log(`image ${image.name} failed: ${messageOf(error)}`);
-      save({ status: "failed" });
     } finally {
       rmSync(work, { recursive: true, force: true });
     }
@@ -212,19 +210,16 @@ function configOf(source: string | undefined): ImageConfig {
 /** A folder is used as it is. An archive is unpacked with owners and modes: it is the developer's own, and trusted. */
 async function rootOf(source: string, work: string, signal: AbortSignal): Promise<string> {
   if (statSync(source).isDirectory()) return source;
-  await run("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { maxBuffer: MOST_OUTPUT_BYTES, signal });
+  await execa("tar", ["-xf", source, "-C", work, "--numeric-owner", "-p"], { cancelSignal: signal });
   return work;
 }
 
 /** Digest of names, modes, owners and contents: the same for the same folder, wherever and whenever it is made. */
 async function digestOf(root: string): Promise<string> {
   const args = ["-cf", "-", "--sort=name", "--mtime=@0", "--numeric-owner", "-C", root, "."];
-  const tar = spawn("tar", args, { stdio: ["ignore", "pipe", "ignore"] });
-  const ended = once(tar, "close");
+  const tar = execa("tar", args, { buffer: { stdout: false }, encoding: "buffer" });
   const hash = createHash("sha256");
-  await pipeline(tar.stdout, hash);
-  const [code] = (await ended) as [number | null];
-  if (code !== 0) throw new Error(`tar could not read all of ${root}`);
+  await Promise.all([pipeline(tar.stdout, hash), tar]);
   return `sha256:${hash.digest("hex")}`;
 }
 
@@ -236,7 +231,7 @@ function busyboxRoot(work: string): string {
   const program = join(work, "bin", "busybox");
   copyFileSync(provideBusybox(), program);
   chmodSync(program, 0o755);
-  const applets = execFileSync(program, ["--list"], { encoding: "utf8" }).trim().split("\n");
+  const applets = execaSync(program, ["--list"]).stdout.split("\n");
   for (const name of applets) if (name !== "busybox") symlinkSync("busybox", join(work, "bin", name));
   writeFileSync(join(work, "etc", "passwd"), "root:x:0:0::/root:/bin/sh\n");
   writeFileSync(join(work, "etc", "group"), "root:x:0:\n");

@@ -1,31 +1,27 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import type { Hypeman } from "@onkernel/hypeman";
+import { Mutex } from "../../src/domain/index.ts";
 import { freeAddress, newMac } from "./addresses.ts";
-import { ApiFailure, asInternal, invalidRequest, invalidState, notFound } from "./failure.ts";
-import { MOST_VOLUMES } from "./guest.ts";
-import {
-  type Command,
-  copyInstanceFiles,
-  demandForkable,
-  type InstanceRecord,
-  type InstanceRequest,
-  type InstanceState,
-  newId,
-  type VolumeMount,
-} from "./instance.ts";
+import { ApiFailure, invalidRequest, invalidState, notFound } from "./failure.ts";
+import { commandOf, MOST_VOLUMES } from "./guest.ts";
+import { copyInstanceFiles, demandForkable, type InstanceRecord, type InstanceState, newId } from "./instance.ts";
 import { type Host, Machines } from "./machines.ts";
-import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
-import { mountProblem } from "./requests.ts";
+import { bytesOf, type Command, hasTags, mountProblem, sizeText, type Tags } from "./requests.ts";
 import { MEMORY } from "./vm.ts";
+
+const GIBIBYTE = 2 ** 30;
+/** Enough for the agent and a small workload. */
+const USUAL = { memoryBytes: 0.75 * GIBIBYTE, overlayBytes: GIBIBYTE };
 
 /** The instances of a daemon: their records, what may be done in which state, and one change of each at a time. */
 export class Instances {
   readonly machines: Machines;
   readonly #records: Records<InstanceRecord>;
   readonly #host: Host;
-  /** Names of instances that are being made. */
-  readonly #takenNames = new Set<string>();
+  /** Instances are made one at a time: each sees the names, addresses and volumes that the ones before it have. */
+  readonly #making = new Mutex();
 
   private constructor(records: Records<InstanceRecord>, machines: Machines, host: Host) {
     this.#records = records;
@@ -40,7 +36,7 @@ export class Instances {
   }
 
   get runningCount(): number {
-    return this.#records.all().filter((instance) => this.machines.isRunning(instance)).length;
+    return this.#records.all().filter(({ id }) => this.machines.of(id).isRunning).length;
   }
 
   /** Instances with these tags. Those on standby are listed only for `state` "Standby", as in the substrate's contract. */
@@ -63,74 +59,83 @@ export class Instances {
   }
 
   /** The instances that have a volume. */
-  attachedTo(volumeId: string): { readonly instance: InstanceRecord; readonly mount: VolumeMount }[] {
+  attachedTo(volumeId: string): { readonly instance: InstanceRecord; readonly mount: Hypeman.VolumeMount }[] {
     return this.#records
       .all()
       .flatMap((instance) => instance.volumes.map((mount) => ({ instance, mount })))
-      .filter(({ mount }) => mount.volumeId === volumeId);
+      .filter(({ mount }) => mount.volume_id === volumeId);
   }
 
   /** Makes an instance and boots it. Resolves when its machine runs; init may still be at work. @throws ApiFailure */
-  async create(request: InstanceRequest): Promise<InstanceRecord> {
-    try {
-      return await this.#create(request);
-    } catch (error) {
-      throw asInternal("failed to create instance", error);
-    }
-  }
-
-  async #create(request: InstanceRequest): Promise<InstanceRecord> {
+  async create(request: Hypeman.InstanceCreateParams): Promise<InstanceRecord> {
+    const { name, entrypoint, cmd, env, tags, vcpus, size, overlay_size, network, hypervisor = "qemu" } = request;
     const image = this.#host.images.get(request.image);
     if (image.status !== "ready")
       throw new ApiFailure(400, "image_not_ready", `image ${image.name} is ${image.status}`);
-    const command = [...(request.entrypoint ?? image.entrypoint ?? []), ...(request.cmd ?? image.cmd ?? [])];
-    if (command.length === 0) throw invalidRequest("entrypoint: the image has none, and the request neither");
-    const volumes = this.#mounted(request.volumes);
-    return this.#make(request.name, { status: 400, code: "name_conflict" }, async (id) => {
-      if (request.hypervisor !== "qemu") throw new Error(`there is no ${request.hypervisor} here, only qemu`);
+    const command = { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
+    if (commandOf(command, image).length === 0)
+      throw invalidRequest("entrypoint: the image has none, and the request neither");
+    const memoryBytes = size ? bytesOf(size) : USUAL.memoryBytes;
+    const overlayBytes = overlay_size ? bytesOf(overlay_size) : USUAL.overlayBytes;
+    return this.#make(name, { status: 400, code: "name_conflict" }, async (id) => {
+      if (hypervisor !== "qemu") throw new Error(`there is no ${hypervisor} here, only qemu`);
       return this.#boot({
-        ...request,
-        volumes,
         id,
-        imageName: image.name,
-        imageDigest: image.digest,
-        imageId: image.id,
-        pinned: await this.machines.makeDisk(id, request.overlayBytes),
-        ...(request.hasNetwork && { address: await this.#freeAddress(), mac: newMac() }),
-        isContinued: false,
-        createdAt: new Date().toISOString(),
+        name,
+        image: image.name,
+        created_at: new Date().toISOString(),
+        env: env ?? {},
+        tags: tags ?? {},
+        network:
+          network?.enabled === false
+            ? { enabled: false, ip: null, mac: null }
+            : { enabled: true, name: "default", ip: await this.#freeAddress(), mac: newMac() },
+        vcpus: vcpus ?? 1,
+        size: sizeText(memoryBytes),
+        overlay_size: sizeText(overlayBytes),
+        volumes: this.#mounted(request.volumes ?? []),
+        own: {
+          command,
+          memoryBytes,
+          skipGuestAgent: request.skip_guest_agent ?? false,
+          imageDigest: image.digest,
+          imageId: image.id,
+          pinned: await this.machines.makeDisk(id, overlayBytes),
+          isContinued: false,
+        },
       });
     });
   }
 
   /** Boots a stopped instance from its disk; a command that is given replaces the instance's own. @throws ApiFailure */
-  start(instance: InstanceRecord, command: Command): Promise<InstanceRecord> {
-    return this.#change(instance, "failed to start instance", async (current) => {
+  start(instance: InstanceRecord, { entrypoint, cmd }: Command): Promise<InstanceRecord> {
+    return this.#change(instance, async (current) => {
       this.#demand(current, "Stopped");
-      return this.#boot({ ...current, ...command, isContinued: false });
+      const command = { ...current.own.command, ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
+      return this.#boot({ ...current, own: { ...current.own, command, isContinued: false } });
     });
   }
 
   /** Asks the entrypoint to end, and cuts the machine off where it does not. @throws ApiFailure */
   stop(instance: InstanceRecord): Promise<InstanceRecord> {
-    return this.#change(instance, "failed to stop instance", async (current) => {
+    return this.#change(instance, async (current) => {
       this.#demand(current, "Running", "Initializing");
-      await this.machines.end(current.id, !current.skipGuestAgent);
-      return this.#records.save({ ...current, stoppedAt: new Date().toISOString() });
+      await this.machines.end(current.id, !current.own.skipGuestAgent);
+      return this.#records.save({ ...current, stopped_at: new Date().toISOString() });
     });
   }
 
   /** Ends and removes an instance; its volumes stay. */
   delete(instance: InstanceRecord, isGraceful: boolean): Promise<void> {
-    return this.#change(instance, "failed to delete instance", async (current) => {
-      await this.machines.end(current.id, isGraceful && !current.skipGuestAgent);
+    return this.#change(instance, async (current) => {
+      await this.machines.end(current.id, isGraceful && !current.own.skipGuestAgent);
       this.#records.remove(current.id);
     });
   }
 
   /** Suspends a running instance to disk; its machine ends. @throws ApiFailure */
   standby(instance: InstanceRecord): Promise<InstanceRecord> {
-    return this.#change(instance, "failed to standby instance", async (current) => {
+    return this.#change(instance, async (current) => {
       this.#demand(current, "Running", "Initializing");
       await this.machines.suspend(current);
       return current;
@@ -139,7 +144,7 @@ export class Instances {
 
   /** Continues an instance that is on standby. @throws ApiFailure */
   restore(instance: InstanceRecord): Promise<InstanceRecord> {
-    return this.#change(instance, "failed to restore instance", async (current) => {
+    return this.#change(instance, async (current) => {
       this.#demand(current, "Standby");
       await this.machines.continue(current);
       return current;
@@ -148,14 +153,11 @@ export class Instances {
 
   /**
    * Runs an action on the files of an instance while nobody writes to them: a running instance is suspended before it and
-   * continued afterwards, also when the action fails.
-   *
-   * @param failed what the error says then
-   * @throws ApiFailure
+   * continued afterwards, also when the action fails. @throws ApiFailure
    */
-  suspended<T>(instance: InstanceRecord, failed: string, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
-    return this.#change(instance, failed, async (current) => {
-      if (!this.machines.isRunning(current)) return action(current);
+  suspended<T>(instance: InstanceRecord, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
+    return this.#change(instance, async (current) => {
+      if (!this.machines.of(current.id).isRunning) return action(current);
       await this.machines.suspend(current);
       try {
         return await action(current);
@@ -181,16 +183,16 @@ export class Instances {
     demandForkable(source);
     return this.#make(name, { status: 409, code: "conflict" }, async (id, folder) => {
       copyInstanceFiles(files, folder);
-      const { address: _address, startedAt: _startedAt, stoppedAt: _stoppedAt, ...kept } = source;
+      const { started_at: _startedAt, stopped_at: _stoppedAt, network, own, ...kept } = source;
       const hasMemory = existsSync(join(folder, MEMORY));
       const fork = this.#records.save({
         ...kept,
-        // The MAC address stays: the card is a part of the guest's memory.
-        ...(source.hasNetwork && { address: await this.#freeAddress() }),
         id,
         name,
-        isContinued: hasMemory,
-        createdAt: new Date().toISOString(),
+        created_at: new Date().toISOString(),
+        // The MAC address stays: the card is a part of the guest's memory.
+        network: network.enabled === true ? { ...network, ip: await this.#freeAddress() } : network,
+        own: { ...own, isContinued: hasMemory },
       });
       const wanted = target ?? (hasMemory ? "Running" : "Stopped");
       if (wanted === "Running" && !hasMemory) return this.#boot(fork);
@@ -203,30 +205,31 @@ export class Instances {
 
   async #boot(record: InstanceRecord): Promise<InstanceRecord> {
     const imageId = this.machines.imageOf(record).id;
-    const booted = this.#records.save({ ...record, imageId, startedAt: new Date().toISOString() });
+    const own = { ...record.own, imageId };
+    const booted = this.#records.save({ ...record, own, started_at: new Date().toISOString() });
     await this.machines.boot(booted);
     return booted;
   }
 
-  /** The same mounts, with the volumes' ids for their names. @throws ApiFailure */
-  #mounted(mounts: readonly VolumeMount[]): VolumeMount[] {
+  /** The mounts as the API tells them, with the volumes' ids for their names. @throws ApiFailure */
+  #mounted(mounts: readonly Hypeman.VolumeMount[]): Hypeman.VolumeMount[] {
     if (mounts.length > MOST_VOLUMES) throw invalidRequest(`volumes: at most ${MOST_VOLUMES}`);
-    return mounts.map((mount) => {
-      const { id } = this.#host.volumes.get(mount.volumeId);
-      const problem = mountProblem(mount.mountPath);
+    return mounts.map(({ volume_id, mount_path, readonly = false, overlay = false, overlay_size }) => {
+      const { id } = this.#host.volumes.get(volume_id);
+      const problem = mountProblem(mount_path);
       if (problem !== undefined) throw new Error(problem);
-      if (this.attachedTo(id).some((other) => !other.mount.isReadonly || !mount.isReadonly))
+      if (this.attachedTo(id).some(({ mount }) => mount.readonly !== true || !readonly))
         throw new ApiFailure(
           409,
           "conflict",
           `volume ${id} is attached to another instance, and one of them may write`,
         );
-      return { ...mount, volumeId: id };
+      return { volume_id: id, mount_path, readonly, ...(overlay && overlay_size && { overlay, overlay_size }) };
     });
   }
 
   async #freeAddress(): Promise<string> {
-    return freeAddress(new Set(this.#records.all().flatMap(({ address }) => address ?? [])));
+    return freeAddress(new Set(this.#records.all().flatMap(({ network }) => network.ip ?? [])));
   }
 
   #demand(instance: InstanceRecord, ...states: readonly InstanceState[]): void {
@@ -235,36 +238,31 @@ export class Instances {
   }
 
   /** One change of an instance at a time: each gets the record as the one before left it. */
-  #change<T>({ id }: InstanceRecord, failed: string, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
-    return this.#records.alone(id, async () => {
+  #change<T>({ id }: InstanceRecord, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
+    return this.#records.alone(id, () => {
       const current = this.#records.get(id);
       if (current === undefined) throw notFound();
-      try {
-        return await action(current);
-      } catch (error) {
-        throw asInternal(failed, error);
-      }
+      return action(current);
     });
   }
 
   /** Makes an instance under a name that is free. Where that fails, machine and folder are gone again. */
-  async #make(
+  #make(
     name: string,
     taken: { readonly status: number; readonly code: string },
     action: (id: string, folder: string) => Promise<InstanceRecord>,
   ): Promise<InstanceRecord> {
-    if (this.#takenNames.has(name) || this.#records.all().some((instance) => instance.name === name))
-      throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
-    this.#takenNames.add(name);
-    const id = newId();
-    try {
-      return await action(id, this.#records.begin(id));
-    } catch (error) {
-      await this.machines.end(id, false);
-      this.#records.remove(id);
-      throw error;
-    } finally {
-      this.#takenNames.delete(name);
-    }
+    return this.#making.run(async () => {
+      if (this.#records.all().some((instance) => instance.name === name))
+        throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
+      const id = newId();
+      try {
+        return await action(id, this.#records.begin(id));
+      } catch (error) {
+        await this.machines.end(id, false);
+        this.#records.remove(id);
+        throw error;
+      }
+    });
   }
 }

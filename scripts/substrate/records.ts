@@ -1,8 +1,9 @@
 import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Mutex } from "../../src/domain/index.ts";
 
-/** A thing's record, in its folder. */
-export const RECORD = "record.json";
+/** A thing's record, in its folder: mostly what the API tells of it. */
+export const RECORD = "told.json";
 
 /**
  * Things of one kind on the daemon's disk: a folder each, with a record that is replaced as a whole. A folder without a
@@ -11,8 +12,7 @@ export const RECORD = "record.json";
 export class Records<T extends { readonly id: string }> {
   readonly #folder: string;
   readonly #all = new Map<string, T>();
-  /** The last action on each thing, which the next one waits for. */
-  readonly #actions = new Map<string, Promise<unknown>>();
+  readonly #turns = new Map<string, Mutex>();
 
   /** Opens the records of a folder, which is made where it is missing. */
   constructor(folder: string) {
@@ -56,6 +56,7 @@ export class Records<T extends { readonly id: string }> {
   /** Removes a thing with its files; the record first, so that half a folder is never taken for a thing. */
   remove(id: string): void {
     this.#all.delete(id);
+    this.#turns.delete(id);
     rmSync(join(this.folderOf(id), RECORD), { force: true });
     rmSync(this.folderOf(id), { recursive: true, force: true });
   }
@@ -70,14 +71,9 @@ export class Records<T extends { readonly id: string }> {
   }
 
   /** Runs an action on a thing once all earlier ones on it have ended, whether they failed or not. */
-  async alone<V>(id: string, action: () => Promise<V>): Promise<V> {
-    const turn = (this.#actions.get(id) ?? Promise.resolve()).then(action);
-    const ended = turn.catch(() => undefined);
-    this.#actions.set(id, ended);
-    try {
-      return await turn;
-    } finally {
-      if (this.#actions.get(id) === ended) this.#actions.delete(id);
-    }
+  alone<V>(id: string, action: () => Promise<V>): Promise<V> {
+    const turn = this.#turns.get(id) ?? new Mutex();
+    this.#turns.set(id, turn);
+    return turn.run(action);
   }
 }

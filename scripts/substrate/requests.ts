@@ -1,86 +1,172 @@
-import { invalidRequest } from "./failure.ts";
-import type { Command, InstanceRequest, InstanceState, VolumeMount } from "./instance.ts";
-import {
-  type Body,
-  count,
-  flag,
-  object,
-  objects,
-  oneOf,
-  pairs,
-  required,
-  size,
-  tagsOf,
-  text,
-  texts,
-} from "./parameters.ts";
-import type { SnapshotKind } from "./snapshots.ts";
+import type { Hypeman } from "@onkernel/hypeman";
+import { invalidRequest, SchemaFailure } from "./failure.ts";
 
-const MEBIBYTE = 2 ** 20;
-/** Enough for the agent and a small workload. */
-const USUAL = { memoryBytes: 768 * MEBIBYTE, overlayBytes: 1024 * MEBIBYTE };
-const LEAST_MEMORY_BYTES = 256 * MEBIBYTE;
-/** Hypervisors that the API knows by name. Only "qemu" is there, which shows when an instance is started. */
-const HYPERVISORS = ["cloud-hypervisor", "firecracker", "qemu", "qemu-microvm", "vz"] as const;
+/** Key-value pairs of an instance, an image, a volume or a snapshot. */
+export type Tags = Readonly<Record<string, string>>;
+
+/** Entrypoint and arguments; what is absent is the image's. */
+export type Command = Pick<Hypeman.InstanceCreateParams, "entrypoint" | "cmd">;
+
+const LEAST_MEMORY_BYTES = 256 * 2 ** 20;
+const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:B|([KMGT])i?B?)?\s*$/i;
+const UNITS = ["", "K", "M", "G", "T"];
 const NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 /** The substrate mounts nothing at or below these. */
 const RESERVED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
 
-/** The instance that a body describes. As on the substrate unknown fields are ignored. @throws ApiFailure, SchemaFailure */
-export function instanceRequest(fields: Body): InstanceRequest {
-  const name = nameOf(fields);
-  const image = required(text(fields, "image"), "image");
-  const env = pairs(fields, "env");
-  for (const [key, value] of Object.entries(env)) {
-    if (!/^[^=\s]+$/.test(key)) throw invalidRequest(`env: ${JSON.stringify(key)} is no name of a variable`);
-    oneLine(value, `env/${key}`);
-  }
-  const memoryBytes = size(fields, "size") ?? USUAL.memoryBytes;
-  if (memoryBytes < LEAST_MEMORY_BYTES) throw invalidRequest("size: a guest needs 256MB or more");
-  const network = object(fields, "network");
-  const hasNetwork = network["enabled"] === undefined || flag(network, "enabled");
-  // The substrate checks the mode and enforces nothing.
-  const enforcement = object(object(network, "egress"), "enforcement");
-  oneOf(enforcement, "mode", ["all", "http_https_only"], "/network/egress/enforcement/mode");
-  return {
-    name,
-    image,
-    env,
-    hypervisor: oneOf(fields, "hypervisor", HYPERVISORS) ?? "qemu",
-    ...commandOf(fields),
-    tags: tagsOf(fields),
-    volumes: objects(fields, "volumes").map(volumeMount),
-    memoryBytes,
-    overlayBytes: size(fields, "overlay_size") ?? USUAL.overlayBytes,
-    vcpus: count(fields, "vcpus") ?? 1,
-    hasNetwork,
-    skipGuestAgent: flag(fields, "skip_guest_agent"),
+/** Checks a value at a path of a body. @throws SchemaFailure for one of another type, ApiFailure for one against the rules */
+type Check = (value: unknown, path: string) => void;
+
+const typed =
+  (isRight: (value: unknown) => boolean, problem: string): Check =>
+  (value, path) => {
+    if (!isRight(value)) throw new SchemaFailure(path, problem);
   };
+/** A value that fits a check, and then a rule. */
+const ruled =
+  <Value>(check: Check, isRight: (value: Value) => boolean, rule: string): Check =>
+  (value, path) => {
+    check(value, path);
+    if (!isRight(value as Value)) throw invalidRequest(`${path.slice(1)}: ${rule}`);
+  };
+const listOf =
+  (check: Check): Check =>
+  (value, path) => {
+    if (!Array.isArray(value)) throw new SchemaFailure(path, "value must be an array");
+    for (const [n, each] of value.entries()) check(each, `${path}/${n}`);
+  };
+const pairsOf =
+  (check: Check): Check =>
+  (value, path) => {
+    object(value, path);
+    for (const [key, each] of Object.entries(value as object)) check(each, `${path}/${key}`);
+  };
+/** An object with these fields. As on the substrate unknown ones are ignored. */
+const fieldsOf =
+  (fields: Readonly<Record<string, Check>>, required: readonly string[] = []): Check =>
+  (value, path) => {
+    object(value, path);
+    for (const [field, check] of Object.entries(fields)) {
+      const each = (value as Readonly<Record<string, unknown>>)[field];
+      if (each !== undefined) check(each, `${path}/${field}`);
+      else if (required.includes(field)) throw new SchemaFailure(`${path}/${field}`, `property "${field}" is missing`);
+    }
+  };
+
+const object = typed(
+  (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+  "value must be an object",
+);
+const text = typed((value) => typeof value === "string", "value must be a string");
+const flag = typed((value) => typeof value === "boolean", "value must be a boolean");
+const count = typed(
+  (value) => Number.isInteger(value) && Number(value) >= 1,
+  "number must be an integer of at least 1",
+);
+const oneOf = (...allowed: readonly unknown[]): Check =>
+  typed((value) => allowed.includes(value), `value is not one of the allowed values [${allowed.join(", ")}]`);
+const name = ruled<string>(
+  text,
+  (value) => NAME.test(value),
+  "lowercase letters, digits and dashes, at most 63, and no dash at either end",
+);
+/** The real substrate allows line breaks; the guest's init here reads lines. */
+const line = ruled<string>(
+  text,
+  (value) => !/[\n\0]/.test(value),
+  "no line break or NUL can be in it on the development substrate",
+);
+const size = ruled<string>(text, (value) => bytesOf(value) >= 1, 'a size such as "512MB" or "2GB"');
+const tags = ruled<Tags>(
+  pairsOf(text),
+  (value) =>
+    Object.keys(value).length <= 50 &&
+    Object.entries(value).every(([key, each]) => key !== "" && key.length <= 128 && each.length <= 256),
+  "at most 50, with keys of 1 to 128 and values of at most 256 characters",
+);
+const env = ruled<Tags>(
+  pairsOf(line),
+  (value) => Object.keys(value).every((key) => /^[^=\s]+$/.test(key)),
+  "a variable's name has no blank and no equals sign, and is not empty",
+);
+const volume = ruled<Hypeman.VolumeMount>(
+  fieldsOf({ volume_id: text, mount_path: text, readonly: flag, overlay: flag, overlay_size: size }, [
+    "volume_id",
+    "mount_path",
+  ]),
+  ({ overlay, overlay_size, readonly }) => overlay !== true || (readonly === true && typeof overlay_size === "string"),
+  "overlay needs readonly and overlay_size",
+);
+const command = { entrypoint: listOf(line), cmd: listOf(line) };
+
+const requestOf =
+  <Request>(check: Check) =>
+  (body: unknown): Request => {
+    check(body, "");
+    return body as Request;
+  };
+
+/** The instance that a body describes. As all that follow: @throws ApiFailure, SchemaFailure */
+export const instanceRequest: (body: unknown) => Hypeman.InstanceCreateParams = requestOf(
+  fieldsOf(
+    {
+      ...command,
+      name,
+      image: text,
+      // Only "qemu" is there, which shows when an instance is started.
+      hypervisor: oneOf("cloud-hypervisor", "firecracker", "qemu", "qemu-microvm", "vz"),
+      env,
+      tags,
+      volumes: listOf(volume),
+      size: ruled<string>(size, (value) => bytesOf(value) >= LEAST_MEMORY_BYTES, "a guest needs 256MB or more"),
+      overlay_size: size,
+      vcpus: count,
+      network: fieldsOf({
+        enabled: flag,
+        // The substrate checks the mode and enforces nothing.
+        egress: fieldsOf({ enforcement: fieldsOf({ mode: oneOf("all", "http_https_only") }) }),
+      }),
+      skip_guest_agent: flag,
+    },
+    ["name", "image"],
+  ),
+);
+export const startRequest: (body: unknown) => Command = requestOf(fieldsOf(command));
+export const forkRequest: (body: unknown) => Hypeman.InstanceForkParams = requestOf(
+  fieldsOf({ name, from_running: flag, target_state: oneOf("Stopped", "Standby", "Running") }, ["name"]),
+);
+export const snapshotRequest: (body: unknown) => Hypeman.Instances.SnapshotCreateParams = requestOf(
+  fieldsOf({ kind: oneOf("Standby", "Stopped"), name, tags }, ["kind"]),
+);
+export const imageRequest: (body: unknown) => Hypeman.ImageCreateParams = requestOf(
+  fieldsOf({ name: text, tags }, ["name"]),
+);
+export const volumeRequest: (body: unknown) => Hypeman.VolumeCreateParams = requestOf(
+  fieldsOf({ name: text, size_gb: count, id: text, tags }, ["name", "size_gb"]),
+);
+
+/** The tags of a query such as `tags[team]=a&tags[env]=b`: to set, or to look for. @throws ApiFailure */
+export function queryTags(query: URLSearchParams): Tags {
+  const found = [...query].flatMap(([key, value]) => (/^tags\[.*\]$/.test(key) ? [[key.slice(5, -1), value]] : []));
+  return requestOf<Tags>(tags)(Object.fromEntries(found));
 }
 
-/** The entrypoint and its arguments, as far as the body has them. */
-export function commandOf(fields: Body): Command {
-  const words = (field: string): readonly string[] | undefined =>
-    texts(fields, field)?.map((word, n) => oneLine(word, `${field}/${n}`));
-  const [entrypoint, cmd] = [words("entrypoint"), words("cmd")];
-  return { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
+/** Whether something has all of the wanted tags. */
+export function hasTags(has: Tags = {}, wanted: Tags = {}): boolean {
+  return Object.entries(wanted).every(([key, value]) => has[key] === value);
 }
 
-/** The name of an instance or a snapshot. */
-export function nameOf(fields: Body): string {
-  const name = required(text(fields, "name"), "name");
-  if (NAME.test(name)) return name;
-  throw invalidRequest("name: lowercase letters, digits and dashes, at most 63, and no dash at either end");
+/** A size such as "512MB", in bytes; NaN for what is none. */
+export function bytesOf(value: string): number {
+  const [, number, unit = ""] = SIZE.exec(value) ?? [];
+  const bytes = Math.ceil(Number(number) * 1024 ** UNITS.indexOf(unit.toUpperCase()));
+  return Number.isSafeInteger(bytes) ? bytes : Number.NaN;
 }
 
-/** The state that a fork is wanted in; undefined where the body names none. */
-export function targetState(fields: Body): InstanceState | undefined {
-  return oneOf(fields, "target_state", ["Stopped", "Standby", "Running"]);
-}
-
-/** The kind of snapshot that is wanted. */
-export function snapshotKind(fields: Body): SnapshotKind {
-  return required(oneOf(fields, "kind", ["Standby", "Stopped"]), "kind");
+/** As "1.0 GB". */
+export function sizeText(bytes: number): string {
+  const power = Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(1)} ${UNITS[power]}B`;
 }
 
 /** Why nothing can be mounted at a path; undefined where it can. */
@@ -90,26 +176,4 @@ export function mountProblem(path: string): string | undefined {
   if (/[\s']/.test(path)) return `mount_path ${JSON.stringify(path)} has a blank or a quote in it`;
   const reserved = RESERVED.find((each) => path === each || path.startsWith(`${each}/`));
   return reserved === undefined ? undefined : `mount_path ${path} is at or below ${reserved}`;
-}
-
-function volumeMount(fields: Body): VolumeMount {
-  const isReadonly = flag(fields, "readonly");
-  const overlaySize = text(fields, "overlay_size");
-  const hasOverlay = flag(fields, "overlay");
-  if (hasOverlay && !isReadonly) throw invalidRequest("volumes: overlay needs readonly");
-  if (hasOverlay && size(fields, "overlay_size") === undefined)
-    throw invalidRequest("volumes: overlay needs overlay_size");
-  return {
-    volumeId: required(text(fields, "volume_id"), "volume_id"),
-    mountPath: required(text(fields, "mount_path"), "mount_path"),
-    isReadonly,
-    ...(hasOverlay && overlaySize !== undefined && { overlaySize }),
-  };
-}
-
-/** Refuses a line break, which the real substrate allows: the guest's init here reads lines. */
-function oneLine(value: string, field: string): string {
-  if (/[\n\0]/.test(value))
-    throw invalidRequest(`${field}: no line break or NUL can be in it on the development substrate`);
-  return value;
 }

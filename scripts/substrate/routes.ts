@@ -1,3 +1,4 @@
+import type { Hypeman } from "@onkernel/hypeman";
 import {
   capabilitiesAnswer,
   imageAnswer,
@@ -6,13 +7,20 @@ import {
   snapshotAnswer,
   volumeAnswer,
 } from "./answers.ts";
-import { ApiFailure, invalidRequest } from "./failure.ts";
+import { ApiFailure, asInternal } from "./failure.ts";
 import type { Images } from "./images.ts";
 import { demandForkable, type InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
-import { type Body, count, flag, queryTags, required, tagsOf, text } from "./parameters.ts";
-import { commandOf, instanceRequest, nameOf, snapshotKind, targetState } from "./requests.ts";
-import type { Reply, Routes } from "./server.ts";
+import {
+  forkRequest,
+  imageRequest,
+  instanceRequest,
+  queryTags,
+  snapshotRequest,
+  startRequest,
+  volumeRequest,
+} from "./requests.ts";
+import type { Handler, Reply, Routes } from "./server.ts";
 import type { Snapshots } from "./snapshots.ts";
 import type { Volumes } from "./volumes.ts";
 
@@ -44,8 +52,8 @@ function imageRoutes({ images }: Holdings): Routes {
   return {
     "GET /images": ({ query }) => [200, images.list(queryTags(query)).map(imageAnswer)],
     "POST /images": async ({ body }) => {
-      const fields = await body();
-      return [202, imageAnswer(images.create(required(text(fields, "name"), "name"), tagsOf(fields)))];
+      const { name, tags = {} } = imageRequest(await body());
+      return [202, imageAnswer(images.create(name, tags))];
     },
     "GET /images/{name}": ({ id }) => [200, imageAnswer(images.get(id))],
     "DELETE /images/{name}": ({ id }) => {
@@ -61,25 +69,15 @@ function volumeRoutes({ volumes, instances }: Holdings): Routes {
       200,
       volumes.list(queryTags(query)).map((volume) => volumeAnswer(volume, instances)),
     ],
-    "POST /volumes": async ({ body }) => {
-      const fields = await body();
-      const id = text(fields, "id");
-      const volume = await volumes.create({
-        name: required(text(fields, "name"), "name"),
-        sizeGb: required(count(fields, "size_gb"), "size_gb"),
-        tags: tagsOf(fields),
-        ...(id !== undefined && { id }),
-      });
-      return [201, volumeAnswer(volume, instances)];
-    },
-    "POST /volumes/from-archive": async ({ query, stream }) => {
-      const [name, sizeGb, id] = [query.get("name"), Number(query.get("size_gb")), query.get("id")];
-      if (name === null || name === "") throw invalidRequest("name: the query has to have it");
-      if (!Number.isInteger(sizeGb) || sizeGb < 1)
-        throw invalidRequest("size_gb: the query has to have a whole number from 1 on");
-      const request = { name, sizeGb, tags: queryTags(query), ...(id !== null && { id }) };
+    "POST /volumes": failing("failed to create volume", async ({ body }) => [
+      201,
+      volumeAnswer(await volumes.create(volumeRequest(await body())), instances),
+    ]),
+    "POST /volumes/from-archive": failing("failed to create volume", async ({ query, stream }) => {
+      const { name, size_gb, id } = Object.fromEntries(query);
+      const request = volumeRequest({ name, size_gb: Number(size_gb), id, tags: queryTags(query) });
       return [201, volumeAnswer(await volumes.create(request, stream), instances)];
-    },
+    }),
     "GET /volumes/{id}": ({ id }) => [200, volumeAnswer(volumes.get(id), instances)],
     "DELETE /volumes/{id}": ({ id }) => {
       const volume = volumes.get(id);
@@ -101,39 +99,49 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       const found = instances.list(queryTags(query), query.get("state") ?? undefined);
       return [200, found.map((instance) => instanceAnswer(instance, instances.machines))];
     },
-    "POST /instances": async ({ body }) => reply(201, instances.create(instanceRequest(await body()))),
+    "POST /instances": failing("failed to create instance", async ({ body }) =>
+      reply(201, instances.create(instanceRequest(await body()))),
+    ),
     "GET /instances/{id}": ({ id }) => reply(200, instances.get(id)),
-    "DELETE /instances/{id}": async ({ id, query }) => {
+    "DELETE /instances/{id}": failing("failed to delete instance", async ({ id, query }) => {
       await instances.delete(instances.get(id), query.get("graceful_shutdown") === "true");
       return [204];
-    },
-    "POST /instances/{id}/start": async ({ id, body }) =>
-      reply(200, instances.start(instances.get(id), commandOf(await body()))),
-    "POST /instances/{id}/stop": ({ id }) => reply(200, instances.stop(instances.get(id))),
-    "POST /instances/{id}/standby": ({ id }) => reply(200, instances.standby(instances.get(id))),
-    "POST /instances/{id}/restore": ({ id }) => reply(200, instances.restore(instances.get(id))),
-    "POST /instances/{id}/fork": async ({ id, body }) => reply(201, forked(instances, instances.get(id), await body())),
-    "POST /instances/{id}/snapshots": async ({ id, body }) => {
-      const fields = await body();
-      const kind = snapshotKind(fields);
-      const source = instances.get(id);
-      const tags = tagsOf(fields);
-      const name = text(fields, "name") === undefined ? "" : nameOf(fields);
-      return [201, snapshotAnswer(await snapshots.create(source, kind, name, tags))];
-    },
+    }),
+    "POST /instances/{id}/start": failing("failed to start instance", async ({ id, body }) =>
+      reply(200, instances.start(instances.get(id), startRequest(await body()))),
+    ),
+    "POST /instances/{id}/stop": failing("failed to stop instance", ({ id }) =>
+      reply(200, instances.stop(instances.get(id))),
+    ),
+    "POST /instances/{id}/standby": failing("failed to standby instance", ({ id }) =>
+      reply(200, instances.standby(instances.get(id))),
+    ),
+    "POST /instances/{id}/restore": failing("failed to restore instance", ({ id }) =>
+      reply(200, instances.restore(instances.get(id))),
+    ),
+    "POST /instances/{id}/fork": failing("failed to fork instance", async ({ id, body }) =>
+      reply(201, forked(instances, instances.get(id), forkRequest(await body()))),
+    ),
+    "POST /instances/{id}/snapshots": failing("failed to create snapshot", async ({ id, body }) => [
+      201,
+      snapshotAnswer(await snapshots.create(instances.get(id), snapshotRequest(await body()))),
+    ]),
   };
 }
 
 /** A fork ends in the state that its source was in, unless the caller asks for another. */
-async function forked(instances: Instances, source: InstanceRecord, fields: Body): Promise<InstanceRecord> {
-  const name = nameOf(fields);
+async function forked(
+  instances: Instances,
+  source: InstanceRecord,
+  { name, from_running, target_state }: Hypeman.InstanceForkParams,
+): Promise<InstanceRecord> {
   const state = instances.machines.stateOf(source);
   const isRunning = state === "Running" || state === "Initializing";
-  if (isRunning && !flag(fields, "from_running"))
+  if (isRunning && from_running !== true)
     throw new ApiFailure(409, "conflict", `cannot fork from state ${state} (set from_running=true)`);
   demandForkable(source);
-  const target = targetState(fields) ?? (isRunning ? "Running" : state);
-  return instances.suspended(source, "failed to fork instance", (current) =>
+  const target = target_state ?? (isRunning ? "Running" : state);
+  return instances.suspended(source, (current) =>
     instances.fork(current, instances.machines.folderOf(current.id), name, target),
   );
 }
@@ -141,24 +149,29 @@ async function forked(instances: Instances, source: InstanceRecord, fields: Body
 function snapshotRoutes({ snapshots, instances }: Holdings): Routes {
   return {
     "GET /snapshots": ({ query }) => {
-      const [name, kind, source] = [query.get("name"), query.get("kind"), query.get("source_instance_id")];
-      const filter = {
-        tags: queryTags(query),
-        ...(name !== null && { name }),
-        ...(kind !== null && { kind }),
-        ...(source !== null && { sourceInstanceId: source }),
-      };
-      return [200, snapshots.list(filter).map(snapshotAnswer)];
+      const fields = ["name", "kind", "source_instance_id"].filter((field) => query.has(field));
+      const wanted = Object.fromEntries(fields.map((field) => [field, query.get(field)]));
+      return [200, snapshots.list(queryTags(query), wanted).map(snapshotAnswer)];
     },
     "GET /snapshots/{id}": ({ id }) => [200, snapshotAnswer(snapshots.get(id))],
     "DELETE /snapshots/{id}": async ({ id }) => {
       await snapshots.delete(id);
       return [204];
     },
-    "POST /snapshots/{id}/fork": async ({ id, body }) => {
-      const fields = await body();
-      const fork = await snapshots.fork(id, nameOf(fields), targetState(fields));
-      return [201, instanceAnswer(fork, instances.machines)];
-    },
+    "POST /snapshots/{id}/fork": failing("failed to fork snapshot", async ({ id, body }) => {
+      const { name, target_state } = forkRequest(await body());
+      return [201, instanceAnswer(await snapshots.fork(id, name, target_state), instances.machines)];
+    }),
+  };
+}
+
+/** A handler whose failures, but refusals, are told as an internal error with these words. */
+function failing(words: string, handle: Handler): Handler {
+  return async (call) => {
+    try {
+      return await handle(call);
+    } catch (error) {
+      throw asInternal(words, error);
+    }
   };
 }

@@ -2,7 +2,6 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { messageOf } from "../../src/domain/index.ts";
 import { ApiFailure, asInternal, SchemaFailure } from "./failure.ts";
-import type { Body } from "./parameters.ts";
 
 const MOST_BODY_BYTES = 2 ** 20;
 
@@ -13,15 +12,16 @@ interface Call {
   readonly query: URLSearchParams;
   /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
-  /** Reads the body as a JSON object; an absent one is empty. @throws SchemaFailure */
-  readonly body: () => Promise<Body>;
+  /** Reads the body as JSON; an absent one is an empty object, and null is as good as absent. @throws SchemaFailure */
+  readonly body: () => Promise<unknown>;
 }
 
 /** A status and the answer's JSON; none with 204. */
 export type Reply = readonly [status: number, content?: unknown];
 
 /** The API's operations by method and path, such as "POST /instances/{id}/stop". */
-export type Routes = Readonly<Record<string, (call: Call) => Promise<Reply> | Reply>>;
+export type Routes = Readonly<Record<string, Handler>>;
+export type Handler = (call: Call) => Promise<Reply> | Reply;
 
 /** The only operation that asks for no token. */
 const OPEN = "GET /health";
@@ -62,22 +62,22 @@ export function createApiServer(routes: Routes, token: string, log: (line: strin
       }
       if (found.operation !== OPEN) authenticate(request, token);
       id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
-      const body = (): Promise<Body> => jsonOf(request);
-      const [status, content] = await found.handle({ id, query, body, stream: request });
+      const stream = request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+      const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream });
       send(response, status, content === undefined ? "" : JSON.stringify(content));
     } catch (error) {
       sendFailure(response, id, error);
+    } finally {
+      // Discards what a refusal has left unread: the connection would never end.
+      request.resume();
     }
   }
 
   function sendFailure(response: ServerResponse, id: string, error: unknown): void {
-    if (error instanceof SchemaFailure) {
-      send(response, 400, `{"code":"Bad Request","message":"${error.message}"}`);
-      return;
-    }
     const { status, code, message, cause } = asInternal("internal error", error);
     if (status === 500) log(`${id === "" ? "" : `${id}: `}${message}: ${messageOf(cause)}`);
-    send(response, status, JSON.stringify({ code, message }));
+    const isJson = !(error instanceof SchemaFailure);
+    send(response, status, isJson ? JSON.stringify({ code, message }) : `{"code":"${code}","message":"${message}"}`);
   }
 }
 
@@ -101,25 +101,21 @@ function authenticate(request: IncomingMessage, token: string): void {
   if (!timingSafeEqual(digest(given), digest(token))) throw new ApiFailure(401, "Unauthorized", "invalid token");
 }
 
-async function jsonOf(request: IncomingMessage): Promise<Body> {
+async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
   const parts: Buffer[] = [];
   let sizeBytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
+  for await (const part of stream) {
     sizeBytes += part.length;
     if (sizeBytes > MOST_BODY_BYTES) throw new ApiFailure(413, "invalid_request", "the body is larger than 1 MiB");
     parts.push(part);
   }
   const text = Buffer.concat(parts).toString();
   if (text.trim() === "") return {};
-  let value: unknown;
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text, (_key, value: unknown) => value ?? undefined);
   } catch {
     throw new SchemaFailure("/", "value is no JSON");
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value))
-    throw new SchemaFailure("/", "value must be an object");
-  return value as Body;
 }
 
 function send(response: ServerResponse, status: number, text: string): void {

@@ -1,30 +1,17 @@
-import { ApiFailure, asInternal, invalidState, notFound } from "./failure.ts";
+import type { Hypeman } from "@onkernel/hypeman";
+import { ApiFailure, invalidState, notFound } from "./failure.ts";
 import { copyInstanceFiles, type InstanceRecord, type InstanceState, newId } from "./instance.ts";
 import type { Instances } from "./instances.ts";
-import { hasTags, type Tags } from "./parameters.ts";
 import { Records } from "./records.ts";
+import { hasTags, type Tags } from "./requests.ts";
 
-/** The state of the source that a snapshot holds: with memory ("Standby"), or the disk alone ("Stopped"). */
-export type SnapshotKind = "Standby" | "Stopped";
-
-/** A snapshot on disk. As on the substrate it does not say which processor or agent it needs: the node keeps that. */
-export interface SnapshotRecord {
-  readonly id: string;
-  /** Empty: none. */
-  readonly name: string;
-  readonly kind: SnapshotKind;
-  readonly tags: Tags;
+/**
+ * A snapshot on disk, as the API tells it. As on the substrate it does not say which processor or agent it needs: the node
+ * keeps that.
+ */
+export interface SnapshotRecord extends Readonly<Hypeman.Snapshot> {
+  /** What the API does not tell: the instance as it was. */
   readonly source: InstanceRecord;
-  readonly sizeBytes: number;
-  readonly createdAt: string;
-}
-
-/** Which snapshots to list. An absent field matches all. */
-export interface SnapshotFilter {
-  readonly tags: Tags;
-  readonly name?: string;
-  readonly kind?: string;
-  readonly sourceInstanceId?: string;
 }
 
 /** The snapshots of a daemon: copies, which outlive their source. */
@@ -37,15 +24,14 @@ export class Snapshots {
     this.#instances = instances;
   }
 
-  list({ tags, name, kind, sourceInstanceId }: SnapshotFilter): SnapshotRecord[] {
+  /** Those with these tags and fields. An absent field matches all. */
+  list(tags: Tags, fields: Readonly<Hypeman.SnapshotListParams>): SnapshotRecord[] {
     return this.#records
       .all()
       .filter(
         (each) =>
           hasTags(each.tags, tags) &&
-          (name === undefined || each.name === name) &&
-          (kind === undefined || each.kind === kind) &&
-          (sourceInstanceId === undefined || each.source.id === sourceInstanceId),
+          Object.entries(fields).every(([name, value]) => each[name as keyof typeof fields] === value),
       );
   }
 
@@ -57,21 +43,32 @@ export class Snapshots {
   }
 
   /** Copies an instance; one that runs is suspended meanwhile. @throws ApiFailure */
-  create(source: InstanceRecord, kind: SnapshotKind, name: string, tags: Tags): Promise<SnapshotRecord> {
-    return this.#instances.suspended(source, "failed to create snapshot", (current) => {
-      const hasMemory = this.#instances.machines.hasMemory(current);
-      if (hasMemory !== (kind === "Standby"))
+  create(source: InstanceRecord, request: Hypeman.Instances.SnapshotCreateParams): Promise<SnapshotRecord> {
+    const { kind, name = "", tags = {} } = request;
+    return this.#instances.suspended(source, async (current) => {
+      if (this.#instances.machines.hasMemory(current) !== (kind === "Standby"))
         throw invalidState(
           `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
         );
-      if (name !== "" && this.list({ tags: {}, name, sourceInstanceId: current.id }).length > 0)
+      if (name !== "" && this.list({}, { name, source_instance_id: current.id }).length > 0)
         throw new ApiFailure(409, "conflict", `snapshot name '${name}' already exists for this instance`);
       const id = newId();
       const folder = this.#records.begin(id);
       try {
-        const sizeBytes = copyInstanceFiles(this.#instances.machines.folderOf(current.id), folder);
-        const createdAt = new Date().toISOString();
-        return Promise.resolve(this.#records.save({ id, name, kind, tags, source: current, sizeBytes, createdAt }));
+        const size_bytes = copyInstanceFiles(this.#instances.machines.folderOf(current.id), folder);
+        return this.#records.save({
+          id,
+          name,
+          kind,
+          tags,
+          source_instance_id: current.id,
+          source_instance_name: current.name,
+          source_hypervisor: "qemu",
+          size_bytes,
+          created_at: new Date().toISOString(),
+          compression_state: "none",
+          source: current,
+        });
       } catch (error) {
         this.#records.remove(id);
         throw error;
@@ -81,22 +78,13 @@ export class Snapshots {
 
   /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */
   fork(id: string, name: string, target: InstanceState | undefined): Promise<InstanceRecord> {
-    return this.#records.alone(id, async () => {
-      const { source } = this.get(id);
-      try {
-        return await this.#instances.fork(source, this.#records.folderOf(id), name, target);
-      } catch (error) {
-        throw asInternal("failed to fork snapshot", error);
-      }
-    });
+    return this.#records.alone(id, () =>
+      this.#instances.fork(this.get(id).source, this.#records.folderOf(id), name, target),
+    );
   }
 
   /** @throws ApiFailure */
   delete(id: string): Promise<void> {
-    return this.#records.alone(id, () => {
-      this.get(id);
-      this.#records.remove(id);
-      return Promise.resolve();
-    });
+    return this.#records.alone(id, async () => this.#records.remove(this.get(id).id));
   }
 }

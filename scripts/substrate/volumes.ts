@@ -3,31 +3,18 @@ import { createReadStream, createWriteStream, mkdirSync, openSync, rmSync } from
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
+import type { Hypeman } from "@onkernel/hypeman";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { readTar, type TarEntry, unpack } from "../../src/tar/index.ts";
-import { ApiFailure, asInternal, invalidRequest, notFound } from "./failure.ts";
-import { hasTags, type Tags } from "./parameters.ts";
+import { ApiFailure, invalidRequest, notFound } from "./failure.ts";
 import { Records } from "./records.ts";
+import { hasTags, type Tags } from "./requests.ts";
 
 const GIBIBYTE = 2 ** 30;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
-/** A volume as it is kept. */
-export interface VolumeRecord {
-  readonly id: string;
-  readonly name: string;
-  readonly sizeGb: number;
-  readonly tags: Tags;
-  readonly createdAt: string;
-}
-
-/** What a volume is made with. */
-export interface VolumeRequest {
-  readonly name: string;
-  readonly sizeGb: number;
-  readonly id?: string;
-  readonly tags: Tags;
-}
+/** A volume as it is kept, and as the API tells it. */
+export type VolumeRecord = Readonly<Hypeman.Volume>;
 
 /** The volumes of a daemon: disks made empty or from an archive, and never changed by it. */
 export class Volumes {
@@ -49,7 +36,7 @@ export class Volumes {
   }
 
   /** The volume's file. */
-  diskOf({ id }: Pick<VolumeRecord, "id">): string {
+  diskOf(id: string): string {
     return join(this.#records.folderOf(id), "disk");
   }
 
@@ -63,8 +50,10 @@ export class Volumes {
    * @param archive a tar.gz whose content it has; undefined: it is empty
    * @throws ApiFailure
    */
-  async create(request: VolumeRequest, archive?: AsyncIterable<Uint8Array>): Promise<VolumeRecord> {
-    const { name, sizeGb, tags, id = randomBytes(12).toString("hex") } = request;
+  async create(request: Hypeman.VolumeCreateParams, archive?: AsyncIterable<Uint8Array>): Promise<VolumeRecord> {
+    const { name, size_gb } = request;
+    const sizeBytes = size_gb * GIBIBYTE;
+    const id = request.id ?? randomBytes(12).toString("hex");
     if (!ID.test(id)) throw invalidRequest("id: letters, digits, dashes and underscores, at most 64");
     if (this.#records.get(id) !== undefined)
       throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
@@ -72,13 +61,13 @@ export class Volumes {
     const content = join(folder, "content");
     try {
       mkdirSync(content);
-      if (archive !== undefined) await unpackUpload(archive, join(folder, "archive"), content, sizeGb * GIBIBYTE);
-      writeFolderDisk(this.diskOf({ id }), content, sizeGb * GIBIBYTE);
+      if (archive !== undefined) await unpackUpload(archive, join(folder, "archive"), content, sizeBytes);
+      writeFolderDisk(this.diskOf(id), content, sizeBytes);
       rmSync(content, { recursive: true });
-      return this.#records.save({ id, name, sizeGb, tags, createdAt: new Date().toISOString() });
+      return this.#records.save({ id, name, size_gb, tags: request.tags ?? {}, created_at: new Date().toISOString() });
     } catch (error) {
       this.#records.remove(id);
-      throw asInternal("failed to create volume", error);
+      throw error;
     }
   }
 

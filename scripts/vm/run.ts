@@ -1,11 +1,12 @@
 import { globSync } from "node:fs";
 import { join } from "node:path";
 import { run } from "node:test";
+import type { TestEvent } from "node:test/reporters";
 import { execaSync } from "execa";
 import { probeAccelerator } from "../../test/vm/harness/accelerator.ts";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
 import { newerSeries, provideKernel, provideQemu, provideTools, SERIES } from "../../test/vm/harness/provision.ts";
-import { record, type RunEvent, summarize } from "./table.ts";
+import { record, summarize } from "./table.ts";
 
 /** Time for one file, under emulation on a busy machine; most take one minute. */
 const FILE_LIMIT_MS = 1_800_000;
@@ -51,7 +52,7 @@ export async function runVmTests(chosen: readonly string[]): Promise<number> {
 
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
-  const events: AsyncIterable<RunEvent> = run({
+  const events: AsyncIterable<TestEvent> = run({
     files: chosen.length > 0 ? [...chosen] : allFiles(kernels),
     concurrency: MACHINES_AT_ONCE,
     timeout: FILE_LIMIT_MS,

@@ -1,3 +1,5 @@
+import type { TestEvent } from "node:test/reporters";
+
 /** The summary of a run. */
 export interface Summary {
   readonly lines: readonly string[];
@@ -37,22 +39,6 @@ export function summarize(cases: readonly Case[], seconds: number): Summary {
   };
 }
 
-/** The used part of the test runner's events; Node's types leave it open. */
-export interface RunEvent {
-  readonly type: string;
-  readonly data: {
-    readonly name: string;
-    readonly nesting: number;
-    readonly message: string;
-    readonly skip?: boolean | string;
-    readonly details: {
-      readonly duration_ms: number;
-      readonly error: Error;
-      readonly type?: "suite" | "test";
-    };
-  };
-}
-
 /** Result of a case. */
 type Outcome = "passed" | "failed" | "skipped";
 
@@ -64,26 +50,25 @@ export interface Case {
   readonly durationMs: number;
 }
 
-function outcomeOf({ type, data }: RunEvent): Outcome {
-  if (type === "test:fail") return "failed";
-  return data.skip === undefined ? "passed" : "skipped";
-}
-
 /** Prints what happens as it happens; resolves with all cases once the run is over. */
-export async function record(events: AsyncIterable<RunEvent>): Promise<Case[]> {
+export async function record(events: AsyncIterable<TestEvent>): Promise<Case[]> {
   const cases: Case[] = [];
   // Events come file by file, even if files run at once: a suite's start, its cases, its end.
   let suite = "";
   for await (const event of events) {
-    const { type, data } = event;
-    if (type === "test:start" && data.nesting === 0) suite = data.name;
-    if (type === "test:diagnostic" && data.nesting > 0) console.log(`    ${data.message}`);
-    if (type !== "test:pass" && type !== "test:fail") continue;
-    const { name: title, details } = data;
-    if (type === "test:fail") console.log(`${details.error.stack ?? ""}\n${String(details.error.cause)}`);
+    if (event.type === "test:start" && event.data.nesting === 0) suite = event.data.name;
+    if (event.type === "test:diagnostic" && event.data.nesting > 0) console.log(`    ${event.data.message}`);
+    if (event.type !== "test:pass" && event.type !== "test:fail") continue;
+    const { name: title, details, skip } = event.data;
+    if (event.type === "test:fail") {
+      const { error } = event.data.details;
+      console.log(`${error.stack ?? ""}\n${String(error.cause)}`);
+    }
     // A suite's failure outside its cases, such as a file that did not load.
-    if (details.type === "suite" && (type === "test:pass" || cases.some((each) => each.suite === title))) continue;
-    const outcome = outcomeOf(event);
+    const isOfCases = event.type === "test:pass" || cases.some((each) => each.suite === title);
+    if (details.type === "suite" && isOfCases) continue;
+    const passed = skip === undefined ? "passed" : "skipped";
+    const outcome = event.type === "test:fail" ? "failed" : passed;
     cases.push({ suite, title, outcome, durationMs: details.duration_ms });
     console.log(`${outcome}  ${(details.duration_ms / 1000).toFixed(1)} s  ${suite}: ${title}`);
   }

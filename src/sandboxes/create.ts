@@ -1,10 +1,10 @@
 import { SandboxError } from "./errors.ts";
-import { firstHealth } from "./guest.ts";
+import { retried } from "./guest.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
 import { NODE_TAG, type Node } from "./node.ts";
-import { undone } from "./removal.ts";
+import { making } from "./removal.ts";
 import { randomName, type SandboxSpec } from "./spec.ts";
 import type { Image, Instance } from "./substrate.ts";
 
@@ -15,13 +15,7 @@ export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntr
   const name = spec.name ?? randomName("sandbox");
   return node.alone(name, async () => {
     const entry = await plan(node, name, spec);
-    node.step(OPERATION, name, "write it down");
-    node.journal.add(entry);
-    try {
-      return await build(node, entry, spec);
-    } catch (error) {
-      throw await undone(node, OPERATION, entry, error);
-    }
+    return making(node, OPERATION, entry, () => build(node, entry, spec));
   });
 }
 
@@ -63,22 +57,14 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   await node.substrate.createVolume({ id: volumeId, tags: node.tags }, archive);
   node.step(OPERATION, name, "create the instance");
-  const { hypervisor, vcpus, memory, overlaySize, network } = spec;
   const sinceMs = Date.now();
-  const instance = await node.made(planned, () =>
-    node.substrate.createInstance({
+  const instance = await node.changed(planned, () =>
+    node.substrate.createInstance(spec, {
       name,
-      image: spec.image,
-      entrypoint: [agent.entrypoint],
+      entrypoint: agent.entrypoint,
       env: agentEnvironment(node.agentPort),
       tags,
       volumes: mounts(agent.id, volumeId),
-      hypervisor,
-      vcpus,
-      memory,
-      overlaySize,
-      bandwidthDownload: network?.bandwidthDownload,
-      bandwidthUpload: network?.bandwidthUpload,
     }),
   );
   const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
@@ -100,8 +86,16 @@ export async function booted(
   entry: SandboxEntry,
   sinceMs: number,
 ): Promise<Pick<SandboxEntry, "agentVersion" | "runEpochMs">> {
-  const look = (): Promise<void> => lookForEnd(node, entry);
-  const { agentVersion } = await firstHealth(() => node.dial(entry), look, node.patience.reachMs);
+  const agentVersion = await retried(node.patience.reachMs, "the agent has not answered", async (deadlineMs) => {
+    try {
+      using client = await node.dial(entry);
+      await client.health({ waitForReady: true, deadlineMs });
+      return client.agentVersion ?? "";
+    } catch (error) {
+      await lookForEnd(node, entry);
+      throw error;
+    }
+  });
   return { agentVersion, runEpochMs: sinceMs };
 }
 

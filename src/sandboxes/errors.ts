@@ -1,7 +1,6 @@
 import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
 import { messageOf } from "../domain/index.ts";
-import { SubstrateFailure } from "./substrate.ts";
 
 /** Why an operation failed, for programs. The first four are the substrate contract's. */
 export type SandboxCode =
@@ -24,6 +23,9 @@ export type SandboxCode =
   | "JOURNAL_FAILED"
   | "NODE_ID_CONFLICT"
   | "MISSING_PACKAGE";
+
+/** Longest excerpt of an answer in a message. */
+const EXCERPT_CHARACTERS = 300;
 
 /** What to do, for codes whose messages do not say it. */
 const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
@@ -53,9 +55,8 @@ export class SandboxError extends Error {
   }
 }
 
-/** The SandboxError for an error of the substrate, the agent or the file system; any other error as it is. */
+/** The SandboxError for an error of the agent or the file system; any other error as it is. */
 export function sandboxError(error: unknown): unknown {
-  if (error instanceof SubstrateFailure) return new SandboxError(substrateCode(error), error.message, error);
   if (error instanceof GuestError) {
     const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
     return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
@@ -70,10 +71,42 @@ function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }
 
-function substrateCode({ status, code }: SubstrateFailure): SandboxCode {
+/** HTTP status that a failed call of the substrate was answered with; undefined where no answer came. */
+export function statusOf(error: unknown): number | undefined {
+  const { status } = ((error instanceof SandboxError ? error.cause : error) ?? {}) as { readonly status?: unknown };
+  return typeof status === "number" ? status : undefined;
+}
+
+/**
+ * The SandboxError for an error of the substrate's client, which is recognized by its shape: its package may not be installed.
+ * A body that is no JSON is itself the message.
+ */
+export function substrateError(error: unknown): SandboxError {
+  const status = statusOf(error);
+  if (status === undefined) {
+    const { cause } = error as { readonly cause?: unknown };
+    const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", `the daemon cannot be reached or broke off: ${detail}`, error);
+  }
+  const { error: body } = error as { readonly error?: unknown };
+  const { code, message } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+  const text = typeof message === "string" && message !== "" ? message : messageOf(error);
+  const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
+  const answer = typeof code === "string" ? `${status} ${code}` : String(status);
+  return new SandboxError(substrateCode(status, code), `the daemon answered ${answer}: ${excerpt}`, error);
+}
+
+function substrateCode(status: number, code: unknown): SandboxCode {
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  if (status === undefined || (status >= 502 && status <= 504)) return "SUBSTRATE_UNAVAILABLE";
+  if (status >= 502 && status <= 504) return "SUBSTRATE_UNAVAILABLE";
   if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
   if (status === 404) return "NOT_FOUND";
   return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
+}
+
+/** The reason below fetch's "fetch failed", such as ECONNREFUSED. */
+function causeOf(cause: unknown): string {
+  const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
+  const { code } = inner as { readonly code?: unknown };
+  return typeof code === "string" ? `(${code})` : `(${messageOf(inner)})`;
 }

@@ -1,21 +1,18 @@
 import { setTimeout as pause } from "node:timers/promises";
 import {
-  connect,
   type GuestClient,
   GuestError,
-  type HealthResponse,
   HookKind,
   type RestoreOutcome,
   restoreSequence,
   type RunHookResponse,
 } from "../client/index.ts";
-import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { HookOutcome } from "./journal.ts";
 
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
-export const ATTEMPT_MS = 2_000;
-export const PAUSE_MS = 100;
+const ATTEMPT_MS = 2_000;
+const PAUSE_MS = 100;
 /** Time for a call over the network, beside the work that it asks for. */
 export const CALL_MS = 10_000;
 /** The agent's default for a hook. */
@@ -31,52 +28,26 @@ export interface Patience {
   readonly hookTimeoutMs: number;
 }
 
-/** A client of the agent at an address, with these credentials. */
-export function dialAt(address: string, { caPem, certPem, keyPem, token }: ClientCredentials): GuestClient {
-  return connect({ address, caPem, certPem, keyPem, token });
-}
-
 /**
- * Dials an agent for one question. A function of its own, because esbuild's form of `using` for Node 20 rethrows the error
- * of an earlier turn when it is in a loop.
+ * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
+ * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
+ * @param what has not happened then, such as "the agent has not answered"
+ * @param attempt gets the milliseconds that an answer may take
  */
-export async function asked<Answer>(
-  dial: () => Promise<GuestClient>,
-  ask: (client: GuestClient) => Promise<Answer>,
-): Promise<Answer> {
-  using client = await dial();
-  return await ask(client);
-}
-
-/**
- * The first Health of an agent that boots. Rejects with SandboxError (AGENT_UNREACHABLE) when it has not answered in time.
- * @param look rejects when the agent will not come any more; called after each failed attempt
- */
-export async function firstHealth(
-  dial: () => Promise<GuestClient>,
-  look: () => Promise<void>,
+export async function retried<Value>(
   reachMs: number,
-): Promise<{ readonly health: HealthResponse; readonly agentVersion: string }> {
+  what: string,
+  attempt: (deadlineMs: number) => Promise<Value>,
+): Promise<Value> {
   const untilMs = performance.now() + reachMs;
   for (;;) {
-    let problem;
     try {
-      const deadlineMs = Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()));
-      return await asked(dial, async (client) => {
-        const health = await client.health({ waitForReady: true, deadlineMs });
-        return { health, agentVersion: client.agentVersion ?? "" };
-      });
+      return await attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
     } catch (error) {
       if (!(error instanceof GuestError)) throw error;
-      problem = error;
-    }
-    await look();
-    if (performance.now() >= untilMs) {
-      throw new SandboxError(
-        "AGENT_UNREACHABLE",
-        `the agent has not answered within ${reachMs} ms: ${problem.message}`,
-        problem,
-      );
+      if (performance.now() >= untilMs) {
+        throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
+      }
     }
     await pause(PAUSE_MS);
   }

@@ -1,17 +1,7 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { messageOf } from "../domain/index.ts";
-import { SandboxError } from "./errors.ts";
-import {
-  type DaemonFacts,
-  type Image,
-  type Instance,
-  type NewInstance,
-  type Snapshot,
-  type Substrate,
-  SubstrateFailure,
-  type Tags,
-  type Volume,
-} from "./substrate.ts";
+import { SandboxError, statusOf, substrateError } from "./errors.ts";
+import type { SandboxSpec } from "./spec.ts";
+import type { DaemonFacts, Image, Instance, Snapshot, Tags, Volume, VolumeMount } from "./substrate.ts";
 
 /** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
 const DEFAULT_TIMEOUT_MS = 90_000;
@@ -19,8 +9,6 @@ const DEFAULT_TIMEOUT_MS = 90_000;
 const VOLUME_SIZE_GB = 1;
 /** A listing without a state may lack instances in these. */
 const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
-/** Longest excerpt of an answer in a message. */
-const EXCERPT_CHARACTERS = 300;
 
 /** How the daemon is reached. */
 export interface HypemanOptions {
@@ -33,44 +21,59 @@ export interface HypemanOptions {
 }
 
 /**
- * The substrate's API over its official client, the package @onkernel/hypeman, which only this function loads. Rejects with
- * SandboxError (MISSING_PACKAGE) where that is not installed.
+ * A connection to the substrate's daemon over its official client, the package @onkernel/hypeman, which nothing else loads.
+ * Rejects with SandboxError (MISSING_PACKAGE) where that is not installed.
  */
-export async function connectHypeman({
-  baseUrl,
-  apiToken,
-  timeoutMs = DEFAULT_TIMEOUT_MS,
-}: HypemanOptions): Promise<Substrate> {
-  let sdk;
-  try {
-    sdk = await import("@onkernel/hypeman");
-  } catch (error) {
-    const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
-    throw new SandboxError("MISSING_PACKAGE", message, error);
-  }
-  const client = new sdk.Hypeman({
-    apiKey: apiToken,
-    baseURL: baseUrl ?? null,
-    timeout: timeoutMs,
-    // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
-    maxRetries: 0,
-    // The client would write to the console of the program that uses it.
-    logLevel: "off",
-  });
-  return new HypemanSubstrate(client, timeoutMs);
+export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
+  return Substrate.connect(options);
 }
 
-class HypemanSubstrate implements Substrate {
+/** What a sandbox is for the substrate, beside its specification. */
+interface InstanceParts {
+  readonly name: string;
+  readonly entrypoint: string;
+  /** No place for a secret: every read of the instance returns it. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly tags: Tags;
+  readonly volumes: readonly VolumeMount[];
+}
+
+/**
+ * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no
+ * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
+ */
+export class Substrate {
   readonly #client: Hypeman;
   readonly #timeoutMs: number;
 
-  constructor(client: Hypeman, timeoutMs: number) {
+  private constructor(client: Hypeman, timeoutMs: number) {
     this.#client = client;
     this.#timeoutMs = timeoutMs;
   }
 
+  /** As connectHypeman. */
+  static async connect({ baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS }: HypemanOptions): Promise<Substrate> {
+    let sdk;
+    try {
+      sdk = await import("@onkernel/hypeman");
+    } catch (error) {
+      const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
+      throw new SandboxError("MISSING_PACKAGE", message, error);
+    }
+    const client = new sdk.Hypeman({
+      apiKey: apiToken,
+      baseURL: baseUrl ?? null,
+      timeout: timeoutMs,
+      // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
+      maxRetries: 0,
+      // The client would write to the console of the program that uses it.
+      logLevel: "off",
+    });
+    return new Substrate(client, timeoutMs);
+  }
+
   async facts(): Promise<DaemonFacts> {
-    const facts = await orUndefined(this.#call((options) => this.#client.capabilities.get(options)));
+    const facts = await this.#found((client, options) => client.capabilities.get(options));
     if (facts === undefined) {
       throw new SandboxError("CAPABILITY_MISSING", "the daemon tells no capabilities; it wants API 0.3.0 or later");
     }
@@ -84,122 +87,148 @@ class HypemanSubstrate implements Substrate {
   }
 
   images(): Promise<readonly Image[]> {
-    return this.#call((options) => this.#client.images.list({}, options));
+    return this.#call((client, options) => client.images.list({}, options));
   }
 
+  /** Undefined: there is none of that name (a repository with its tag or digest). */
   image(name: string): Promise<Image | undefined> {
-    return orUndefined(this.#call((options) => this.#client.images.get(name, options)));
+    return this.#found((client, options) => client.images.get(name, options));
   }
 
+  /** Undefined: there is none with that id. */
   async volume(id: string): Promise<Volume | undefined> {
-    const found = await orUndefined(this.#call((options) => this.#client.volumes.get(id, options)));
+    const found = await this.#found((client, options) => client.volumes.get(id, options));
     return found && volumeOf(found);
   }
 
   async volumes(tags: Tags): Promise<readonly Volume[]> {
-    const volumes = await this.#call((options) => this.#client.volumes.list({ tags }, options));
+    const volumes = await this.#call((client, options) => client.volumes.list({ tags }, options));
     return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
   }
 
+  /** Makes a volume from a .tar.gz with relative paths. */
   async createVolume({ id, tags }: Volume, archive: Uint8Array): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
-    await this.#call((options) => this.#client.volumes.createFromArchive(archive, about, options));
+    await this.#call((client, options) => client.volumes.createFromArchive(archive, about, options));
   }
 
+  /** Resolves with false where an instance still has it. A missing volume is no error. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
-      await orUndefined(this.#call((options) => this.#client.volumes.delete(id, options)));
+      await this.#found((client, options) => client.volumes.delete(id, options));
       return true;
     } catch (error) {
-      if (error instanceof SubstrateFailure && error.status === 409) return false;
+      if (statusOf(error) === 409) return false;
       throw error;
     }
   }
 
+  /** Undefined: there is none with that id. */
   async instance(id: string): Promise<Instance | undefined> {
-    const found = await orUndefined(this.#call((options) => this.#client.instances.get(id, options)));
+    const found = await this.#found((client, options) => client.instances.get(id, options));
     return found && instanceOf(found);
   }
 
+  /** All instances with these tags, in whatever state. */
   async instances(tags: Tags): Promise<readonly Instance[]> {
     const queries = [{ tags }, ...STATES_NOT_LISTED.map((state) => ({ tags, state }))];
     const lists = await Promise.all(
-      queries.map((query) => this.#call((options) => this.#client.instances.list(query, options))),
+      queries.map((query) => this.#call((client, options) => client.instances.list(query, options))),
     );
     const byId = new Map(lists.flat().map((instance) => [instance.id, instanceOf(instance)]));
     return [...byId.values()].filter((instance) => has(instance.tags, tags));
   }
 
-  async createInstance(instance: NewInstance): Promise<Instance> {
-    const body = createBody(instance);
-    return instanceOf(await this.#call((options) => this.#client.instances.create(body, options)));
+  createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
   }
 
+  /** A missing one is no error. */
   async deleteInstance(id: string): Promise<void> {
-    await orUndefined(this.#call((options) => this.#client.instances.delete(id, {}, options)));
+    await this.#found((client, options) => client.instances.delete(id, {}, options));
   }
 
-  async standby(id: string): Promise<void> {
-    await this.#call((options) => this.#client.instances.standby(id, {}, options));
+  standby(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.standby(id, {}, options));
   }
 
-  async restore(id: string): Promise<void> {
-    await this.#call((options) => this.#client.instances.restore(id, options));
+  restore(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.restore(id, options));
   }
 
-  async stop(id: string): Promise<void> {
-    await this.#call((options) => this.#client.instances.stop(id, options));
+  stop(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.stop(id, options));
   }
 
-  async start(id: string): Promise<void> {
-    await this.#call((options) => this.#client.instances.start(id, {}, options));
+  start(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  async fork(id: string, name: string): Promise<Instance> {
+  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
+  fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
-    return instanceOf(await this.#call((options) => this.#client.instances.fork(id, body, options)));
+    return this.#instance((client, options) => client.instances.fork(id, body, options));
   }
 
   async snapshots(tags: Tags): Promise<readonly Snapshot[]> {
-    const snapshots = await this.#call((options) => this.#client.snapshots.list({ tags }, options));
+    const snapshots = await this.#call((client, options) => client.snapshots.list({ tags }, options));
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
-    return snapshotOf(await this.#call((options) => this.#client.instances.snapshots.create(id, body, options)));
+    return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
+  /** A missing one is no error. */
   async deleteSnapshot(id: string): Promise<void> {
-    await orUndefined(this.#call((options) => this.#client.snapshots.delete(id, options)));
+    await this.#found((client, options) => client.snapshots.delete(id, options));
   }
 
-  async forkSnapshot(id: string, name: string): Promise<Instance> {
+  /** Makes a running instance from a snapshot. */
+  forkSnapshot(id: string, name: string): Promise<Instance> {
     const body = { name, target_state: "Running" } as const;
-    return instanceOf(await this.#call((options) => this.#client.snapshots.fork(id, body, options)));
+    return this.#instance((client, options) => client.snapshots.fork(id, body, options));
   }
 
   /** The client's own timeout covers only the head of an answer; the signal covers a body that never ends, too. */
-  async #call<Answer>(call: (options: { signal: AbortSignal }) => Promise<Answer>): Promise<Answer> {
+  async #call<Answer>(call: Call<Answer>): Promise<Answer> {
     const signal = AbortSignal.timeout(this.#timeoutMs);
     try {
-      return await call({ signal });
+      return await call(this.#client, { signal });
     } catch (error) {
-      if (!signal.aborted) throw failureOf(error);
-      throw new SubstrateFailure(`the daemon gave no answer within ${this.#timeoutMs} ms`, error);
+      if (!signal.aborted) throw substrateError(error);
+      const message = `the daemon gave no answer within ${this.#timeoutMs} ms`;
+      throw new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
     }
+  }
+
+  /** The same; undefined where there is no such thing. */
+  async #found<Answer>(call: Call<Answer>): Promise<Answer | undefined> {
+    try {
+      return await this.#call(call);
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  }
+
+  async #instance(call: Call<SdkInstance>): Promise<Instance> {
+    return instanceOf(await this.#call(call));
   }
 }
 
+type Call<Answer> = (client: Hypeman, options: { readonly signal: AbortSignal }) => Promise<Answer>;
 type SdkInstance = Hypeman.Instance;
 
-function createBody(instance: NewInstance): Hypeman.InstanceCreateParams {
-  const { name, image, entrypoint, env, tags, hypervisor, vcpus, memory, overlaySize } = instance;
-  const { bandwidthDownload, bandwidthUpload } = instance;
+function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
+  const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
+  const { name, entrypoint, env, tags, volumes } = parts;
   return {
     name,
     image,
-    entrypoint: [...entrypoint],
+    entrypoint: [entrypoint],
     cmd: [],
     env,
     tags,
@@ -207,10 +236,10 @@ function createBody(instance: NewInstance): Hypeman.InstanceCreateParams {
     skip_guest_agent: false,
     network: {
       enabled: true,
-      ...(bandwidthDownload !== undefined && { bandwidth_download: bandwidthDownload }),
-      ...(bandwidthUpload !== undefined && { bandwidth_upload: bandwidthUpload }),
+      ...(network.bandwidthDownload !== undefined && { bandwidth_download: network.bandwidthDownload }),
+      ...(network.bandwidthUpload !== undefined && { bandwidth_upload: network.bandwidthUpload }),
     },
-    volumes: instance.volumes.map((mount) => ({
+    volumes: volumes.map((mount) => ({
       volume_id: mount.volumeId,
       mount_path: mount.mountPath,
       // The substrate forks no instance with a writable volume.
@@ -249,36 +278,4 @@ function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
 /** Filters once more: a daemon that does not know the filter answers with everything. */
 function has(tags: Tags, wanted: Tags): boolean {
   return Object.entries(wanted).every(([key, value]) => tags[key] === value);
-}
-
-async function orUndefined<Answer>(answer: Promise<Answer>): Promise<Answer | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (error instanceof SubstrateFailure && error.status === 404) return undefined;
-    throw error;
-  }
-}
-
-/** Recognizes the client's errors by their shape. An error's body that is no JSON is itself the message. */
-function failureOf(error: unknown): SubstrateFailure {
-  const { status, error: body } = error as { readonly status?: unknown; readonly error?: unknown };
-  if (typeof status !== "number") {
-    const { cause } = error as { readonly cause?: unknown };
-    const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
-    return new SubstrateFailure(`the daemon cannot be reached or broke off: ${detail}`, error);
-  }
-  const { code, message } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
-  const text = typeof message === "string" && message !== "" ? message : messageOf(error);
-  const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
-  const known = typeof code === "string" ? code : undefined;
-  const answer = known === undefined ? String(status) : `${status} ${known}`;
-  return new SubstrateFailure(`the daemon answered ${answer}: ${excerpt}`, error, status, known);
-}
-
-/** The reason below fetch's "fetch failed", such as ECONNREFUSED. */
-function causeOf(cause: unknown): string {
-  const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
-  const { code } = inner as { readonly code?: unknown };
-  return typeof code === "string" ? `(${code})` : `(${messageOf(inner)})`;
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, stat } from "node:fs/promises";
+import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../domain/index.ts";
@@ -11,7 +11,7 @@ import type { Tags } from "./substrate.ts";
 /** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
 export type Phase = "creating" | "ready" | "removing";
 
-/** How the PRE_SNAPSHOT hook of a suspension ended. */
+/** How a hook ended. */
 export interface HookOutcome {
   /** False: none is configured. */
   readonly ran: boolean;
@@ -20,10 +20,11 @@ export interface HookOutcome {
 }
 
 /** What sandboxes and snapshots have in common. */
-interface Entry {
+export interface Entry {
   /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
   readonly name: string;
   readonly phase: Phase;
+  /** By the host's clock, in milliseconds of the epoch. */
   readonly createdMs: number;
   readonly image: string;
   readonly hypervisor: string;
@@ -35,6 +36,7 @@ interface Entry {
   readonly agentVersion?: string | undefined;
   /** What it needs to be restored, as of its last suspension; before the first, only the template is right. */
   readonly keys: SnapshotKeys;
+  /** How the PRE_SNAPSHOT hook of its last suspension ended: whether the workload was at rest. */
   readonly preSnapshot?: HookOutcome | undefined;
 }
 
@@ -92,9 +94,9 @@ export class Journal {
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
-    return attempt(`open the journal in ${folder}`, async () => {
-      await mkdir(folder, { recursive: true, mode: 0o700 });
-      if (((await stat(folder)).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
+    return attempt(`open the journal in ${folder}`, () => {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      if ((statSync(folder).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
       const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
       try {
         const database = new Database(join(folder, "journal.sqlite"), { timeout: 5_000 });
@@ -111,13 +113,13 @@ export class Journal {
 
   /** All entries. Throws SandboxError (JOURNAL_FAILED), as all that follow. */
   all(): readonly JournalEntry[] {
-    return attemptSync("read the journal", () =>
+    return attempt("read the journal", () =>
       this.#database.prepare("SELECT body FROM entry ORDER BY rowid").all().map(entryOf),
     );
   }
 
   get(name: string): JournalEntry | undefined {
-    return attemptSync("read the journal", () => {
+    return attempt("read the journal", () => {
       const row = this.#database.prepare("SELECT body FROM entry WHERE name = ?").get(name);
       return row && entryOf(row);
     });
@@ -144,7 +146,7 @@ export class Journal {
   }
 
   #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
-    return attemptSync("write the journal", () => this.#database.prepare(statement).run(...values));
+    return attempt("write the journal", () => this.#database.prepare(statement).run(...values));
   }
 }
 
@@ -174,23 +176,11 @@ function entryOf(row: unknown): JournalEntry {
   return JSON.parse((row as { readonly body: string }).body) as JournalEntry;
 }
 
-async function attempt<Value>(what: string, action: () => Promise<Value>): Promise<Value> {
-  try {
-    return await action();
-  } catch (error) {
-    throw journalFailure(what, error);
-  }
-}
-
-function attemptSync<Value>(what: string, action: () => Value): Value {
+function attempt<Value>(what: string, action: () => Value): Value {
   try {
     return action();
   } catch (error) {
-    throw journalFailure(what, error);
+    if (error instanceof SandboxError) throw error;
+    throw new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
   }
-}
-
-function journalFailure(what: string, error: unknown): SandboxError {
-  if (error instanceof SandboxError) return error;
-  return new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
 }

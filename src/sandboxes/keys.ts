@@ -14,9 +14,6 @@ export interface SnapshotKeys {
   readonly cpuClass: string;
 }
 
-/** Tags of a snapshot with its keys, for tools without the journal. */
-export const KEY_TAGS = { template: "svc.template", bundle: "svc.bundle", cpuClass: "svc.cpu_class" } as const;
-
 /** The bundle that a sandbox runs on. */
 export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion: string): string {
   return `${hypervisor} ${daemonVersion} ${agentVersion}`;

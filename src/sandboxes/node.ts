@@ -1,12 +1,13 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { GuestClient } from "../client/index.ts";
+import { connect, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
-import { awaken, dialAt, type Awakening, type Patience } from "./guest.ts";
+import type { Substrate } from "./hypeman.ts";
+import { awaken, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
-import type { Journal, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
-import { hostCpuClass, type Present } from "./keys.ts";
-import { type Instance, type InstanceState, type Substrate, SubstrateFailure, type Tags } from "./substrate.ts";
+import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
+import { compareKeys, hostCpuClass } from "./keys.ts";
+import type { Instance, InstanceState, Tags } from "./substrate.ts";
 
 /** The substrate contract's port of the agent. */
 const AGENT_PORT = 7071;
@@ -124,18 +125,18 @@ export class Node {
     return volume;
   }
 
-  /** The entry of a ready sandbox. Throws SandboxError: NOT_FOUND, or WRONG_STATE while it is made or removed. */
-  sandbox(name: string): SandboxEntry {
+  /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */
+  entry(name: string): JournalEntry {
     const entry = this.journal.get(name);
-    if (entry?.kind !== "sandbox") throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
-    return usable(entry);
+    if (entry !== undefined) return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
   }
 
-  /** The entry of a ready snapshot. Throws as `sandbox` does. */
-  snapshot(name: string): SnapshotEntry {
+  /** The entry of a sandbox in any phase. Throws SandboxError (NOT_FOUND). */
+  sandbox(name: string): SandboxEntry {
     const entry = this.journal.get(name);
-    if (entry?.kind !== "snapshot") throw new SandboxError("NOT_FOUND", `there is no snapshot ${JSON.stringify(name)}`);
-    return usable(entry);
+    if (entry?.kind === "sandbox") return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
   }
 
   /**
@@ -154,44 +155,24 @@ export class Node {
     throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
   }
 
-  /** Makes an instance. Where the answer is lost, looks for the instance by its name. */
-  async made(entry: SandboxEntry, make: () => Promise<Instance>): Promise<Instance> {
+  /**
+   * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if one is
+   * named, until the time is up or the daemon is away.
+   */
+  async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
-      return await make();
+      return await change();
     } catch (error) {
-      const found = await this.#settled(entry, error, () => true);
-      if (found === undefined) throw error;
-      return found;
-    }
-  }
-
-  /** Changes an instance's state. Where the answer is lost, waits for the wanted state. */
-  async changed(entry: SandboxEntry, wanted: InstanceState, change: () => Promise<unknown>): Promise<void> {
-    try {
-      await change();
-    } catch (error) {
-      const found = await this.#settled(entry, error, ({ state }) => state === wanted);
-      if (found === undefined) throw error;
-    }
-  }
-
-  /** The instance once it is as wanted. Undefined: `error` was an answer, the daemon is away, or the time is up. */
-  async #settled(
-    entry: SandboxEntry,
-    error: unknown,
-    isWanted: (instance: Instance) => boolean,
-  ): Promise<Instance | undefined> {
-    if (!(error instanceof SubstrateFailure) || error.status !== undefined) return undefined;
-    const untilMs = performance.now() + (this.#options.settleMs ?? DEFAULT_SETTLE_MS);
-    for (;;) {
-      try {
-        const instance = await this.instanceOf(entry);
-        if (instance !== undefined && isWanted(instance)) return instance;
-      } catch {
-        return undefined;
+      if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_UNAVAILABLE") throw error;
+      const untilMs = performance.now() + (this.#options.settleMs ?? DEFAULT_SETTLE_MS);
+      for (;;) {
+        const instance = await this.instanceOf(entry).catch(() => {
+          throw error;
+        });
+        if (instance !== undefined && (wanted === undefined || instance.state === wanted)) return instance;
+        if (performance.now() >= untilMs) throw error;
+        await pause(SETTLE_PAUSE_MS);
       }
-      if (performance.now() >= untilMs) return undefined;
-      await pause(SETTLE_PAUSE_MS);
     }
   }
 
@@ -199,7 +180,8 @@ export class Node {
   async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
     const { ip } = await this.existing(entry);
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
-    return dialAt(`${ip}:${this.agentPort}`, credentials ?? (await this.credentials.client(entry.name)));
+    const own = credentials ?? (await this.credentials.client(entry.name));
+    return connect({ address: `${ip}:${this.agentPort}`, ...own });
   }
 
   /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
@@ -211,11 +193,11 @@ export class Node {
     return awakening;
   }
 
-  /** What a suspended sandbox would be restored to, for a comparison with its keys. */
-  async present(entry: JournalEntry): Promise<Present> {
+  /** Rejects with SandboxError, as `compareKeys` throws it, where something suspended cannot be restored here and now. */
+  async compareKeys(operation: string, { name, keys, hypervisor, agentVersion = "" }: JournalEntry): Promise<void> {
+    this.step(operation, name, "compare the keys");
     const [daemon, images] = await Promise.all([this.substrate.facts(), this.substrate.images()]);
-    const { hypervisor, agentVersion = "" } = entry;
-    return { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() };
+    compareKeys(name, keys, { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() });
   }
 
   async cpuClass(): Promise<string> {
@@ -235,7 +217,8 @@ export function parentOf(name: string): string {
   return `${name}.parent`;
 }
 
-function usable<Each extends JournalEntry>(entry: Each): Each {
+/** The entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is made or removed. */
+export function ready<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
   const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
   throw new SandboxError("WRONG_STATE", message);

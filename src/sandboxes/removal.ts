@@ -52,13 +52,27 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
   }
 }
 
-/** Removes what was being made, and leaves to the sweep what cannot be removed now. Returns the error that it failed with. */
-export async function undone(node: Node, operation: string, entry: JournalEntry, error: unknown): Promise<unknown> {
-  const current = node.journal.get(entry.name);
+/**
+ * Writes an entry down and makes what it is about. Where that fails, all that was made is removed again; what cannot be
+ * removed now is left to the next sweep.
+ */
+export async function making<Made>(
+  node: Node,
+  operation: string,
+  entry: JournalEntry,
+  make: () => Promise<Made>,
+): Promise<Made> {
+  const { name } = entry;
+  node.step(operation, name, "write it down");
+  node.journal.add(entry);
   try {
-    if (current !== undefined) await discard(node, operation, current);
-  } catch (second) {
-    node.step(operation, entry.name, `leave the rest to the next sweep: ${messageOf(second)}`);
+    return await make();
+  } catch (error) {
+    try {
+      await discard(node, operation, node.journal.get(name) ?? entry);
+    } catch (second) {
+      node.step(operation, name, `leave the rest to the next sweep: ${messageOf(second)}`);
+    }
+    throw error;
   }
-  return error;
 }

@@ -3,53 +3,23 @@ import { create } from "./create.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { fork } from "./fork.ts";
 import type { Awakening } from "./guest.ts";
-import { Journal, type HookOutcome, type Phase, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
-import type { SnapshotKeys } from "./keys.ts";
-import { Node, type NodeOptions } from "./node.ts";
+import { Journal, type HookOutcome, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Node, type NodeOptions, ready } from "./node.ts";
 import { discard } from "./removal.ts";
-import { checkName, checkSpec, type IdleAction, randomName, type SandboxSpec } from "./spec.ts";
-import type { InstanceState, Tags } from "./substrate.ts";
+import { checkName, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
+import type { InstanceState } from "./substrate.ts";
 import { resume, snapshot, standby, stop } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
-/** A sandbox, as this node knows it. */
-export interface SandboxInfo {
-  readonly name: string;
+/** A sandbox, as this node knows it. Operations need one whose phase is "ready". */
+export interface SandboxInfo extends SandboxEntry {
   /** State of its instance at the substrate; undefined: there is no instance. */
   readonly state: InstanceState | undefined;
-  /** Operations need a sandbox that is "ready". */
-  readonly phase: Phase;
-  readonly image: string;
-  readonly tags: Tags;
-  readonly createdMs: number;
-  /** The substrate's id of the instance. */
-  readonly instanceId: string | undefined;
   /** HOST:PORT of its agent. */
   readonly address: string | undefined;
   /** Folder of its credentials, as `guestctl --credentials` takes it. */
   readonly credentials: string;
-  readonly agentVersion: string | undefined;
-  /** Since when it runs, by the host's clock, in milliseconds of the epoch; undefined: it has not done its duties. */
-  readonly runEpochMs: number | undefined;
-  readonly ttlMs: number | undefined;
-  readonly idleAction: IdleAction;
-  readonly keys: SnapshotKeys;
-  /** How the PRE_SNAPSHOT hook of its last suspension ended. */
-  readonly preSnapshot: HookOutcome | undefined;
-}
-
-/** A snapshot, as this node knows it. */
-export interface SnapshotInfo {
-  readonly name: string;
-  readonly phase: Phase;
-  /** Name of the sandbox that it was taken of. */
-  readonly source: string;
-  readonly createdMs: number;
-  readonly snapshotId: string | undefined;
-  readonly keys: SnapshotKeys;
-  /** How its PRE_SNAPSHOT hook ended: whether the workload was at rest. */
-  readonly preSnapshot: HookOutcome | undefined;
 }
 
 /** What this node can do. The substrate accepts more than it does. */
@@ -95,9 +65,7 @@ export class Sandboxes {
   }
 
   async get(name: string): Promise<SandboxInfo> {
-    const entry = this.#node.journal.get(name);
-    if (entry?.kind !== "sandbox") throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
-    return this.#info(entry);
+    return this.#info(this.#node.sandbox(name));
   }
 
   /** All sandboxes of this node, in the order of their creation. */
@@ -107,14 +75,13 @@ export class Sandboxes {
   }
 
   /** All snapshots of this node, in the order of their creation. */
-  snapshots(): readonly SnapshotInfo[] {
-    const entries = this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
-    return entries.map(snapshotInfo);
+  snapshots(): readonly SnapshotEntry[] {
+    return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
   }
 
   /** A client of its agent, to be closed by the caller. WRONG_STATE before its duties are done. */
   async connect(name: string): Promise<GuestClient> {
-    const entry = this.#node.sandbox(name);
+    const entry = ready(this.#node.sandbox(name));
     if (entry.runEpochMs === undefined) {
       throw new SandboxError("WRONG_STATE", `${name} sleeps, or has not done its duties since; resume it first`);
     }
@@ -144,16 +111,13 @@ export class Sandboxes {
   async snapshot(
     name: string,
     options: { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
-  ): Promise<{ readonly snapshot: SnapshotInfo; readonly awakening: Awakening }> {
+  ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
     if (options.live === true) {
       const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
-    const { snapshot: taken, awakening } = await this.#alone(name, (entry) =>
-      this.#node.alone(own, () => snapshot(this.#node, entry, own)),
-    );
-    return { snapshot: snapshotInfo(taken), awakening };
+    return this.#alone(name, (entry) => this.#node.alone(own, () => snapshot(this.#node, entry, own)));
   }
 
   /**
@@ -165,9 +129,8 @@ export class Sandboxes {
     options: { readonly name?: string | undefined } = {},
   ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.alone(from, async () => {
-      const isSnapshot = this.#node.journal.get(from)?.kind === "snapshot";
-      const parent = isSnapshot ? this.#node.snapshot(from) : this.#node.sandbox(from);
+    const { fork: made, ...rest } = await this.#node.alone(from, () => {
+      const parent = ready(this.#node.entry(from));
       return this.#node.alone(own, () => fork(this.#node, parent, own));
     });
     return { sandbox: await this.#info(made), ...rest };
@@ -175,13 +138,7 @@ export class Sandboxes {
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
   remove(name: string): Promise<void> {
-    return this.#node.alone(name, async () => {
-      const entry = this.#node.journal.get(name);
-      if (entry === undefined) {
-        throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
-      }
-      await discard(this.#node, "remove", entry);
-    });
+    return this.#node.alone(name, () => discard(this.#node, "remove", this.#node.entry(name)));
   }
 
   /** Removes what earlier processes have left behind, at the substrate and here. */
@@ -204,7 +161,7 @@ export class Sandboxes {
   }
 
   #alone<Value>(name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.alone(name, () => action(this.#node.sandbox(name)));
+    return this.#node.alone(name, () => action(ready(this.#node.sandbox(name))));
   }
 
   /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */
@@ -216,18 +173,10 @@ export class Sandboxes {
   }
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
-    const { name, phase, image, tags, createdMs, instanceId, agentVersion, runEpochMs } = entry;
-    const { ttlMs, idleAction, keys, preSnapshot } = entry;
-    const instance = await told(this.#node.instanceOf(entry));
-    const address = instance?.ip === undefined ? undefined : `${instance.ip}:${this.#node.agentPort}`;
-    const about = { name, state: instance?.state, phase, image, tags, createdMs, instanceId, address };
-    const credentials = this.#node.credentials.folderOf(name);
-    return { ...about, credentials, agentVersion, runEpochMs, ttlMs, idleAction, keys, preSnapshot };
+    const { ip, state } = (await told(this.#node.instanceOf(entry))) ?? {};
+    const address = ip === undefined ? undefined : `${ip}:${this.#node.agentPort}`;
+    return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
-}
-
-function snapshotInfo({ name, phase, source, createdMs, snapshotId, keys, preSnapshot }: SnapshotEntry): SnapshotInfo {
-  return { name, phase, source, createdMs, snapshotId, keys, preSnapshot };
 }
 
 async function told<Value>(answer: Promise<Value>): Promise<Value> {

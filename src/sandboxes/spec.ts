@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { SandboxError } from "./errors.ts";
-import type { MachineSpec, Tags } from "./substrate.ts";
+import type { Tags } from "./substrate.ts";
 
 /** What `watch` does with a sandbox whose workload has declared itself idle. */
 export type IdleAction = "none" | "standby" | "stop";
 
 /** What a sandbox is made of. */
-export interface SandboxSpec extends MachineSpec {
+export interface SandboxSpec {
   /** Image reference, as the substrate knows it. */
   readonly image: string;
   /** Lowercase letters, digits and dashes. Default: a random one. */
@@ -18,6 +18,13 @@ export interface SandboxSpec extends MachineSpec {
   /** Keys that begin with "svc." are the node's own. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;
+  /** Default of this and the next three: the daemon's. */
+  readonly hypervisor?: string | undefined;
+  readonly vcpus?: number | undefined;
+  /** With its unit, such as "1GB". */
+  readonly memory?: string | undefined;
+  /** Size of the writable layer over the image, with its unit. */
+  readonly overlaySize?: string | undefined;
   /** `watch` removes the sandbox when its user has done nothing for so long, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;
   /** Default: "none". */

@@ -26,30 +26,6 @@ export interface Instance {
   readonly exitMessage: string | undefined;
 }
 
-/** Hypervisor and size of an instance. Default: the daemon's. */
-export interface MachineSpec {
-  readonly hypervisor?: string | undefined;
-  readonly vcpus?: number | undefined;
-  /** With its unit, such as "1GB". */
-  readonly memory?: string | undefined;
-  /** Size of the writable layer over the image, with its unit. */
-  readonly overlaySize?: string | undefined;
-}
-
-/** What an instance is made of. */
-export interface NewInstance extends MachineSpec {
-  readonly name: string;
-  readonly image: string;
-  readonly entrypoint: readonly string[];
-  /** No place for a secret: every read of the instance returns it. */
-  readonly env: Readonly<Record<string, string>>;
-  readonly tags: Tags;
-  readonly volumes: readonly VolumeMount[];
-  /** With their units, such as "100Mbps". */
-  readonly bandwidthDownload?: string | undefined;
-  readonly bandwidthUpload?: string | undefined;
-}
-
 /** A volume in an instance. The volume itself is always read-only. */
 export interface VolumeMount {
   readonly volumeId: string;
@@ -87,58 +63,4 @@ export interface DaemonFacts {
   readonly defaultHypervisor: string;
   /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork". */
   readonly features: ReadonlyMap<string, ReadonlySet<string>>;
-}
-
-/**
- * The substrate's API, as far as sandboxes need it. Every method rejects with SubstrateFailure. No call that changes
- * something is made twice.
- */
-export interface Substrate {
-  facts(): Promise<DaemonFacts>;
-  /** All images. */
-  images(): Promise<readonly Image[]>;
-  /** Undefined: there is none of that name (a repository with its tag or digest). */
-  image(name: string): Promise<Image | undefined>;
-  /** Undefined: there is none with that id. */
-  volume(id: string): Promise<Volume | undefined>;
-  volumes(tags: Tags): Promise<readonly Volume[]>;
-  /** Makes a volume from a .tar.gz with relative paths. */
-  createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
-  /** Resolves with false where an instance still has it. A missing volume is no error. */
-  deleteVolume(id: string): Promise<boolean>;
-  /** Undefined: there is none with that id. */
-  instance(id: string): Promise<Instance | undefined>;
-  /** All instances with these tags, in whatever state. */
-  instances(tags: Tags): Promise<readonly Instance[]>;
-  createInstance(instance: NewInstance): Promise<Instance>;
-  /** A missing one is no error. */
-  deleteInstance(id: string): Promise<void>;
-  standby(id: string): Promise<void>;
-  restore(id: string): Promise<void>;
-  stop(id: string): Promise<void>;
-  start(id: string): Promise<void>;
-  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
-  fork(id: string, name: string): Promise<Instance>;
-  snapshots(tags: Tags): Promise<readonly Snapshot[]>;
-  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
-  createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
-  /** A missing one is no error. */
-  deleteSnapshot(id: string): Promise<void>;
-  /** Makes a running instance from a snapshot. */
-  forkSnapshot(id: string, name: string): Promise<Instance>;
-}
-
-/** A call of the substrate that failed. */
-export class SubstrateFailure extends Error {
-  override readonly name = "SubstrateFailure";
-  /** HTTP status; undefined: no answer came, so that it is not known whether the call took effect. */
-  readonly status: number | undefined;
-  /** The substrate's own code, such as "image_not_ready"; undefined where its answer has none. */
-  readonly code: string | undefined;
-
-  constructor(message: string, cause: unknown, status?: number, code?: string) {
-    super(message, { cause });
-    this.status = status;
-    this.code = code;
-  }
 }

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../domain/index.ts";
 import type { GuestClient, HealthResponse } from "../client/index.ts";
-import type { SandboxEntry } from "./journal.ts";
-import type { Node } from "./node.ts";
+import type { JournalEntry, SandboxEntry } from "./journal.ts";
+import { type Node, ready } from "./node.ts";
 import { discard } from "./removal.ts";
 import { sandboxError } from "./errors.ts";
 import { standby, stop } from "./suspend.ts";
@@ -24,6 +24,7 @@ export interface WatchOptions {
   readonly pollMs?: number | undefined;
   /** Ends the watch. */
   readonly signal: AbortSignal;
+  /** Must not throw. */
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 
@@ -61,37 +62,41 @@ function millisecondsOf(stamp: Stamps["guestTime"]): number | undefined {
   return stamp && Number(stamp.seconds) * 1_000 + stamp.nanos / 1e6;
 }
 
-/** Looks at all running sandboxes until the signal is aborted, and acts on what it finds. Never rejects. */
+/**
+ * Looks at all running sandboxes until the signal is aborted, and acts on what it finds; one that is slow keeps no other
+ * waiting. Resolves when what it was doing then is done. Never rejects.
+ */
 export async function watch(node: Node, options: WatchOptions): Promise<void> {
   const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
   while (!signal.aborted) {
-    const entries = runningEntries(node, onEvent);
-    for (const [name, watcher] of watchers) {
-      if (entries.some((entry) => entry.name === name)) continue;
-      watcher.close();
-      watchers.delete(name);
+    const names = runningNames(node, onEvent);
+    for (const name of names) {
+      const watcher = watchers.get(name) ?? new Watcher(node, name, onEvent);
+      watchers.set(name, watcher);
+      watcher.look();
     }
-    await Promise.all(
-      entries.map(({ name }) => {
-        const watcher = watchers.get(name) ?? new Watcher(node, name, onEvent);
-        watchers.set(name, watcher);
-        return watcher.look();
-      }),
-    );
+    for (const [name, watcher] of watchers) {
+      if (!names.has(name) && watcher.close()) watchers.delete(name);
+    }
     await pause(pollMs, undefined, { signal }).catch(() => undefined);
   }
-  for (const watcher of watchers.values()) watcher.close();
+  await Promise.all([...watchers.values()].map((watcher) => watcher.end()));
 }
 
-function runningEntries(node: Node, onEvent: (event: WatchEvent) => void): readonly SandboxEntry[] {
+function runningNames(node: Node, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
   try {
-    const entries = node.journal.all().filter((entry) => entry.kind === "sandbox");
-    return entries.filter(({ phase, runEpochMs }) => phase === "ready" && runEpochMs !== undefined);
+    return new Set(node.journal.all().flatMap((entry) => running(entry)?.name ?? []));
   } catch (error) {
     onEvent({ name: "", event: "failed", message: messageOf(error) });
-    return [];
+    return new Set();
   }
+}
+
+/** The entry of a sandbox that runs and has done its duties; undefined for any other. */
+function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
+  if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
+  return entry;
 }
 
 /** Looks at one sandbox, over one connection while that lasts. */
@@ -101,6 +106,7 @@ class Watcher {
   readonly #onEvent: (event: WatchEvent) => void;
   #client: GuestClient | undefined;
   #isReachable = true;
+  #looking: Promise<void> | undefined;
 
   constructor(node: Node, name: string, onEvent: (event: WatchEvent) => void) {
     this.#node = node;
@@ -108,53 +114,65 @@ class Watcher {
     this.#onEvent = onEvent;
   }
 
-  /** Looks once, unless somebody is working on the sandbox. Never rejects. */
-  async look(): Promise<void> {
-    if (this.#node.isBusy(this.#name)) return;
+  /** Looks once, unless it still does or somebody is working on the sandbox. */
+  look(): void {
+    if (this.#looking !== undefined || this.#node.isBusy(this.#name)) return;
+    this.#looking = this.#look().finally(() => (this.#looking = undefined));
+  }
+
+  /** Closes the connection, and says whether that was all: a look goes on, and may connect again. */
+  close(): boolean {
+    this.#client?.close();
+    this.#client = undefined;
+    return this.#looking === undefined;
+  }
+
+  /** Resolves when its last look is over. */
+  async end(): Promise<void> {
+    await this.#looking;
+    this.close();
+  }
+
+  async #look(): Promise<void> {
     try {
       if ((await this.#verdict()) !== undefined) await this.#node.alone(this.#name, () => this.#act());
     } catch (error) {
-      this.#failed(error);
+      this.#tell("failed", messageOf(sandboxError(error)));
     }
-  }
-
-  close(): void {
-    this.#client?.close();
-    this.#client = undefined;
   }
 
   /** Looks again once nobody works on the sandbox: its user may have come back. */
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;
-    const entry = this.#node.sandbox(this.#name);
+    const entry = ready(this.#node.sandbox(this.#name));
     this.close();
     if (verdict.action === "remove") await discard(this.#node, "watch", entry);
     else if (verdict.action === "stop") await stop(this.#node, entry);
     else await standby(this.#node, entry, "watch");
-    this.#onEvent({ name: this.#name, event: verdict.action, message: verdict.because });
+    this.#tell(verdict.action, verdict.because);
   }
 
   async #verdict(): Promise<Verdict | undefined> {
-    const entry = this.#node.journal.get(this.#name);
-    if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
+    const entry = running(this.#node.journal.get(this.#name));
+    if (entry === undefined) return undefined;
     try {
       this.#client ??= await this.#node.dial(entry);
       const health = await this.#client.health({ deadlineMs: HEALTH_MS });
-      if (!this.#isReachable) this.#onEvent({ name: this.#name, event: "reachable", message: "it answers again" });
+      if (!this.#isReachable) this.#tell("reachable", "it answers again");
       this.#isReachable = true;
       return decide(entry, health, Date.now());
     } catch (error) {
       this.close();
-      if (this.#isReachable) {
-        this.#onEvent({ name: this.#name, event: "unreachable", message: messageOf(sandboxError(error)) });
-      }
+      // Its user may have suspended, stopped or removed it meanwhile.
+      if (running(this.#node.journal.get(this.#name))?.runEpochMs !== entry.runEpochMs) return undefined;
+      if (this.#isReachable) this.#tell("unreachable", messageOf(sandboxError(error)));
       this.#isReachable = false;
       return undefined;
     }
   }
 
-  #failed(error: unknown): void {
-    this.#onEvent({ name: this.#name, event: "failed", message: messageOf(sandboxError(error)) });
+  #tell(event: WatchEvent["event"], message: string): void {
+    this.#onEvent({ name: this.#name, event, message });
   }
 }

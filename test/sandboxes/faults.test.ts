@@ -249,6 +249,18 @@ describe("a sandbox whose suspension goes wrong", NEEDS_ROOT, () => {
     assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
   });
 
+  test("is not suspended for a snapshot whose name has just been taken: ALREADY_EXISTS", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    const first = node.snapshot("box", { name: "taken" });
+    assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
+    const { awakening } = await first;
+    assert.equal((await node.get("box")).runEpochMs, awakening.runEpochMs, "it runs since the first snapshot");
+    using client = await node.connect("box");
+    assert.equal((await client.health()).alive, true);
+  });
+
   test("is not suspended by a hypervisor that cannot: CAPABILITY_MISSING", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));

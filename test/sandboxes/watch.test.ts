@@ -93,4 +93,44 @@ describe("the watch", NEEDS_ROOT, () => {
       ["unreachable", "reachable"],
     );
   });
+
+  test("says nothing of a sandbox that its user suspends while it looks", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    const events: WatchEvent[] = [];
+    const end = new AbortController();
+    let isAsleep = false;
+    substrate.interfere = async (request, when) => {
+      // The watch asks for the address; by the time that it has it, nobody answers there.
+      if (isAsleep || request !== "GET /instances/:id" || when === "before") return undefined;
+      isAsleep = true;
+      await node.standby("box");
+      end.abort();
+      return undefined;
+    };
+    await node.watch({ pollMs: 50, signal: end.signal, onEvent: (event) => events.push(event) });
+    assert.deepEqual([isAsleep, events], [true, []]);
+  });
+
+  test("looks after all others while it waits for one", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
+    await node.create({ image: IMAGE, name: "slow", process: workload, idleAction: "standby" });
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const { promise: over, resolve: end } = Promise.withResolvers<void>();
+    substrate.interfere = async (request, when) => {
+      if (!request.endsWith("/standby") || when !== "before") return undefined;
+      begin();
+      await over;
+      return undefined;
+    };
+    await using watch = new Watch(node);
+    await begun;
+    await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
+    await watch.told("goes", "remove");
+    end();
+    await watch.told("slow", "standby");
+  });
 });

@@ -111,6 +111,16 @@ describe("the development substrate's API", () => {
     }
   });
 
+  test("answers a body that is too large, whatever is left of it", async () => {
+    const headers = { authorization: `Bearer ${daemon.token}`, "content-type": "application/json" };
+    const body = JSON.stringify({ name: "x".repeat(2 ** 24) });
+    const response = await fetch(`${daemon.url}/images`, { method: "POST", headers, body });
+    assert.deepEqual(
+      [response.status, await response.json()],
+      [413, { code: "invalid_request", message: "the body is larger than 1 MiB" }],
+    );
+  });
+
   test("converts an image from a folder, with its configuration and a digest of its content", async () => {
     await daemon.imageReady("small");
     const image = await client.images.get("small");

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -17,24 +18,24 @@ function layOut(state: string, id: string, differences: Partial<InstanceRecord>,
   const record: InstanceRecord = {
     id,
     name: `box-${id}`,
-    image: "busybox",
-    imageName: "docker.io/library/busybox:latest",
-    imageDigest: `sha256:${"0".repeat(64)}`,
-    imageId: "gone",
-    hypervisor: "qemu",
-    pinned: { version: "QEMU 0.0.0", kernelImage: "/nowhere", accelerator: "tcg" },
+    image: "docker.io/library/busybox:latest",
+    created_at: "2026-01-01T00:00:00.000Z",
     env: {},
     tags: {},
     volumes: [],
-    memoryBytes: 2 ** 30,
-    overlayBytes: 2 ** 30,
+    network: { enabled: true, name: "default", ip: "127.64.0.1", mac: "02:00:00:00:00:01" },
     vcpus: 1,
-    hasNetwork: true,
-    address: "127.64.0.1",
-    mac: "02:00:00:00:00:01",
-    skipGuestAgent: false,
-    isContinued: false,
-    createdAt: "2026-01-01T00:00:00.000Z",
+    size: "1.0 GB",
+    overlay_size: "1.0 GB",
+    own: {
+      command: {},
+      memoryBytes: 2 ** 30,
+      skipGuestAgent: false,
+      imageDigest: `sha256:${"0".repeat(64)}`,
+      imageId: "gone",
+      pinned: { version: "QEMU 0.0.0", kernelImage: "/nowhere", accelerator: "tcg" },
+      isContinued: false,
+    },
     ...differences,
   };
   const folder = join(state, "instances", id);
@@ -121,7 +122,7 @@ describe("npm run substrate", () => {
   });
 
   test("forks no instance with a writable volume, and deletes no volume that an instance has", async () => {
-    const mount = { volumeId: "data", mountPath: "/srv/data", isReadonly: false };
+    const mount = { volume_id: "data", mount_path: "/srv/data", readonly: false };
     await using daemon = await SubstrateDaemon.start(({ state }) => {
       layOut(state, "asleep", { volumes: [mount] }, true);
     });
@@ -195,6 +196,19 @@ describe("npm run substrate", () => {
       (await daemon.client().volumes.list()).map(({ name }) => name),
       ["kept"],
     );
+  });
+
+  test("outlives an image of which it cannot even note that it failed, as on a full disk", async () => {
+    await using daemon = await SubstrateDaemon.start(({ imagesFolder }) =>
+      execFileSync("mkfifo", [join(imagesFolder, "slow.tar")]),
+    );
+    const images = join(daemon.state, "images");
+    const isSlow = (id: string): boolean => readFileSync(join(images, id, RECORD), "utf8").includes("slow");
+    rmSync(join(images, readdirSync(images).find(isSlow) ?? assert.fail()), { recursive: true });
+    writeFileSync(join(daemon.imagesFolder, "slow.tar"), "this is no archive");
+    await daemon.logged(/image docker\.io\/library\/slow:latest failed: /);
+    await daemon.imageReady("busybox");
+    assert.equal(await daemon.end("SIGTERM"), 0);
   });
 
   test("refuses a state folder whose sockets would have names that are too long", async () => {

@@ -219,6 +219,22 @@ describe("machines of the development substrate", () => {
     await client.volumes.delete("box-credentials");
   });
 
+  test("of two that want to write to one volume at once, one is made", async () => {
+    await client.volumes.create({ name: "wanted", id: "wanted", size_gb: 1 });
+    const volumes = [{ volume_id: "wanted", mount_path: "/srv/wanted" }];
+    const about = { image: "busybox", cmd: ["sleep", "1000000"], volumes, skip_guest_agent: true, size: "300MB" };
+    const both = ["one", "other"].map((name) => client.instances.create({ ...about, name }));
+    const refused = await Promise.all(both.map((call) => refusal(call).catch(() => undefined)));
+    assert.deepEqual(
+      refused.filter((each) => each !== undefined),
+      [{ status: 409, code: "conflict" }],
+    );
+    const made = await client.instances.list();
+    assert.equal(made.length, 1);
+    for (const { id } of made) await client.instances.delete(id);
+    await client.volumes.delete("wanted");
+  });
+
   test("an instance without the substrate's agent runs, ends, and cannot be put on standby; a writable volume keeps what it wrote", async () => {
     await client.volumes.create({ name: "data", id: "data", size_gb: 1 });
     await client.instances.create({

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Case, record, type RunEvent, summarize } from "../../scripts/vm/table.ts";
+import type { TestEvent } from "node:test/reporters";
+import { type Case, record, summarize } from "../../scripts/vm/table.ts";
 
 const CASES: readonly Case[] = [
   { suite: "Linux 6.12", title: "boots", outcome: "passed", durationMs: 2_000 },
@@ -9,12 +10,12 @@ const CASES: readonly Case[] = [
   { suite: "a bridge", title: "carries calls", outcome: "passed", durationMs: 300 },
 ];
 
-function event(type: string, name: string, more: Partial<RunEvent["data"]> = {}, kind?: "suite"): RunEvent {
+function event(type: TestEvent["type"], name: string, more: { nesting?: number } = {}, kind?: "suite"): TestEvent {
   const details = { duration_ms: 5, error: new Error(name), ...(kind && { type: kind }) };
-  return { type, data: { name, nesting: 1, message: "", details, ...more } };
+  return { type, data: { name, nesting: 1, message: "", details, ...more } } as unknown as TestEvent;
 }
 
-async function* stream(events: readonly RunEvent[]): AsyncGenerator<RunEvent> {
+async function* stream(events: readonly TestEvent[]): AsyncGenerator<TestEvent> {
   yield* events;
 }
 
