@@ -185,6 +185,30 @@ describe("guestctl cp", () => {
     assert.match(stderr, /c is no directory; several sources need one/);
   });
 
+  it("copies what .. names into the folder that was named, and not above it", async () => {
+    await mkdir(folder.at("tree/below"), { recursive: true });
+    await writeFile(folder.at("tree/file"), "x");
+    for (const path of ["in/remote", "out/local"]) await mkdir(folder.at(path), { recursive: true });
+    await copies(`${folder.at("tree/below")}/..`, `:${folder.at("in/remote")}`);
+    await copies(`:${folder.at("tree/below")}/..`, folder.at("out/local"));
+    for (const [place, name] of [
+      ["in", "remote"],
+      ["out", "local"],
+    ] as const) {
+      assert.deepEqual(await readdir(folder.at(place)), [name]);
+      assert.deepEqual(await readdir(folder.at(`${place}/${name}`)), ["below", "file"]);
+    }
+  });
+
+  it("copies no directory over a file, and leaves the file as it is", async () => {
+    await mkdir(folder.at("tree"), { mode: 0o711 });
+    await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
+    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no directory\n$/);
+    assert.equal(exitCode, 125);
+    assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
+  });
+
   it("makes missing folders only when asked to", async () => {
     await writeFile(folder.at("a"), "a");
     const missing = `:${folder.at("x/y/a")}`;
