@@ -29,7 +29,10 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
   if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
-    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, basename(source)) : destination;
+    const name = basename(source);
+    // As with cp(1): what `..` names goes into the folder itself, and not above it.
+    const below = name === ".." ? "" : name;
+    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoDirectory ? destination : undefined;
     await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
   }
