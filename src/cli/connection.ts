@@ -104,7 +104,7 @@ export const CONNECTION_OPTIONS = {
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
 /** The known parts of a context. */
-type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
+export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
 
 /**
  * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
@@ -113,12 +113,7 @@ type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined }
  * for an unreadable file.
  */
 export async function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Context> {
-  const flags = settingsOf("--address and --bridge", {
-    address: values.address,
-    bridge: values.bridge,
-    credentials: values.credentials,
-    serverName: values["server-name"],
-  });
+  const flags = flagsOf(values);
   if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
   const variables = settingsOf("GUESTCTL_ADDRESS and GUESTCTL_BRIDGE", {
     address: env["GUESTCTL_ADDRESS"],
@@ -128,6 +123,11 @@ export async function resolveTarget(values: ConnectionValues, env: NodeJS.Proces
   });
   const known = over(flags, variables);
   return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
+}
+
+/** What the flags say. Throws UsageError. */
+export function flagsOf({ address, bridge, credentials, "server-name": serverName }: ConnectionValues): Settings {
+  return settingsOf("--address and --bridge", { address, bridge, credentials, serverName });
 }
 
 function hasPlace({ address, bridge }: Settings): boolean {
@@ -144,8 +144,8 @@ function settingsOf(pair: string, given: Settings): Settings {
   return settings;
 }
 
-/** The address and the bridge are one setting: where the agent is. */
-function over(first: Settings, second: Settings): Settings {
+/** The first before the second. The address and the bridge are one setting: where the agent is. */
+export function over(first: Settings, second: Settings): Settings {
   const { address, bridge } = hasPlace(first) ? first : second;
   return {
     address,

@@ -64,3 +64,15 @@ export function parseMode(text: string | undefined, option: string): number | un
   if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
   return Number.parseInt(text, 8);
 }
+
+/** What a fixed word of the command line stands for. Throws UsageError, which lists the words, for any other. */
+export function parseWord<Meaning>(
+  text: string | undefined,
+  meanings: Readonly<Record<string, Meaning>>,
+  what: string,
+): Meaning {
+  const found = Object.entries(meanings).find(([word]) => word === text);
+  if (found !== undefined) return found[1];
+  const words = Object.keys(meanings);
+  throw new UsageError(`say ${what}: ${words.slice(0, -1).join(", ")} or ${words.at(-1)}`);
+}

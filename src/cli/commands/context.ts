@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
-import { CONNECTION_OPTIONS, socketAddress, socketPath, withPort } from "../connection.ts";
+import { CONNECTION_OPTIONS, flagsOf, over, socketAddress, socketPath, withPort } from "../connection.ts";
 import {
   type Context,
   contextObject,
@@ -12,6 +12,7 @@ import {
 } from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
 import { jsonLine } from "../output.ts";
+import { parseWord } from "../values.ts";
 
 const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {
@@ -24,10 +25,10 @@ const OPTIONS = {
 
 type Arguments = Parsed<typeof OPTIONS>;
 
-/** A change of the contexts. Returns the new ones. */
-type Action = (contexts: Contexts, name: string, values: Arguments["values"]) => Contexts;
+/** Returns the contexts as they are to be; the same object where nothing changes. */
+type Action = (contexts: Contexts, names: readonly string[], values: Arguments["values"]) => Contexts;
 
-const ACTIONS: Readonly<Record<string, Action>> = { use, set, remove };
+const ACTIONS: Readonly<Record<string, Action>> = { list, use, set, remove };
 
 export const context: Command = defineCommand({
   usage: [
@@ -51,62 +52,65 @@ changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOM
     "context list",
   ],
   takes: "anything",
-  completes: [["list", ...Object.keys(ACTIONS)], "context", "nothing"],
-  async run({ values, positionals }, host) {
-    const [verb = "", ...names] = positionals;
+  completes: [Object.keys(ACTIONS), "context", "nothing"],
+  async run({ values, positionals: [verb, ...names] }, host) {
+    const action = parseWord(verb, ACTIONS, "what to do with contexts");
     const path = contextsPath(host.env);
-    if (verb === "list" && names.length === 0) return show(await readContexts(path), values, host);
-    const action = ACTIONS[verb];
-    if (action === undefined) throw new UsageError("say what to do with contexts: list, use, set or remove");
-    const [name, ...more] = names;
-    if (name === undefined || more.length > 0) throw new UsageError(`context ${verb} wants the name of one context`);
-    const contexts = action(await readContexts(path), name, values);
-    await writeContexts(path, contexts);
-    return values.json === true ? show(contexts, values, host) : 0;
+    const known = await readContexts(path);
+    const contexts = action(known, names, values);
+    if (contexts !== known) await writeContexts(path, contexts);
+    return values.json === true || action === list ? show(contexts, values, host) : 0;
   },
 });
 
-function use(contexts: Contexts, name: string): Contexts {
-  return { ...contexts, current: named(contexts, name) };
+function list(contexts: Contexts, names: readonly string[]): Contexts {
+  if (names.length > 0) throw new UsageError("context list takes no names");
+  return contexts;
 }
 
-function set(contexts: Contexts, name: string, values: Arguments["values"]): Contexts {
+function use(contexts: Contexts, names: readonly string[]): Contexts {
+  return { ...contexts, current: existing("use", contexts, names) };
+}
+
+function set(contexts: Contexts, names: readonly string[], values: Arguments["values"]): Contexts {
+  const name = oneName("set", names);
   if (!isContextName(name)) throw new UsageError("a context's name is made of letters, digits, and _ . - further in");
-  if (values.address !== undefined && values.bridge !== undefined) {
-    throw new UsageError("--address and --bridge do not go together");
-  }
-  const known = contexts.byName.get(name);
-  const isMoved = values.address !== undefined || values.bridge !== undefined;
-  const place = isMoved ? { address: asKept(values.address), bridge: values.bridge } : known;
-  const folder = values.credentials === undefined ? known?.credentials : resolve(values.credentials);
-  if (place === undefined) throw new UsageError("a new context wants --address or --bridge");
-  if (folder === undefined) throw new UsageError("a new context wants --credentials");
-  const changed: Context = {
-    address: place.address,
-    bridge: place.bridge,
-    credentials: folder,
-    serverName: values["server-name"] ?? known?.serverName,
+  const flags = flagsOf(values);
+  const given = {
+    ...flags,
+    address: flags.address && asKept(flags.address),
+    credentials: flags.credentials && resolve(flags.credentials),
   };
+  const { credentials: folder, ...rest } = over(given, contexts.byName.get(name) ?? {});
+  if (rest.address === undefined && rest.bridge === undefined)
+    throw new UsageError("a new context wants --address or --bridge");
+  if (folder === undefined) throw new UsageError("a new context wants --credentials");
+  const changed: Context = { ...rest, credentials: folder };
   const current = contexts.byName.size === 0 ? name : contexts.current;
   return { current, byName: new Map([...contexts.byName, [name, changed]]) };
 }
 
-function remove(contexts: Contexts, name: string): Contexts {
-  const removed = named(contexts, name);
+function remove(contexts: Contexts, names: readonly string[]): Contexts {
+  const removed = existing("remove", contexts, names);
   return {
     current: contexts.current === removed ? undefined : contexts.current,
     byName: new Map([...contexts.byName].filter(([other]) => other !== removed)),
   };
 }
 
-/** Makes it valid in any folder, and for a guestctl with another default port. */
-function asKept(given: string | undefined): string | undefined {
-  if (given === undefined) return undefined;
-  const path = socketPath(given);
-  return path === undefined ? withPort(given) : socketAddress(resolve(path));
+/** Makes an address valid in any folder, and for a guestctl with another default port. */
+function asKept(address: string): string {
+  const path = socketPath(address);
+  return path === undefined ? withPort(address) : socketAddress(resolve(path));
 }
 
-function named({ byName }: Contexts, name: string): string {
+function oneName(verb: string, [name, ...more]: readonly string[]): string {
+  if (name === undefined || more.length > 0) throw new UsageError(`context ${verb} wants the name of one context`);
+  return name;
+}
+
+function existing(verb: string, { byName }: Contexts, names: readonly string[]): string {
+  const name = oneName(verb, names);
   if (!byName.has(name)) throw new CliError(`there is no context ${JSON.stringify(name)}; see "guestctl context list"`);
   return name;
 }

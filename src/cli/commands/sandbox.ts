@@ -18,7 +18,7 @@ import {
   sweepText,
 } from "../sandbox/report.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { parseCount, parseDurationMs, parseWord } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const OPTIONS = {
@@ -88,9 +88,8 @@ two nodes of a substrate may have the same.`,
   takes: "anything",
   completes: [Object.keys(VERBS), "nothing"],
   async run({ values, positionals }, host) {
-    const [verb = "", ...names] = positionals;
-    const action = Object.hasOwn(VERBS, verb) ? VERBS[verb] : undefined;
-    if (action === undefined) throw new UsageError(`say what to do with sandboxes: ${Object.keys(VERBS).join(", ")}`);
+    const [verb, ...names] = positionals;
+    const action = parseWord(verb, VERBS, "what to do with sandboxes");
     const isForPrograms = values.json === true;
     const { text, json, isAsIntended } = await told(async () => {
       using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });

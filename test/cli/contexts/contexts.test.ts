@@ -51,7 +51,7 @@ describe("guestctl context", () => {
     assert.deepEqual(JSON.parse(await done("remove", "one", "--json")), { current: null, contexts: {} });
   });
 
-  test("changes only what is given, and makes paths absolute", async () => {
+  test("changes only what is given, of which nothing is empty, and makes paths absolute", async () => {
     await done("set", "box", "-a", "unix:guest.sock", "-c", "creds");
     const { contexts } = JSON.parse(await done("set", "box", "--server-name", "n", "--json")) as {
       contexts: Record<string, Record<string, string>>;
@@ -61,6 +61,8 @@ describe("guestctl context", () => {
       credentials: `${process.cwd()}/creds`,
       server_name: "n",
     });
+    await done("set", "box", "--server-name", "", "--address", "", "--credentials", "");
+    assert.deepEqual(JSON.parse(await done("list", "--json")), { current: "box", contexts });
     await done("set", "box", "--bridge", "b");
     const text = await readFile(path, "utf8");
     assert.ok(!text.includes("guest.sock"), text);
@@ -109,6 +111,8 @@ describe("guestctl context", () => {
     await done("set", "one", "-a", "x", "-c", "/c");
     assert.match(await complaint(), /say what to do with contexts: list, use, set or remove/);
     assert.match(await complaint("drop", "one"), /say what to do with contexts/);
+    assert.match(await complaint("constructor", "one"), /say what to do with contexts/);
+    assert.match(await complaint("list", "one"), /context list takes no names/);
     assert.match(await complaint("use"), /context use wants the name of one context/);
     assert.match(await complaint("use", "two"), /there is no context "two"; see "guestctl context list"/);
     assert.match(await complaint("remove", "two"), /there is no context "two"/);
