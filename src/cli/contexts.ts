@@ -30,11 +30,19 @@ export function isContextName(name: string): boolean {
 
 const NO_CONTEXTS: Contexts = { byName: new Map() };
 
-/** Path of the user's contexts (XDG Base Directory Specification: relative folders are ignored). */
+/** guestctl's folder among the user's (XDG Base Directory Specification: a relative one does not count). */
+export function userFolder(
+  env: NodeJS.ProcessEnv,
+  variable: "XDG_CONFIG_HOME" | "XDG_STATE_HOME",
+  usual: string,
+): string {
+  const configured = env[variable] ?? "";
+  return join(isAbsolute(configured) ? configured : join(env["HOME"] ?? homedir(), usual), "guestctl");
+}
+
+/** Path of the user's contexts. */
 export function contextsPath(env: NodeJS.ProcessEnv): string {
-  const { XDG_CONFIG_HOME: configured = "", HOME: home } = env;
-  const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".config");
-  return join(folder, "guestctl", "contexts.json");
+  return join(userFolder(env, "XDG_CONFIG_HOME", ".config"), "contexts.json");
 }
 
 /** Reads the user's contexts; none without the file. Throws CliError if it is invalid or others may write it. */

@@ -5,7 +5,7 @@ import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.t
 import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { jsonLine } from "../output.ts";
-import { NODE_OPTIONS, openNode, told } from "../sandbox/node.ts";
+import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import {
   awakeningObject,
   awakeningText,
@@ -91,10 +91,8 @@ two nodes of a substrate may have the same.`,
     const [verb, ...names] = positionals;
     const action = parseWord(verb, VERBS, "what to do with sandboxes");
     const isForPrograms = values.json === true;
-    const { text, json, isAsIntended } = await told(async () => {
-      using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });
-      return await action(node, names, values, host);
-    });
+    using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });
+    const { text, json, isAsIntended } = await action(node, names, values, host);
     host.stdout.write(isForPrograms && json !== undefined ? jsonLine(json) : text);
     return isAsIntended ? 0 : STATUS_NOT_AS_INTENDED;
   },
