@@ -63,7 +63,8 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
     // Replaces the target if the file is a link.
     const target = await realpath(path).catch(() => path);
     const temporary = `${target}.${randomBytes(4).toString("hex")}`;
-    await writeFile(temporary, formatContexts(contexts), { mode: 0o600, flag: "wx" });
+    const text = JSON.stringify({ current: contexts.current, contexts: contextsObject(contexts) }, undefined, 2);
+    await writeFile(temporary, `${text}\n`, { mode: 0o600, flag: "wx" });
     await rename(temporary, target);
   } catch (error) {
     throw new CliError(
@@ -94,7 +95,7 @@ async function readTrusted(path: string): Promise<string | undefined> {
 }
 
 /** Names of a context's fields in the file. */
-const FIELDS = { address: "address", bridge: "bridge", credentials: "credentials", serverName: "server_name" } as const;
+const FIELDS = ["address", "bridge", "credentials", "server_name"] as const;
 
 /** Reads the text of a contexts file. Throws Error that says which field is wrong. */
 function parseContexts(text: string): Contexts {
@@ -105,26 +106,16 @@ function parseContexts(text: string): Contexts {
   return { current, byName: new Map(entries.map(([name, value]) => [name, parseContext(name, value)])) };
 }
 
-/** The text of a contexts file. */
-function formatContexts({ current, byName }: Contexts): string {
-  const contexts = Object.fromEntries([...byName].map(([name, context]) => [name, contextObject(context)]));
-  return `${JSON.stringify({ current, contexts }, undefined, 2)}\n`;
-}
-
-/** A context as it is in the file and in JSON output. */
-export function contextObject(context: Context): Readonly<Record<string, string>> {
-  const object: Record<string, string> = {};
-  for (const [key, name] of Object.entries(FIELDS)) {
-    const value = context[key as keyof Context];
-    if (value !== undefined) object[name] = value;
-  }
-  return object;
+/** The contexts by name, as they are in the file and in JSON output. */
+export function contextsObject({ byName }: Contexts): object {
+  const entries = Array.from(byName, ([name, { serverName, ...rest }]) => [name, { ...rest, server_name: serverName }]);
+  return Object.fromEntries(entries) as object;
 }
 
 function parseContext(name: string, value: unknown): Context {
   const at = `contexts.${name}`;
   if (!isContextName(name)) throw new Error(`${JSON.stringify(name)} is no name for a context`);
-  const fields = objectOf(value, at, Object.values(FIELDS));
+  const fields = objectOf(value, at, FIELDS);
   for (const [field, content] of Object.entries(fields)) {
     if (typeof content !== "string" || content === "") throw new Error(`${at}.${field} is no text`);
   }

@@ -1,5 +1,5 @@
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
-import type { HealthResponse } from "../gen/svc/guest/v1alpha1/health_pb.ts";
+import type { HealthResponse, RunHookResponse } from "../client/index.ts";
 
 /** A message as guestctl's JSON shows it: the schema's own names, and every field. */
 export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
@@ -30,6 +30,12 @@ export function tableText(rows: readonly (readonly string[])[]): string {
 /** Why an agent is not ready, by the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: HealthResponse): string {
   return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
+}
+
+/** How a hook ended. */
+export function hookWords({ ran, timedOut, exitCode }: Pick<RunHookResponse, "ran" | "timedOut" | "exitCode">): string {
+  if (!ran) return "not configured";
+  return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
 }
 
 /** Quotes a word for a POSIX shell. */

@@ -3,7 +3,6 @@ import { bashCompletion } from "../completion/bash.ts";
 import { fishCompletion } from "../completion/fish.ts";
 import { completedCommands } from "../completion/model.ts";
 import { zshCompletion } from "../completion/zsh.ts";
-import { jsonLine } from "../output.ts";
 import { parseWord } from "../values.ts";
 
 /** @param table all commands, this one included */
@@ -21,11 +20,9 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion fish | source"],
     takes: { one: "bash, zsh or fish" },
     completes: [SHELLS, "nothing"],
-    async run({ values, positionals }, host) {
-      const [shell] = positionals;
+    async run({ positionals: [shell] }) {
       const script = parseWord(shell, SCRIPTS, "which shell")(await completedCommands(table));
-      host.stdout.write(values.json === true ? jsonLine({ shell, script }) : script);
-      return 0;
+      return { text: script, json: { shell, script } };
     },
   });
 }

@@ -1,9 +1,9 @@
 import { resolve } from "node:path";
-import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { CONNECTION_OPTIONS, flagsOf, over, socketAddress, socketPath, withPort } from "../connection.ts";
 import {
   type Context,
-  contextObject,
+  contextsObject,
   type Contexts,
   contextsPath,
   isContextName,
@@ -11,15 +11,16 @@ import {
   writeContexts,
 } from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
 import { parseWord } from "../values.ts";
 
-const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {
-  address: { ...address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
-  bridge: { ...bridge, help: "set: a shell command whose standard input and output lead to the agent" },
-  credentials: { ...credentials, help: 'set: folder made by "guestctl issue"' },
-  "server-name": { ...serverName, help: "set: name in the agent's certificate" },
+  address: { ...CONNECTION_OPTIONS.address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
+  bridge: {
+    ...CONNECTION_OPTIONS.bridge,
+    help: "set: a shell command whose standard input and output lead to the agent",
+  },
+  credentials: { ...CONNECTION_OPTIONS.credentials, help: 'set: folder made by "guestctl issue"' },
+  "server-name": { ...CONNECTION_OPTIONS["server-name"], help: "set: name in the agent's certificate" },
   names: { type: "boolean", help: "list: nothing but the names" },
 } as const;
 
@@ -59,7 +60,10 @@ changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOM
     const known = await readContexts(path);
     const contexts = action(known, names, values);
     if (contexts !== known) await writeContexts(path, contexts);
-    return values.json === true || action === list ? show(contexts, values, host) : 0;
+    return {
+      text: action === list ? listText(contexts, values.names === true) : "",
+      json: { current: contexts.current ?? null, contexts: contextsObject(contexts) },
+    };
   },
 });
 
@@ -115,20 +119,11 @@ function existing(verb: string, { byName }: Contexts, names: readonly string[]):
   return name;
 }
 
-function show({ current, byName }: Contexts, values: Arguments["values"], host: Host): number {
+function listText({ current, byName }: Contexts, onlyNames: boolean): string {
   const contexts = [...byName];
-  if (values.json === true) {
-    const json = {
-      current: current ?? null,
-      contexts: Object.fromEntries(contexts.map(([name, each]) => [name, contextObject(each)])),
-    };
-    host.stdout.write(jsonLine(json));
-    return 0;
-  }
+  if (onlyNames) return contexts.map(([name]) => `${name}\n`).join("");
   const widest = Math.max(0, ...contexts.map(([name]) => name.length));
-  for (const [name, each] of contexts) {
-    const line = `${name === current ? "*" : " "} ${name.padEnd(widest)}  ${each.address ?? each.bridge ?? ""}  ${each.credentials}`;
-    host.stdout.write(`${values.names === true ? name : line}\n`);
-  }
-  return 0;
+  const line = ([name, { address, bridge, credentials }]: readonly [string, Context]): string =>
+    `${name === current ? "*" : " "} ${name.padEnd(widest)}  ${address ?? bridge ?? ""}  ${credentials}\n`;
+  return contexts.map(line).join("");
 }

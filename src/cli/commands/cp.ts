@@ -3,7 +3,6 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
 
 export const cp: Command = defineCommand({
   usage: [
@@ -55,8 +54,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
       makesParents: values.parents === true,
     });
     const { files, bytes, skipped } = report;
-    if (values.json === true) host.stdout.write(jsonLine({ files, bytes, skipped }));
-    else for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
-    return skipped.length === 0 ? 0 : STATUS_SKIPPED;
+    if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
+    return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
   },
 });

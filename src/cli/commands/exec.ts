@@ -1,8 +1,7 @@
 import type { KeepOptions, KeptProcess } from "../../client/index.ts";
-import { type Command, defineCommand, type Parsed } from "../command-line.ts";
+import { type Answer, type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
 import { runSession } from "../session/attach.ts";
 import { openKept } from "../session/kept.ts";
 import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
@@ -117,7 +116,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
         return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
       const { name } = keep;
       if (values.detach === true) {
-        return await detach(client.exec({ ...command, keep }, { forget: false }), name, isForPrograms, host);
+        return await detach(client.exec({ ...command, keep }, { forget: false }), name);
       }
       const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
         client.exec({ ...command, keep }, options),
@@ -149,14 +148,8 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"]): KeepOptions | undefin
 }
 
 /** Leaves a command to itself as soon as it runs, and tells how to find it. */
-async function detach(
-  process: KeptProcess,
-  name: string,
-  isForPrograms: boolean,
-  host: NodeJS.Process,
-): Promise<number> {
+async function detach(process: KeptProcess, name: string): Promise<Answer> {
   const { execId, pid } = await process.attached;
   await process.detach();
-  host.stdout.write(isForPrograms ? jsonLine({ name, exec_id: execId, pid }) : `${execId}\n`);
-  return 0;
+  return { text: `${execId}\n`, json: { name, exec_id: execId, pid } };
 }

@@ -3,7 +3,7 @@ import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_NOT_READY } from "../errors.ts";
-import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
+import { messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
 
 export const health: Command = defineCommand({
   usage: ["health [options]"],
@@ -16,9 +16,11 @@ export const health: Command = defineCommand({
   async run({ values }, host) {
     using client = await openClient(values, host);
     const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const isJson = values.json === true;
-    host.stdout.write(isJson ? jsonLine(messageObject(HealthResponseSchema, response)) : asText(response));
-    return response.ready ? 0 : STATUS_NOT_READY;
+    return {
+      text: asText(response),
+      json: messageObject(HealthResponseSchema, response),
+      status: response.ready ? 0 : STATUS_NOT_READY,
+    };
   },
 });
 

@@ -1,8 +1,8 @@
-import { HookKind, type RunHookResponse, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { HookKind, RunHookResponseSchema } from "../../gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_TIMED_OUT } from "../errors.ts";
-import { jsonLine, messageObject } from "../output.ts";
+import { messageObject } from "../output.ts";
 import { parseDurationMs, parseWord } from "../values.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
 
@@ -27,15 +27,13 @@ here.`,
     const timeoutMs = parseDurationMs(values.timeout, "--timeout") ?? 0;
     using client = await openClient(values, host);
     const response = await client.runHook({ kind, timeoutMs });
-    if (values.json === true) host.stdout.write(jsonLine(messageObject(RunHookResponseSchema, response)));
-    else show(name, response, host);
-    return response.timedOut ? STATUS_TIMED_OUT : response.exitCode;
+    const { ran, timedOut, exitCode, stdoutTail, stderrTail } = response;
+    if (values.json !== true) {
+      host.stderr.write(stderrTail);
+      if (!ran) host.stderr.write(`guestctl: no ${name} hook is configured\n`);
+      if (timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
+    }
+    const json = messageObject(RunHookResponseSchema, response);
+    return { text: stdoutTail, json, status: timedOut ? STATUS_TIMED_OUT : exitCode };
   },
 });
-
-function show(name: string, response: RunHookResponse, host: NodeJS.Process): void {
-  host.stdout.write(response.stdoutTail);
-  host.stderr.write(response.stderrTail);
-  if (!response.ran) host.stderr.write(`guestctl: no ${name} hook is configured\n`);
-  if (response.timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
-}

@@ -1,13 +1,6 @@
 import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
-import { tableText } from "../output.ts";
-
-/** What a command did, for people and for programs, and whether all of it went as intended. */
-export interface Report {
-  readonly text: string;
-  /** Undefined: there is nothing to tell a program. */
-  readonly json: object | undefined;
-  readonly isAsIntended: boolean;
-}
+import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
+import { hookWords, tableText } from "../output.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
@@ -84,15 +77,10 @@ export function awakeningText(name: string, awakening: Awakening | undefined): s
   return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}\n`;
 }
 
-/** Whether nothing went wrong with it. */
-export function isWhole(awakening: Awakening | undefined): boolean {
-  return awakening === undefined || (awakening.warnings.length === 0 && awakening.ready);
-}
-
-/** How a hook ended. */
-export function hookWords({ ran, timedOut, exitCode }: HookOutcome): string {
-  if (!ran) return "not configured";
-  return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
+/** The exit status that says whether nothing went wrong with any of them. */
+export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[]): number {
+  const isWhole = awakenings.every((each) => each === undefined || (each.warnings.length === 0 && each.ready));
+  return isWhole ? 0 : STATUS_NOT_AS_INTENDED;
 }
 
 /** Sandboxes and snapshots as a table. */
