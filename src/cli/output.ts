@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
 import type { HealthResponse, RunHookResponse } from "../client/index.ts";
 
@@ -9,6 +10,11 @@ export function messageObject<Desc extends DescMessage>(schema: Desc, message: M
 /** One line of JSON. */
 export function jsonLine(object: object): string {
   return `${JSON.stringify(object)}\n`;
+}
+
+/** Writes to a stream, and waits where it has enough for now. */
+export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
+  if (!stream.write(output)) await once(stream, "drain");
 }
 
 /** A name and the text beside it. */

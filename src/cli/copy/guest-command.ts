@@ -1,10 +1,10 @@
-import { once } from "node:events";
 import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type ExecProcess, type GuestClient, GuestError } from "../../client/index.ts";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
+import { writeAll } from "../output.ts";
 
 /** Attributes of a path in the sandbox; undefined if it does not exist. */
 export async function statIfThere(client: GuestClient, remote: string): Promise<StatPathResponse | undefined> {
@@ -104,8 +104,7 @@ export async function tarOut(remote: string, { client, output }: ArchiveStreams)
   });
   if (tar === undefined) throw new CliError(`the image has no tar to read ${remote} with; copy its files by name`);
   try {
-    for await (const bytes of tar.stdout as AsyncIterable<Buffer>)
-      if (!output.write(bytes)) await once(output, "drain");
+    for await (const bytes of tar.stdout as AsyncIterable<Buffer>) await writeAll(output, bytes);
   } finally {
     // Nobody reads the rest.
     tar.cancel();

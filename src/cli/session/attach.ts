@@ -1,10 +1,9 @@
-import { once } from "node:events";
 import { constants } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult, KeptProcess } from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { jsonLine, writeAll } from "../output.ts";
 import { forget } from "./kept.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
@@ -66,7 +65,7 @@ async function copy(from: Readable, to: Writable): Promise<void> {
 async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, kept } = session;
   using _signals = forwardSignals(process, false, host);
-  const emit = (event: object): Promise<void> => writeLine(host.stdout, event);
+  const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       await emit({ event: name, data: chunk.toString("base64") });
@@ -90,10 +89,6 @@ async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<E
       host.stdin.pause();
     }
   }
-}
-
-async function writeLine(stream: Writable, event: object): Promise<void> {
-  if (!stream.write(jsonLine(event))) await once(stream, "drain");
 }
 
 /** Names as in the schema, as everywhere in guestctl's JSON. */
