@@ -405,6 +405,22 @@ describe("guestctl cp", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
+  it("names a local file that it cannot read, alone and in a folder", async () => {
+    await mkdir(folder.at("tree"));
+    const secret = folder.at("tree/secret");
+    await writeFile(secret, "x", { mode: 0 });
+    // Root reads every file, unless it lacks all capabilities.
+    const unprivileged = process.getuid?.() === 0 ? ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] : [];
+    const [file = "", ...args] = [...unprivileged, ...GUESTCTL];
+    for (const source of [secret, folder.at("tree")]) {
+      const { stderr, exitCode } = await execa(file, [...args, "cp", source, `:${folder.at("remote")}`], {
+        env: guestctlVariables(agent),
+        reject: false,
+      });
+      assert.deepEqual([stderr, exitCode], [`guestctl: ${secret}: EACCES on this machine`, 125]);
+    }
+  });
+
   it("shows progress on a terminal", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");

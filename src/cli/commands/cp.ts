@@ -45,14 +45,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const report = new CopyReport();
     // A transfer may take any time, so first check that the agent answers.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    await copy(order, {
-      client,
-      report,
-      terminal: host.stderr,
-      input: host.stdin as AsyncIterable<Buffer>,
-      output: host.stdout,
-      makesParents: values.parents === true,
-    });
+    await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true }, host);
     const { files, bytes, skipped } = report;
     if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
     return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
