@@ -1,5 +1,6 @@
 import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
+import { jsonLine, printable } from "./output.ts";
 import type { SandboxError } from "../sandboxes/index.ts";
 import { TarError } from "../tar/index.ts";
 import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
@@ -14,8 +15,8 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
 export function reportFailure(failure: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
   // The error of reading a copy's source is enough.
   const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
-  const text = isForPrograms ? JSON.stringify(failureObject(error)) : `guestctl: ${failureLine(error)}`;
-  host.stderr.write(`${text}\n`);
+  const lines = failureLine(error).split("\n").map(printable);
+  host.stderr.write(isForPrograms ? jsonLine(failureObject(error)) : `guestctl: ${lines.join("\n")}\n`);
   return (error instanceof GuestError ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 

@@ -20,9 +20,14 @@ export async function writeAll(stream: NodeJS.WritableStream, output: string | U
 /** A name and the text beside it. */
 export type ReportLine = readonly [name: string, text: string];
 
-/** Lines of names, padded to that width, and texts. */
+/** Lines of names, padded to that width, and texts, which may come from a sandbox. */
 export function reportText(lines: readonly ReportLine[], width: number): string {
-  return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${text}\n`).join("");
+  return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
+}
+
+/** One line of text for a person's terminal, which a sandbox must not control. */
+export function printable(text: string): string {
+  return text.replaceAll(/\p{Cc}/gu, "?");
 }
 
 /** Rows of cells in columns as wide as their widest cell; the first row has all columns. */

@@ -381,6 +381,25 @@ describe("guestctl cp", () => {
     assert.equal(exitCode, 125);
   });
 
+  it("lets neither names nor errors of a sandbox act on the terminal", async () => {
+    const evil = "\u001b]0;evil\u0007";
+    await mkdir(folder.at("tree"));
+    await symlink(`to${evil}`, folder.at("tree/link"));
+    assert.match((await guestctl("stat", folder.at("tree/link"))).stdout, /link -> to\?\]0;evil\?\n/);
+    await execa("mkfifo", [folder.at(`tree/fifo${evil}`)]);
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("out"));
+    assert.deepEqual(
+      [exitCode, stderr.includes("fifo?]0;evil?: neither a file"), stderr.includes(evil)],
+      [1, true, false],
+    );
+    await mkdir(folder.at("bin"));
+    await writeFile(folder.at("bin/tar"), `#!/bin/sh\nprintf 'first${evil}\\nsecond' >&2; exit 3\n`, { mode: 0o755 });
+    const env = { PATH: `${folder.at("bin")}:${process.env["PATH"]}` };
+    await using hostile = await startIssuedAgent({ process: { env } });
+    const failed = await runGuestctl(["cp", `:${folder.at("tree")}`, folder.at("out")], guestctlVariables(hostile));
+    assert.match(failed.stderr, /failed in the sandbox with status 3: first\?\]0;evil\?\nsecond\n$/);
+  });
+
   it("takes no setuid bits out of a sandbox", async () => {
     await writeFile(folder.at("program"), "x");
     await chmod(folder.at("program"), 0o4755);

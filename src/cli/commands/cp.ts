@@ -3,6 +3,7 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
+import { printable } from "../output.ts";
 
 export const cp: Command = defineCommand({
   usage: [
@@ -47,7 +48,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true }, host);
     const { files, bytes, skipped } = report;
-    if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
+    if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);
     return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
   },
 });

@@ -1,7 +1,7 @@
 import type { GuestClient, KeptEvent, KeptOptions, KeptProcess } from "../../client/index.ts";
 import type { Connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { jsonLine, printable } from "../output.ts";
 import { localSize } from "./terminal.ts";
 
 /** For a program to see the first of two sizes before the second comes; one that sees only the last draws nothing. */
@@ -31,7 +31,7 @@ export function openKept(
   const isWatched = isTerminal && host.stdin.isTTY;
   const lineEnd = isWatched ? "\r\n" : "\n";
   const say = (text: string): void => {
-    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${text}${lineEnd}`);
+    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${printable(text)}${lineEnd}`);
   };
   const resume = { ...(isWatched && { patienceMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
   let lostAtMs = 0;

@@ -1,6 +1,6 @@
 import { type Timestamp, timestampDate, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../client/index.ts";
-import { unreadyReason } from "../output.ts";
+import { printable, unreadyReason } from "../output.ts";
 import type { Answer, Sample } from "./watch.ts";
 
 /** A line of the screen. Styles name the meaning, not the appearance. */
@@ -95,11 +95,6 @@ function seconds(ms: number): string {
 /** Time of day on this host. */
 function clockTime(time: Date): string {
   return time.toTimeString().slice(0, 8);
-}
-
-/** The agent's text must not control the terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, "?");
 }
 
 /** As many as fit on any screen. */
