@@ -4,7 +4,7 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.
 import { UsageError } from "../errors.ts";
 import { runSession } from "../session/attach.ts";
 import { openKept } from "../session/kept.ts";
-import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
 import { terminalOf } from "../session/terminal.ts";
 import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 
@@ -94,7 +94,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
       throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
     }
-    const escape = escapeOf(values);
+    const escape = parseEscapeChar(values["escape-char"]);
     const keep = keepOf(values);
     const command = {
       args: positionals,
@@ -106,25 +106,18 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       timeoutMs: parseDurationMs(values.timeout, "--timeout"),
     };
     const connection = await connector(values, host);
-    const client = connection.connect();
+    using client = connection.connect();
     const isForPrograms = values.json === true;
-    try {
-      // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
-      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-      const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
-      if (keep === undefined)
-        return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
-      const { name } = keep;
-      if (values.detach === true) {
-        return await detach(client.exec({ ...command, keep }, { forget: false }), name);
-      }
-      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
-        client.exec({ ...command, keep }, options),
-      );
-      return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
-    } finally {
-      client.close();
-    }
+    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
+    if (keep === undefined) return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
+    const { name } = keep;
+    if (values.detach === true) return await detach(client.exec({ ...command, keep }, { forget: false }), name);
+    const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+      client.exec({ ...command, keep }, options),
+    );
+    return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
   },
 });
 

@@ -4,7 +4,6 @@ import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult, KeptProcess } from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
 import { jsonLine, writeAll } from "../output.ts";
-import { forget } from "./kept.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
 
@@ -29,7 +28,8 @@ interface Session {
  */
 export async function runSession(session: Session, isForPrograms: boolean, host: NodeJS.Process): Promise<number> {
   const { code, timedOut } = await (isForPrograms ? attachAsEvents(session, host) : attach(session, host));
-  if (session.kept !== undefined) await forget(session.kept.process);
+  // Frees its name and buffer. Otherwise it lingers: nothing is lost by that.
+  await session.kept?.process.forget().catch(() => undefined);
   const after = session.timeout === undefined ? "" : ` after ${session.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
   return timedOut ? STATUS_TIMED_OUT : code;
