@@ -59,9 +59,9 @@ function atTheEnd(host: NodeJS.Process, action: () => void): void {
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
   if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
-  const path = socketPath(address);
-  if (path !== undefined) return { address: socketAddress(resolve(path)), token: await readToken(credentials) };
-  return { address: withPort(address), serverName, ...(await readClientCredentials(credentials)) };
+  const whole = wholeAddress(address);
+  if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
+  return { address: whole, serverName, ...(await readClientCredentials(credentials)) };
 }
 
 /** Runs a command line as ssh(1) runs its ProxyCommand. */
@@ -185,20 +185,13 @@ async function contextInUse(env: NodeJS.ProcessEnv): Promise<Settings> {
 const LAST_PORT = 65_535;
 const UNIX_PREFIX = "unix:";
 
-/** Path of the socket that an address names; undefined for an address of the network. */
-export function socketPath(address: string): string | undefined {
-  return address.startsWith(UNIX_PREFIX) ? address.slice(UNIX_PREFIX.length) : undefined;
-}
-
-/** The address of a socket. */
-export function socketAddress(path: string): string {
-  return `${UNIX_PREFIX}${path}`;
-}
-
 /**
- * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets. Throws UsageError.
+ * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets; makes the path of a
+ * socket absolute. Throws UsageError.
  */
-export function withPort(address: string): string {
+export function wholeAddress(address: string): string {
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
+  if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { type Command, defineCommand, type Parsed } from "../command-line.ts";
-import { CONNECTION_OPTIONS, flagsOf, over, socketAddress, socketPath, withPort } from "../connection.ts";
+import { CONNECTION_OPTIONS, flagsOf, over, wholeAddress } from "../connection.ts";
 import {
   type Context,
   contextsObject,
@@ -80,9 +80,10 @@ function set(contexts: Contexts, names: readonly string[], values: Arguments["va
   const name = oneName("set", names);
   if (!isContextName(name)) throw new UsageError("a context's name is made of letters, digits, and _ . - further in");
   const flags = flagsOf(values);
+  // Valid in any folder, and for a guestctl with another default port.
   const given = {
     ...flags,
-    address: flags.address && asKept(flags.address),
+    address: flags.address && wholeAddress(flags.address),
     credentials: flags.credentials && resolve(flags.credentials),
   };
   const { credentials: folder, ...rest } = over(given, contexts.byName.get(name) ?? {});
@@ -100,12 +101,6 @@ function remove(contexts: Contexts, names: readonly string[]): Contexts {
     current: contexts.current === removed ? undefined : contexts.current,
     byName: new Map([...contexts.byName].filter(([other]) => other !== removed)),
   };
-}
-
-/** Makes an address valid in any folder, and for a guestctl with another default port. */
-function asKept(address: string): string {
-  const path = socketPath(address);
-  return path === undefined ? withPort(address) : socketAddress(resolve(path));
 }
 
 function oneName(verb: string, [name, ...more]: readonly string[]): string {
