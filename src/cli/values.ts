@@ -22,6 +22,16 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
   return durationMs;
 }
 
+/** Far below what Node's timers take: a longer time would be over at once. */
+const LONGEST_WAIT_MS = 86_400_000;
+
+/** Reads a duration for which guestctl itself waits. */
+export function parseWaitMs(text: string | undefined, option: string): number | undefined {
+  const waitMs = parseDurationMs(text, option);
+  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} wants 24h at most`);
+  return waitMs;
+}
+
 /** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
 export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   const variables: Record<string, string> = {};

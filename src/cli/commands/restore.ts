@@ -11,7 +11,7 @@ import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { hookWords, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
 /** Option for a hook's timeout. */
 export const HOOK_TIMEOUT = {
@@ -40,7 +40,7 @@ function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesO
   if (entropyBytes !== undefined && entropyBytes > ENTROPY_LIMIT_BYTES) {
     throw new UsageError(`--entropy-bytes may be ${ENTROPY_LIMIT_BYTES} at most`);
   }
-  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs: parseDurationMs(values.wait, "--wait") };
+  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs: parseWaitMs(values.wait, "--wait") };
 }
 
 export const restore: Command = defineCommand({

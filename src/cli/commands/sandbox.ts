@@ -16,7 +16,7 @@ import {
   sweepText,
 } from "../sandbox/report.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { parseCount, parseDurationMs, parseWord } from "../values.ts";
+import { parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const OPTIONS = {
@@ -190,7 +190,7 @@ async function watch(node: Sandboxes, names: readonly string[], values: Values, 
   nothingMore("watch", names);
   const end = new AbortController();
   const watching = node.watch({
-    pollMs: parseDurationMs(values.poll, "--poll"),
+    pollMs: parseWaitMs(values.poll, "--poll"),
     signal: end.signal,
     onEvent: (event) => {
       const text = `${event.name}: ${event.event}: ${event.message}\n`;

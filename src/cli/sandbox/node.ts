@@ -4,7 +4,7 @@ import { connectHypeman, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import type { Host } from "../command-line.ts";
 import { userFolder } from "../contexts.ts";
 import { UsageError } from "../errors.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
 /** Options of all that is done with sandboxes. */
 export const NODE_OPTIONS = {
@@ -65,7 +65,7 @@ export async function openNode(
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
-    reachMs: parseDurationMs(values.wait, "--wait"),
+    reachMs: parseWaitMs(values.wait, "--wait"),
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
   });
