@@ -1,10 +1,37 @@
 import { once } from "node:events";
-import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
+import {
+  create,
+  type DescMessage,
+  isMessage,
+  type MessageInitShape,
+  type MessageShape,
+  toJson,
+} from "@bufbuild/protobuf";
+import { type Timestamp, timestampDate, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse, RunHookResponse } from "../client/index.ts";
 
 /** A message as guestctl's JSON shows it: the schema's own names, and every field. */
 export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
-  return toJson(schema, message, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
+  const fields = Object.entries(message).map(([name, value]: [string, unknown]) => [name, withYear(value)]);
+  const sayable = create(schema, Object.fromEntries(fields) as MessageInitShape<Desc>);
+  return toJson(schema, sayable, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
+}
+
+const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
+const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
+
+/** JSON knows the years 1 to 9999 only, and a file's time may be any: the nearest is told. */
+function withYear(value: unknown): unknown {
+  if (!isMessage(value, TimestampSchema)) return value;
+  const { seconds, nanos } = value;
+  const nearest = seconds < FIRST_SECOND ? FIRST_SECOND : seconds > LAST_SECOND ? LAST_SECOND : seconds;
+  return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
+}
+
+/** A time to the millisecond; one that no Date can hold in seconds. */
+export function timeText(time: Timestamp): string {
+  const date = timestampDate(time);
+  return Number.isNaN(date.getTime()) ? `${time.seconds} s since 1970` : date.toISOString();
 }
 
 /** One line of JSON. */

@@ -21,7 +21,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { execa } from "execa";
 import { paddingBytes, writeHeader, writePax } from "../../src/tar/index.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
-import { type TestFolder, testFolder } from "../fixtures/files.ts";
+import { type TestFolder, testFolder, testMount } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import {
   GUESTCTL,
   type GuestctlResult,
@@ -157,6 +158,23 @@ describe("guestctl stat", () => {
     assert.match((await guestctl("stat", "-L", folder.at("link"))).stdout, /type: +regular\nsize: +5\nmode: +0640\n/);
     const json = JSON.parse((await guestctl("stat", "--json", folder.at("file"))).stdout) as Record<string, unknown>;
     assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
+  });
+
+  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_ROOT, async () => {
+    await using far = await testMount("tmpfs", () => "size=1m");
+    for (const [name, seconds, text, year] of [
+      ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
+      ["later", 9_000_000_000_000, "9000000000000 s since 1970", "9999-"],
+      ["early", -80_000_000_000, "-000566-11-26T01:46:40.000000000Z", "0001-"],
+    ] as const) {
+      await execa("touch", ["-d", `@${seconds}`, far.at(name)]);
+      assert.match(
+        (await guestctl("stat", far.at(name))).stdout,
+        new RegExp(`^modified: ${RegExp.escape(text)}$`, "m"),
+      );
+      const json = JSON.parse((await guestctl("stat", "--json", far.at(name))).stdout) as Record<string, string>;
+      assert.equal(json["mtime"]?.slice(0, year.length), year);
+    }
   });
 });
 

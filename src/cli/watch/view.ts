@@ -1,6 +1,6 @@
-import { type Timestamp, timestampDate, timestampMs } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../client/index.ts";
-import { printable, unreadyReason } from "../output.ts";
+import { printable, timeText, unreadyReason } from "../output.ts";
 import type { Answer, Sample } from "./watch.ts";
 
 /** A line of the screen. Styles name the meaning, not the appearance. */
@@ -73,19 +73,15 @@ function row(name: string, text: string): ViewLine {
 /** Compares times of the guest with its own clock, which may be far off. */
 function since(time: Timestamp | undefined, guestTime: Timestamp | undefined): string {
   if (time === undefined) return "never";
-  if (guestTime === undefined) return dateText(time);
-  const agoMs = timestampDate(guestTime).getTime() - timestampDate(time).getTime();
-  return `${seconds(agoMs)} ago  ${dateText(time)}`;
+  if (guestTime === undefined) return timeText(time);
+  const agoMs = timestampMs(guestTime) - timestampMs(time);
+  return `${seconds(agoMs)} ago  ${timeText(time)}`;
 }
 
 function clockText(guestTime: Timestamp | undefined, clockErrorMs: number): string {
   // An agent may be older than the field.
   if (guestTime === undefined) return "unknown";
-  return `${dateText(guestTime)}  ${signedSeconds(clockErrorMs)} to this host`;
-}
-
-function dateText(time: Timestamp): string {
-  return timestampDate(time).toISOString();
+  return `${timeText(guestTime)}  ${signedSeconds(clockErrorMs)} to this host`;
 }
 
 function seconds(ms: number): string {
