@@ -55,10 +55,15 @@ async function attach(session: Session, host: NodeJS.Process): Promise<ExecResul
   }
 }
 
-/** Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. */
+/**
+ * Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. Once nobody reads the
+ * local stream any more, the rest is discarded: the command must not wait for that.
+ */
 async function copy(from: Readable, to: Writable): Promise<void> {
+  const discard = (): unknown => from.resume();
+  to.on("error", discard);
   from.pipe(to, { end: false });
-  await finished(from);
+  await finished(from).finally(() => to.off("error", discard));
 }
 
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
