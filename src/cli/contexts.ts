@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, open, realpath, rename, writeFile } from "node:fs/promises";
+import { mkdir, open, realpath, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, isAbsolute, join } from "node:path";
 import { errnoOf, messageOf } from "../domain/index.ts";
@@ -64,8 +64,12 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
     const target = await realpath(path).catch(() => path);
     const temporary = `${target}.${randomBytes(4).toString("hex")}`;
     const text = JSON.stringify({ current: contexts.current, contexts: contextsObject(contexts) }, undefined, 2);
-    await writeFile(temporary, `${text}\n`, { mode: 0o600, flag: "wx" });
-    await rename(temporary, target);
+    try {
+      await writeFile(temporary, `${text}\n`, { mode: 0o600, flag: "wx" });
+      await rename(temporary, target);
+    } finally {
+      await rm(temporary, { force: true });
+    }
   } catch (error) {
     throw new CliError(
       `cannot write ${path} (${errnoOf(error) ?? "unknown error"}); check the folder's owner and mode`,
@@ -75,22 +79,18 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
 
 /** A bridge is a command that guestctl runs: everybody who may write the file could run commands as its reader. */
 async function readTrusted(path: string): Promise<string | undefined> {
-  let file;
   try {
-    file = await open(path, "r");
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") return undefined;
-    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
-  }
-  try {
+    await using file = await open(path, "r");
     const { mode, uid } = await file.stat();
     if ((mode & 0o022) !== 0)
       throw new CliError(`others may write ${path}; look at what it says, then: chmod 600 ${path}`);
     if (uid !== 0 && uid !== process.getuid?.())
       throw new CliError(`${path} belongs to another user; make one of your own`);
     return await file.readFile("utf8");
-  } finally {
-    await file.close();
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return undefined;
+    if (error instanceof CliError) throw error;
+    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
   }
 }
 

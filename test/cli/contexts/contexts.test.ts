@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
-import { chmod, lstat, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { execa } from "execa";
 import { contextsPath } from "../../../src/cli/contexts.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { type GuestctlResult, runGuestctl } from "../guestctl.ts";
 
 describe("guestctl context", () => {
@@ -98,6 +100,25 @@ describe("guestctl context", () => {
       await writeFile(path, text, { mode: 0o600 });
       assert.match(await complaint("set", "new", "-a", "x", "-c", "/c"), problem);
       assert.equal(await readFile(path, "utf8"), text);
+    }
+  });
+
+  test("says why it cannot read or write its file, and leaves no other beside it", NEEDS_ROOT, async () => {
+    const folder = join(home, ".config/guestctl");
+    await mkdir(path, { recursive: true });
+    assert.match(
+      await complaint("list"),
+      /^guestctl: cannot read \/.*contexts\.json \(EISDIR\); check its owner and mode\n$/,
+    );
+    await rm(path, { recursive: true });
+    await done("set", "one", "-a", "x", "-c", "/c");
+    // A file that is a mount point, as in containers, cannot be replaced.
+    await execa("mount", ["--bind", path, path]);
+    try {
+      assert.match(await complaint("use", "one"), /^guestctl: cannot write \/.*contexts\.json \(EBUSY\)/);
+      assert.deepEqual(await readdir(folder), ["contexts.json"]);
+    } finally {
+      await execa("umount", [path]);
     }
   });
 
