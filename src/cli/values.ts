@@ -75,6 +75,17 @@ export function parseMode(text: string | undefined, option: string): number | un
   return Number.parseInt(text, 8);
 }
 
+/** The only one of the names after a command's verb. Throws UsageError for another number. */
+export function oneName([name, ...more]: readonly string[], command: string): string {
+  if (name === undefined || more.length > 0) throw new UsageError(`${command} wants one name`);
+  return name;
+}
+
+/** Throws UsageError where there are names after a verb that takes none. */
+export function noNames(names: readonly string[], command: string): void {
+  if (names.length > 0) throw new UsageError(`${command} takes no names`);
+}
+
 /** What a fixed word of the command line stands for. Throws UsageError, which lists the words, for any other. */
 export function parseWord<Meaning>(
   text: string | undefined,

@@ -11,7 +11,7 @@ import {
   writeContexts,
 } from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { parseWord } from "../values.ts";
+import { noNames, oneName, parseWord } from "../values.ts";
 
 const OPTIONS = {
   address: { ...CONNECTION_OPTIONS.address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
@@ -68,16 +68,16 @@ changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOM
 });
 
 function list(contexts: Contexts, names: readonly string[]): Contexts {
-  if (names.length > 0) throw new UsageError("context list takes no names");
+  noNames(names, "context list");
   return contexts;
 }
 
 function use(contexts: Contexts, names: readonly string[]): Contexts {
-  return { ...contexts, current: existing("use", contexts, names) };
+  return { ...contexts, current: existing(contexts, names, "context use") };
 }
 
 function set(contexts: Contexts, names: readonly string[], values: Arguments["values"]): Contexts {
-  const name = oneName("set", names);
+  const name = oneName(names, "context set");
   if (!isContextName(name)) throw new UsageError("a context's name is made of letters, digits, and _ . - further in");
   const flags = flagsOf(values);
   // Valid in any folder, and for a guestctl with another default port.
@@ -96,20 +96,15 @@ function set(contexts: Contexts, names: readonly string[], values: Arguments["va
 }
 
 function remove(contexts: Contexts, names: readonly string[]): Contexts {
-  const removed = existing("remove", contexts, names);
+  const removed = existing(contexts, names, "context remove");
   return {
     current: contexts.current === removed ? undefined : contexts.current,
     byName: new Map([...contexts.byName].filter(([other]) => other !== removed)),
   };
 }
 
-function oneName(verb: string, [name, ...more]: readonly string[]): string {
-  if (name === undefined || more.length > 0) throw new UsageError(`context ${verb} wants the name of one context`);
-  return name;
-}
-
-function existing(verb: string, { byName }: Contexts, names: readonly string[]): string {
-  const name = oneName(verb, names);
+function existing({ byName }: Contexts, names: readonly string[], command: string): string {
+  const name = oneName(names, command);
   if (!byName.has(name)) throw new CliError(`there is no context ${JSON.stringify(name)}; see "guestctl context list"`);
   return name;
 }

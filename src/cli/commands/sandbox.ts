@@ -4,7 +4,7 @@ import { messageOf } from "../../domain/index.ts";
 import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { hookWords, jsonLine } from "../output.ts";
+import { hookWords, jsonLine, printable, quoted } from "../output.ts";
 import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import {
   awakeningObject,
@@ -16,7 +16,7 @@ import {
   sweepText,
 } from "../sandbox/report.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
+import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const OPTIONS = {
@@ -110,7 +110,7 @@ async function create(node: Sandboxes, words: readonly string[], values: Values)
   };
   const made = await node.create(spec);
   const text = `${made.name} runs
-  guestctl exec --address ${made.address ?? ""} --credentials ${made.credentials} -- true
+  guestctl exec --address ${made.address ?? ""} --credentials ${quoted(made.credentials)} -- true
 `;
   return { text, json: sandboxObject(made) };
 }
@@ -141,7 +141,7 @@ function tagOf(text: string): readonly [key: string, value: string] {
 }
 
 async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
-  nothingMore("ls", names);
+  noNames(names, "sandbox ls");
   const sandboxes = await node.list();
   const snapshots = node.snapshots();
   const json = { sandboxes: sandboxes.map(sandboxObject), snapshots: snapshots.map(snapshotObject) };
@@ -149,7 +149,7 @@ async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
 }
 
 async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {
-  const name = oneName("standby", names);
+  const name = oneName(names, "sandbox standby");
   const hook = await node.standby(name);
   const text = `${name} sleeps; PRE_SNAPSHOT: ${hookWords(hook)}\n`;
   const status = !hook.timedOut && hook.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
@@ -157,14 +157,14 @@ async function standby(node: Sandboxes, names: readonly string[]): Promise<Answe
 }
 
 async function resume(node: Sandboxes, names: readonly string[]): Promise<Answer> {
-  const name = oneName("resume", names);
+  const name = oneName(names, "sandbox resume");
   const awakening = await node.resume(name);
   const json = { awakening: awakeningObject(awakening) };
   return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
 }
 
 async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
-  const source = oneName("snapshot", names);
+  const source = oneName(names, "sandbox snapshot");
   const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
   const hook = taken.preSnapshot === undefined ? "" : `; PRE_SNAPSHOT: ${hookWords(taken.preSnapshot)}`;
   const text = `${taken.name} is a snapshot of ${source}${hook}\n${awakeningText(source, awakening)}`;
@@ -173,7 +173,7 @@ async function snapshot(node: Sandboxes, names: readonly string[], values: Value
 }
 
 async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
-  const from = oneName("fork", names);
+  const from = oneName(names, "sandbox fork");
   const { sandbox: made, awakening, source } = await node.fork(from, { name: values.name });
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
@@ -187,13 +187,13 @@ async function rm(node: Sandboxes, names: readonly string[]): Promise<Answer> {
 }
 
 async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<number> {
-  nothingMore("watch", names);
+  noNames(names, "sandbox watch");
   const end = new AbortController();
   const watching = node.watch({
     pollMs: parseWaitMs(values.poll, "--poll"),
     signal: end.signal,
     onEvent: (event) => {
-      const text = `${event.name}: ${event.event}: ${event.message}\n`;
+      const text = `${event.name}: ${event.event}: ${printable(event.message)}\n`;
       host.stdout.write(values.json === true ? jsonLine(event) : text);
     },
   });
@@ -205,18 +205,8 @@ async function watch(node: Sandboxes, names: readonly string[], values: Values, 
 }
 
 async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
-  nothingMore("sweep", names);
+  noNames(names, "sandbox sweep");
   const report = await node.sweep({ takeOver: values["take-over"] });
   const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
   return { text: sweepText(report), json: report, status };
-}
-
-function oneName(verb: string, names: readonly string[]): string {
-  const [name, ...more] = names;
-  if (name === undefined || more.length > 0) throw new UsageError(`sandbox ${verb} wants one name`);
-  return name;
-}
-
-function nothingMore(verb: string, names: readonly string[]): void {
-  if (names.length > 0) throw new UsageError(`sandbox ${verb} takes no names`);
 }

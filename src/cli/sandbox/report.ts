@@ -1,6 +1,6 @@
 import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
-import { hookWords, tableText } from "../output.ts";
+import { hookWords, printable, tableText } from "../output.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
@@ -73,7 +73,7 @@ export function awakeningObject(awakening: Awakening | undefined): object | null
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted anew\n`;
   const { warnings, ready, postRestore } = awakening;
-  const lines = warnings.map(({ code, message }) => `${name}: ${message} [${code}]\n`);
+  const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
   return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}\n`;
 }
 
@@ -108,7 +108,7 @@ export function sweepText({ removed, orphans, awakened, failed }: SweepReport): 
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),
-    ...failed.map(({ name, code, message }) => `failed: ${name}: ${message} [${code}]\n`),
+    ...failed.map(({ name, code, message }) => `failed: ${name}: ${printable(message)} [${code}]\n`),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }

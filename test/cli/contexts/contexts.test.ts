@@ -134,7 +134,7 @@ describe("guestctl context", () => {
     assert.match(await complaint("drop", "one"), /say what to do with contexts/);
     assert.match(await complaint("constructor", "one"), /say what to do with contexts/);
     assert.match(await complaint("list", "one"), /context list takes no names/);
-    assert.match(await complaint("use"), /context use wants the name of one context/);
+    assert.match(await complaint("use"), /context use wants one name/);
     assert.match(await complaint("use", "two"), /there is no context "two"; see "guestctl context list"/);
     assert.match(await complaint("remove", "two"), /there is no context "two"/);
     assert.match(await complaint("set", "a b", "-a", "x", "-c", "/c"), /a context's name is made of letters, digits/);
