@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { execaNode } from "execa";
 import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 import { Report } from "./tour/report.ts";
-import { GUESTCTL, Sandbox } from "./tour/sandbox.ts";
+import { AGENT, GUESTCTL, startSandbox } from "./tour/sandbox.ts";
 import * as steps from "./tour/steps.ts";
 
 const USAGE = `usage: npm start                        the tour
@@ -43,10 +43,10 @@ async function tour(): Promise<number> {
   report.step("Build the agent and guestctl");
   if (!(await build())) return 1;
   report.step("Issue credentials for one instance, and start the agent around a workload");
-  const sandbox = await Sandbox.start(SPEC);
+  await using sandbox = await startSandbox(SPEC);
   report.asked("guestctl issue DIR, then the agent with its bootstrap variables");
-  report.came(`${Object.keys(sandbox.variables).join(" ")}\n${Sandbox.command()}`);
-  const client = await sandbox.dial();
+  report.came(`${Object.keys(sandbox.variables).join(" ")}\n${AGENT}`);
+  using client = await sandbox.dial();
   const parts = { report, sandbox, client };
   try {
     await steps.health(parts);
@@ -61,9 +61,6 @@ async function tour(): Promise<number> {
   } catch (error) {
     console.error(sandbox.log.join("\n"));
     throw error;
-  } finally {
-    client.close();
-    await sandbox.remove();
   }
   console.log("\nEverything came back as it should.");
   return 0;
@@ -71,7 +68,7 @@ async function tour(): Promise<number> {
 
 async function keep(command: readonly string[]): Promise<number> {
   if (!(await build())) return 1;
-  const sandbox = await Sandbox.start({ process: { args: command }, interactive: true });
+  await using sandbox = await startSandbox({ process: { args: command }, interactive: true });
   const connection = `--address ${sandbox.address} --credentials ${sandbox.folder}`;
   process.stderr.write(`
 A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C. In another terminal:
@@ -81,9 +78,8 @@ A sandbox around ${command[0] ?? ""} is up, until that ends or you press Ctrl-C.
 
 `);
   onEndSignal(() => sandbox.kill("SIGTERM"));
-  const { code } = await sandbox.ended();
-  await sandbox.remove();
-  return code ?? 1;
+  const { exitCode } = await sandbox.ended;
+  return exitCode ?? 1;
 }
 
 await runScript("start", USAGE, () => main(process.argv.slice(2)));

@@ -199,7 +199,7 @@ export async function shutDown({ report, sandbox, client }: Tour): Promise<void>
   client.close();
   report.asked("SIGTERM to the agent (the workload answers it with exit code 42)");
   sandbox.kill("SIGTERM");
-  const { code, signal } = await sandbox.ended();
-  report.came(`the agent left with code ${code ?? "-"}${signal === undefined ? "" : `, signal ${signal}`}`);
-  report.expect("status", code, 42);
+  const { exitCode, signal } = await sandbox.ended;
+  report.came(`the agent left with code ${exitCode ?? "-"}${signal === undefined ? "" : `, signal ${signal}`}`);
+  report.expect("status", exitCode, 42);
 }

@@ -34,8 +34,17 @@ export type Parsed<Own extends Options> = ReturnType<
 /** Number of positional arguments, and what they are, for the error about another number: "write wants one path". */
 type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
 
+/** What a command says on standard output, and its exit status. */
+export interface Answer {
+  readonly text: string;
+  /** Said instead with --json, in a line; a list in a line for each. */
+  readonly json: object | readonly object[];
+  /** Default: 0. */
+  readonly status?: number;
+}
+
 /** Definition of a subcommand. */
-export interface CommandParts<Own extends Options> {
+interface CommandParts<Own extends Options> {
   /** Its forms without "guestctl", one per line. */
   readonly usage: readonly string[];
   /** Description, in full lines. */
@@ -53,7 +62,8 @@ export interface CommandParts<Own extends Options> {
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
-  run(parsed: Parsed<Own>, host: Host): Promise<number>;
+  /** Resolves with the exit status, where it has written all there is to say itself. */
+  run(parsed: Parsed<Own>, host: Host): Promise<Answer | number>;
 }
 
 /** A subcommand. */
@@ -85,7 +95,12 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
         }
         const positionals = [...parsed.positionals, ...args.slice(own.length)];
         checkCount(parts, positionals);
-        return await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
+        const answer = await parts.run({ ...parsed, positionals } as Parsed<Own>, host);
+        if (typeof answer === "number") return answer;
+        const { text, json, status = 0 } = answer;
+        const lines = [json].flat().map((object) => `${JSON.stringify(object)}\n`);
+        host.stdout.write(parsed.values["json"] === true ? lines.join("") : text);
+        return status;
       } catch (error) {
         // Loads the client library, which help and usage errors do not need.
         const { reportFailure } = await import("./failure.ts");

@@ -59,9 +59,9 @@ function atTheEnd(host: NodeJS.Process, action: () => void): void {
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
   if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
-  const path = socketPath(address);
-  if (path !== undefined) return { address: socketAddress(resolve(path)), token: await readToken(credentials) };
-  return { address: withPort(address), serverName, ...(await readClientCredentials(credentials)) };
+  const whole = wholeAddress(address);
+  if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
+  return { address: whole, serverName, ...(await readClientCredentials(credentials)) };
 }
 
 /** Runs a command line as ssh(1) runs its ProxyCommand. */
@@ -104,7 +104,7 @@ export const CONNECTION_OPTIONS = {
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
 /** The known parts of a context. */
-type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
+export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
 
 /**
  * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
@@ -113,12 +113,7 @@ type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined }
  * for an unreadable file.
  */
 export async function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Context> {
-  const flags = settingsOf("--address and --bridge", {
-    address: values.address,
-    bridge: values.bridge,
-    credentials: values.credentials,
-    serverName: values["server-name"],
-  });
+  const flags = flagsOf(values);
   if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
   const variables = settingsOf("GUESTCTL_ADDRESS and GUESTCTL_BRIDGE", {
     address: env["GUESTCTL_ADDRESS"],
@@ -128,6 +123,11 @@ export async function resolveTarget(values: ConnectionValues, env: NodeJS.Proces
   });
   const known = over(flags, variables);
   return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
+}
+
+/** What the flags say. Throws UsageError. */
+export function flagsOf({ address, bridge, credentials, "server-name": serverName }: ConnectionValues): Settings {
+  return settingsOf("--address and --bridge", { address, bridge, credentials, serverName });
 }
 
 function hasPlace({ address, bridge }: Settings): boolean {
@@ -144,8 +144,8 @@ function settingsOf(pair: string, given: Settings): Settings {
   return settings;
 }
 
-/** The address and the bridge are one setting: where the agent is. */
-function over(first: Settings, second: Settings): Settings {
+/** The first before the second. The address and the bridge are one setting: where the agent is. */
+export function over(first: Settings, second: Settings): Settings {
   const { address, bridge } = hasPlace(first) ? first : second;
   return {
     address,
@@ -185,20 +185,13 @@ async function contextInUse(env: NodeJS.ProcessEnv): Promise<Settings> {
 const LAST_PORT = 65_535;
 const UNIX_PREFIX = "unix:";
 
-/** Path of the socket that an address names; undefined for an address of the network. */
-export function socketPath(address: string): string | undefined {
-  return address.startsWith(UNIX_PREFIX) ? address.slice(UNIX_PREFIX.length) : undefined;
-}
-
-/** The address of a socket. */
-export function socketAddress(path: string): string {
-  return `${UNIX_PREFIX}${path}`;
-}
-
 /**
- * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets. Throws UsageError.
+ * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets; makes the path of a
+ * socket absolute. Throws UsageError.
  */
-export function withPort(address: string): string {
+export function wholeAddress(address: string): string {
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
+  if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {

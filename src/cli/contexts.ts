@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, open, realpath, rename, writeFile } from "node:fs/promises";
+import { mkdir, open, realpath, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, isAbsolute, join } from "node:path";
 import { errnoOf, messageOf } from "../domain/index.ts";
@@ -30,11 +30,19 @@ export function isContextName(name: string): boolean {
 
 const NO_CONTEXTS: Contexts = { byName: new Map() };
 
-/** Path of the user's contexts (XDG Base Directory Specification: relative folders are ignored). */
+/** guestctl's folder among the user's (XDG Base Directory Specification: a relative one does not count). */
+export function userFolder(
+  env: NodeJS.ProcessEnv,
+  variable: "XDG_CONFIG_HOME" | "XDG_STATE_HOME",
+  usual: string,
+): string {
+  const configured = env[variable] ?? "";
+  return join(isAbsolute(configured) ? configured : join(env["HOME"] ?? homedir(), usual), "guestctl");
+}
+
+/** Path of the user's contexts. */
 export function contextsPath(env: NodeJS.ProcessEnv): string {
-  const { XDG_CONFIG_HOME: configured = "", HOME: home } = env;
-  const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".config");
-  return join(folder, "guestctl", "contexts.json");
+  return join(userFolder(env, "XDG_CONFIG_HOME", ".config"), "contexts.json");
 }
 
 /** Reads the user's contexts; none without the file. Throws CliError if it is invalid or others may write it. */
@@ -55,8 +63,13 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
     // Replaces the target if the file is a link.
     const target = await realpath(path).catch(() => path);
     const temporary = `${target}.${randomBytes(4).toString("hex")}`;
-    await writeFile(temporary, formatContexts(contexts), { mode: 0o600, flag: "wx" });
-    await rename(temporary, target);
+    const text = JSON.stringify({ current: contexts.current, contexts: contextsObject(contexts) }, undefined, 2);
+    try {
+      await writeFile(temporary, `${text}\n`, { mode: 0o600, flag: "wx" });
+      await rename(temporary, target);
+    } finally {
+      await rm(temporary, { force: true });
+    }
   } catch (error) {
     throw new CliError(
       `cannot write ${path} (${errnoOf(error) ?? "unknown error"}); check the folder's owner and mode`,
@@ -66,27 +79,23 @@ export async function writeContexts(path: string, contexts: Contexts): Promise<v
 
 /** A bridge is a command that guestctl runs: everybody who may write the file could run commands as its reader. */
 async function readTrusted(path: string): Promise<string | undefined> {
-  let file;
   try {
-    file = await open(path, "r");
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") return undefined;
-    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
-  }
-  try {
+    await using file = await open(path, "r");
     const { mode, uid } = await file.stat();
     if ((mode & 0o022) !== 0)
       throw new CliError(`others may write ${path}; look at what it says, then: chmod 600 ${path}`);
     if (uid !== 0 && uid !== process.getuid?.())
       throw new CliError(`${path} belongs to another user; make one of your own`);
     return await file.readFile("utf8");
-  } finally {
-    await file.close();
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return undefined;
+    if (error instanceof CliError) throw error;
+    throw new CliError(`cannot read ${path} (${errnoOf(error) ?? "unknown error"}); check its owner and mode`);
   }
 }
 
 /** Names of a context's fields in the file. */
-const FIELDS = { address: "address", bridge: "bridge", credentials: "credentials", serverName: "server_name" } as const;
+const FIELDS = ["address", "bridge", "credentials", "server_name"] as const;
 
 /** Reads the text of a contexts file. Throws Error that says which field is wrong. */
 function parseContexts(text: string): Contexts {
@@ -97,26 +106,16 @@ function parseContexts(text: string): Contexts {
   return { current, byName: new Map(entries.map(([name, value]) => [name, parseContext(name, value)])) };
 }
 
-/** The text of a contexts file. */
-function formatContexts({ current, byName }: Contexts): string {
-  const contexts = Object.fromEntries([...byName].map(([name, context]) => [name, contextObject(context)]));
-  return `${JSON.stringify({ current, contexts }, undefined, 2)}\n`;
-}
-
-/** A context as it is in the file and in JSON output. */
-export function contextObject(context: Context): Readonly<Record<string, string>> {
-  const object: Record<string, string> = {};
-  for (const [key, name] of Object.entries(FIELDS)) {
-    const value = context[key as keyof Context];
-    if (value !== undefined) object[name] = value;
-  }
-  return object;
+/** The contexts by name, as they are in the file and in JSON output. */
+export function contextsObject({ byName }: Contexts): object {
+  const entries = Array.from(byName, ([name, { serverName, ...rest }]) => [name, { ...rest, server_name: serverName }]);
+  return Object.fromEntries(entries) as object;
 }
 
 function parseContext(name: string, value: unknown): Context {
   const at = `contexts.${name}`;
   if (!isContextName(name)) throw new Error(`${JSON.stringify(name)} is no name for a context`);
-  const fields = objectOf(value, at, Object.values(FIELDS));
+  const fields = objectOf(value, at, FIELDS);
   for (const [field, content] of Object.entries(fields)) {
     if (typeof content !== "string" || content === "") throw new Error(`${at}.${field} is no text`);
   }

@@ -8,19 +8,6 @@ export class UsageError extends CliError {
   override readonly name = "UsageError";
 }
 
-/** Something that has a code of its own, for programs, and perhaps a next step. */
-export class CodedError extends CliError {
-  override readonly name = "CodedError";
-  readonly code: string;
-  readonly nextStep: string | undefined;
-
-  constructor(code: string, message: string, nextStep: string | undefined) {
-    super(message);
-    this.code = code;
-    this.nextStep = nextStep;
-  }
-}
-
 /** Exit statuses of guestctl. Those of `exec` are docker's and those of a shell, so that scripts can tell them apart. */
 
 /** A negative answer: not ready. */

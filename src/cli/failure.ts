@@ -1,38 +1,46 @@
 import { GuestError } from "../client/index.ts";
 import { CredentialsError } from "../credentials/index.ts";
+import { jsonLine, printable } from "./output.ts";
+import type { SandboxError } from "../sandboxes/index.ts";
 import { TarError } from "../tar/index.ts";
-import { CliError, CodedError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
+import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
-const STATUS_BY_REASON: Readonly<Record<string, number>> = {
-  EXEC_NOT_FOUND: STATUS_NOT_FOUND,
-  EXEC_PERMISSION_DENIED: STATUS_CANNOT_RUN,
-  EXEC_BAD_FORMAT: STATUS_CANNOT_RUN,
-};
+const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
+  ["EXEC_NOT_FOUND", STATUS_NOT_FOUND],
+  ["EXEC_PERMISSION_DENIED", STATUS_CANNOT_RUN],
+  ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
+]);
 
 /** Reports an error on standard error, for people or for programs. Returns the exit status. */
 export function reportFailure(failure: unknown, isForPrograms: boolean, host: Pick<NodeJS.Process, "stderr">): number {
   // The error of reading a copy's source is enough.
   const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
-  const text = isForPrograms ? JSON.stringify(failureObject(error)) : `guestctl: ${failureLine(error)}`;
-  host.stderr.write(`${text}\n`);
-  return failureStatus(error);
+  const lines = failureLine(error).split("\n").map(printable);
+  host.stderr.write(isForPrograms ? jsonLine(failureObject(error)) : `guestctl: ${lines.join("\n")}\n`);
+  return (error instanceof GuestError ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-function failureStatus(error: unknown): number {
-  const reason = error instanceof GuestError ? error.reason : undefined;
-  return (reason === undefined ? undefined : STATUS_BY_REASON[reason]) ?? STATUS_FAILED;
+/** By its name: the room of sandboxes loads with the one command that needs it. */
+function isSandboxError(error: unknown): error is SandboxError {
+  return error instanceof Error && error.name === "SandboxError";
 }
 
 /** One line: the error, its reason, and what to do. */
 function failureLine(error: unknown): string {
-  if (error instanceof GuestError) return guestFailureLine(error);
-  if (error instanceof CodedError) {
-    return `${error.message} [${error.code}]${error.nextStep === undefined ? "" : `; ${error.nextStep}`}`;
+  if (error instanceof GuestError) {
+    const { status, reason, message } = error;
+    const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
+    return withNextStep(`${message} [${cause}]`, hintFor(error));
   }
+  if (isSandboxError(error)) return withNextStep(`${error.message} [${error.code}]`, error.nextStep);
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (error instanceof CliError || error instanceof CredentialsError || error instanceof TarError) return error.message;
   // A fault of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+function withNextStep(line: string, nextStep: string | undefined): string {
+  return nextStep === undefined ? line : `${line}; ${nextStep}`;
 }
 
 /** The error, for programs. */
@@ -41,18 +49,11 @@ export function failureObject(error: unknown): object {
     const { status, reason, message, metadata } = error;
     return { error: { status, reason, message, metadata, next_step: hintFor(error) } };
   }
-  if (error instanceof CodedError) {
+  if (isSandboxError(error)) {
     const { code, message, nextStep } = error;
     return { error: { code, message, next_step: nextStep } };
   }
   return { error: { message: failureLine(error) } };
-}
-
-function guestFailureLine(error: GuestError): string {
-  const { status, reason, message } = error;
-  const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
-  const hint = hintFor(error);
-  return `${message} [${cause}]${hint === undefined ? "" : `; ${hint}`}`;
 }
 
 /** The next step, with guestctl's own options. */

@@ -22,6 +22,16 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
   return durationMs;
 }
 
+/** Far below what Node's timers take: a longer time would be over at once. */
+const LONGEST_WAIT_MS = 86_400_000;
+
+/** Reads a duration for which guestctl itself waits. */
+export function parseWaitMs(text: string | undefined, option: string): number | undefined {
+  const waitMs = parseDurationMs(text, option);
+  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} wants 24h at most`);
+  return waitMs;
+}
+
 /** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
 export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   const variables: Record<string, string> = {};
@@ -63,4 +73,27 @@ export function parseMode(text: string | undefined, option: string): number | un
   if (text === undefined) return undefined;
   if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} wants permissions in octal, such as 0640`);
   return Number.parseInt(text, 8);
+}
+
+/** The only one of the names after a command's verb. Throws UsageError for another number. */
+export function oneName([name, ...more]: readonly string[], command: string): string {
+  if (name === undefined || more.length > 0) throw new UsageError(`${command} wants one name`);
+  return name;
+}
+
+/** Throws UsageError where there are names after a verb that takes none. */
+export function noNames(names: readonly string[], command: string): void {
+  if (names.length > 0) throw new UsageError(`${command} takes no names`);
+}
+
+/** What a fixed word of the command line stands for. Throws UsageError, which lists the words, for any other. */
+export function parseWord<Meaning>(
+  text: string | undefined,
+  meanings: Readonly<Record<string, Meaning>>,
+  what: string,
+): Meaning {
+  const found = Object.entries(meanings).find(([word]) => word === text);
+  if (found !== undefined) return found[1];
+  const words = Object.keys(meanings);
+  throw new UsageError(`say ${what}: ${words.slice(0, -1).join(", ")} or ${words.at(-1)}`);
 }

@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from "node:fs/promises";
+import { chmod, link, lstat, mkdir, open, stat, symlink, unlink, utimes } from "node:fs/promises";
 import { errnoOf, SparseFile } from "../domain/index.ts";
 import { TarError } from "./format.ts";
 import type { TarEntry } from "./read.ts";
@@ -95,8 +95,9 @@ class Target {
       await mkdir(path, PRIVATE_DIRECTORY).catch((error: unknown) => {
         if (errnoOf(error) !== "EEXIST") throw error;
       });
-      const isReal = depth === 0 || (await lstat(path)).isDirectory();
-      if (!isReal) throw new TarError(`${path.toString()} is in the way: it is no directory`);
+      // A link that the person has named is followed; one below it is the sandbox's.
+      const found = depth === 0 ? await stat(path) : await lstat(path);
+      if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no directory`);
       this.#real.add(key);
     }
     return this.#join(parts);

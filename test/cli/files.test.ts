@@ -21,7 +21,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { execa } from "execa";
 import { paddingBytes, writeHeader, writePax } from "../../src/tar/index.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
-import { type TestFolder, testFolder } from "../fixtures/files.ts";
+import { type TestFolder, testFolder, testMount } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import {
   GUESTCTL,
   type GuestctlResult,
@@ -158,6 +159,23 @@ describe("guestctl stat", () => {
     const json = JSON.parse((await guestctl("stat", "--json", folder.at("file"))).stdout) as Record<string, unknown>;
     assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
   });
+
+  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_ROOT, async () => {
+    await using far = await testMount("tmpfs", () => "size=1m");
+    for (const [name, seconds, text, year] of [
+      ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
+      ["later", 9_000_000_000_000, "9000000000000 s since 1970", "9999-"],
+      ["early", -80_000_000_000, "-000566-11-26T01:46:40.000000000Z", "0001-"],
+    ] as const) {
+      await execa("touch", ["-d", `@${seconds}`, far.at(name)]);
+      assert.match(
+        (await guestctl("stat", far.at(name))).stdout,
+        new RegExp(`^modified: ${RegExp.escape(text)}$`, "m"),
+      );
+      const json = JSON.parse((await guestctl("stat", "--json", far.at(name))).stdout) as Record<string, string>;
+      assert.equal(json["mtime"]?.slice(0, year.length), year);
+    }
+  });
 });
 
 describe("guestctl cp", () => {
@@ -183,6 +201,30 @@ describe("guestctl cp", () => {
     assert.deepEqual(await readdir(folder.at("out")), ["a", "b"]);
     const { stderr } = await guestctl("cp", folder.at("a"), folder.at("b"), `:${folder.at("c")}`);
     assert.match(stderr, /c is no directory; several sources need one/);
+  });
+
+  it("copies what .. names into the folder that was named, and not above it", async () => {
+    await mkdir(folder.at("tree/below"), { recursive: true });
+    await writeFile(folder.at("tree/file"), "x");
+    for (const path of ["in/remote", "out/local"]) await mkdir(folder.at(path), { recursive: true });
+    await copies(`${folder.at("tree/below")}/..`, `:${folder.at("in/remote")}`);
+    await copies(`:${folder.at("tree/below")}/..`, folder.at("out/local"));
+    for (const [place, name] of [
+      ["in", "remote"],
+      ["out", "local"],
+    ] as const) {
+      assert.deepEqual(await readdir(folder.at(place)), [name]);
+      assert.deepEqual(await readdir(folder.at(`${place}/${name}`)), ["below", "file"]);
+    }
+  });
+
+  it("copies no directory over a file, and leaves the file as it is", async () => {
+    await mkdir(folder.at("tree"), { mode: 0o711 });
+    await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
+    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no directory\n$/);
+    assert.equal(exitCode, 125);
+    assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
   });
 
   it("makes missing folders only when asked to", async () => {
@@ -357,6 +399,25 @@ describe("guestctl cp", () => {
     assert.equal(exitCode, 125);
   });
 
+  it("lets neither names nor errors of a sandbox act on the terminal", async () => {
+    const evil = "\u001b]0;evil\u0007";
+    await mkdir(folder.at("tree"));
+    await symlink(`to${evil}`, folder.at("tree/link"));
+    assert.match((await guestctl("stat", folder.at("tree/link"))).stdout, /link -> to\?\]0;evil\?\n/);
+    await execa("mkfifo", [folder.at(`tree/fifo${evil}`)]);
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("out"));
+    assert.deepEqual(
+      [exitCode, stderr.includes("fifo?]0;evil?: neither a file"), stderr.includes(evil)],
+      [1, true, false],
+    );
+    await mkdir(folder.at("bin"));
+    await writeFile(folder.at("bin/tar"), `#!/bin/sh\nprintf 'first${evil}\\nsecond' >&2; exit 3\n`, { mode: 0o755 });
+    const env = { PATH: `${folder.at("bin")}:${process.env["PATH"]}` };
+    await using hostile = await startIssuedAgent({ process: { env } });
+    const failed = await runGuestctl(["cp", `:${folder.at("tree")}`, folder.at("out")], guestctlVariables(hostile));
+    assert.match(failed.stderr, /failed in the sandbox with status 3: first\?\]0;evil\?\nsecond\n$/);
+  });
+
   it("takes no setuid bits out of a sandbox", async () => {
     await writeFile(folder.at("program"), "x");
     await chmod(folder.at("program"), 0o4755);
@@ -379,6 +440,22 @@ describe("guestctl cp", () => {
       assert.equal(exitCode, 125);
     }
     assert.deepEqual(await folder.names(), []);
+  });
+
+  it("names a local file that it cannot read, alone and in a folder", async () => {
+    await mkdir(folder.at("tree"));
+    const secret = folder.at("tree/secret");
+    await writeFile(secret, "x", { mode: 0 });
+    // Root reads every file, unless it lacks all capabilities.
+    const unprivileged = process.getuid?.() === 0 ? ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] : [];
+    const [file = "", ...args] = [...unprivileged, ...GUESTCTL];
+    for (const source of [secret, folder.at("tree")]) {
+      const { stderr, exitCode } = await execa(file, [...args, "cp", source, `:${folder.at("remote")}`], {
+        env: guestctlVariables(agent),
+        reject: false,
+      });
+      assert.deepEqual([stderr, exitCode], [`guestctl: ${secret}: EACCES on this machine`, 125]);
+    }
   });
 
   it("shows progress on a terminal", async (t) => {

@@ -52,6 +52,13 @@ describe("guestctl", () => {
     assert.deepEqual([stdout, stderr], ["y", "141"]);
   });
 
+  test("lets the command go on when nobody reads standard error any more", async () => {
+    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
+    const script = `exec 3>&1; { ${command} exec sh -c 'seq 1000000 >&2; echo done'; echo $? >&3; } 2>&1 >&3 | head -n 1`;
+    const { stdout } = await execa("sh", ["-c", script], { env, extendEnv: false });
+    assert.deepEqual(stdout.split("\n").toSorted(), ["0", "1", "done"]);
+  });
+
   test("takes the options of all commands before the command too", async () => {
     const { GUESTCTL_ADDRESS: address = "", GUESTCTL_CREDENTIALS: credentials = "", ...rest } = env;
     const leading = ["-a", address, `--credentials=${credentials}`, "--json"];

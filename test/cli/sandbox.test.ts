@@ -99,6 +99,9 @@ describe("guestctl sandbox", NEEDS_ROOT, () => {
     assert.deepEqual(JSON.parse(none.stderr), { error: { code: "NOT_FOUND", message: 'there is no sandbox "none"' } });
     const { HYPEMAN_API_KEY: _key, ...keyless } = env;
     assert.match((await runGuestctl(["sandbox", "ls"], keyless)).stderr, /HYPEMAN_API_KEY/);
+    const unset = { HYPEMAN_BASE_URL: "", GUESTCTL_AGENT: "", GUESTCTL_NODE_ID: "", GUESTCTL_STATE: "" };
+    const local = await runGuestctl(["sandbox", "ls", "--api", substrate.baseUrl], { ...env, ...unset });
+    assert.deepEqual([local.exitCode, local.stderr], [0, ""]);
     const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
     assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
     for (const [args, said] of [

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { withPort } from "../../src/cli/connection.ts";
+import { wholeAddress } from "../../src/cli/connection.ts";
 import { UsageError } from "../../src/cli/errors.ts";
 import { parseCount, parseDurationMs, parseVariables } from "../../src/cli/values.ts";
 
@@ -42,8 +42,8 @@ describe("parseCount", () => {
   });
 });
 
-describe("withPort", () => {
-  test("adds the contract's port where there is none", () => {
+describe("wholeAddress", () => {
+  test("adds the contract's port where there is none, and the folder to the path of a socket", () => {
     for (const [address, complete] of [
       ["host", "host:7071"],
       ["host:1", "host:1"],
@@ -51,10 +51,11 @@ describe("withPort", () => {
       ["::1", "[::1]:7071"],
       ["[::1]", "[::1]:7071"],
       ["[::1]:5", "[::1]:5"],
+      ["unix:guest.sock", `unix:${process.cwd()}/guest.sock`],
     ] as const) {
-      assert.equal(withPort(address), complete);
+      assert.equal(wholeAddress(address), complete);
     }
-    for (const address of ["host:", "a:b:c", "host:port", "host:99999", "[::1]:0"])
-      assert.throws(() => withPort(address), UsageError, address);
+    for (const address of ["host:", "a:b:c", "host:port", "host:99999", "[::1]:0", "unix:"])
+      assert.throws(() => wholeAddress(address), UsageError, address);
   });
 });

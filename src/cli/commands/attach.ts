@@ -1,9 +1,9 @@
 import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { runSession } from "../session/attach.ts";
 import { keptCommand, openKept, redraw } from "../session/kept.ts";
-import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
 import { localSize } from "../session/terminal.ts";
 
 export const attach: Command = defineCommand({
@@ -39,30 +39,23 @@ With --json, the events of "exec --name".`,
     const { from, interactive, "no-input": noInput, "exec-id": wanted } = values;
     if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
-    const escape = escapeOf(values);
+    const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(values, host);
-    const client = connection.connect();
+    using client = connection.connect();
     const isForPrograms = values.json === true;
-    try {
-      const { terminal: isTerminal, execId, exit } = await keptCommand(client, name, ANSWER_TIMEOUT_MS);
-      const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
-      const fromNow = from === "now" || (from === undefined && isTerminal && exit === undefined);
-      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
-        client.attach(name, { ...options, fromNow, execId: wanted ?? execId, terminal: localSize(host) }),
-      );
-      // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
-      const isDrawn = isTerminal && exit === undefined;
-      if (isDrawn) process.attached.then(() => redraw(process, host)).catch(() => undefined);
-      const session = {
-        process,
-        isInteractive: interactive ?? (isAtTerminal && noInput !== true),
-        isTerminal,
-        escape,
-        kept: { name, process },
-      };
-      return await runSession(session, isForPrograms, host);
-    } finally {
-      client.close();
-    }
+    const { terminal: isTerminal, execId, exit } = await keptCommand(client, name);
+    const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
+    const fromNow = from === "now" || (from === undefined && isTerminal && exit === undefined);
+    const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+      client.attach(name, { ...options, fromNow, execId: wanted ?? execId, terminal: localSize(host) }),
+    );
+    // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
+    if (isTerminal && exit === undefined) process.attached.then(() => redraw(process, host)).catch(() => undefined);
+    const isInteractive = interactive ?? (isAtTerminal && noInput !== true);
+    return await runSession(
+      { process, isInteractive, isTerminal, escape, kept: { name, process } },
+      isForPrograms,
+      host,
+    );
   },
 });

@@ -1,7 +1,6 @@
-import { once } from "node:events";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine } from "../output.ts";
+import { jsonLine, writeAll } from "../output.ts";
 import { parseCount } from "../values.ts";
 
 export const cat: Command = defineCommand({
@@ -23,8 +22,7 @@ export const cat: Command = defineCommand({
     for (const path of positionals) {
       let offset = start;
       for await (const chunk of client.readFile(path, { offset, length })) {
-        const output = values.json === true ? asJson(path, offset, chunk) : chunk;
-        if (!host.stdout.write(output)) await once(host.stdout, "drain");
+        await writeAll(host.stdout, values.json === true ? asJson(path, offset, chunk) : chunk);
         offset += BigInt(chunk.length);
       }
     }

@@ -1,10 +1,9 @@
 import { type Command, type CommandEntry, defineCommand } from "../command-line.ts";
 import { bashCompletion } from "../completion/bash.ts";
 import { fishCompletion } from "../completion/fish.ts";
-import { type CompletedCommand, completedCommands } from "../completion/model.ts";
+import { completedCommands } from "../completion/model.ts";
 import { zshCompletion } from "../completion/zsh.ts";
-import { UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { parseWord } from "../values.ts";
 
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
@@ -19,32 +18,16 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
     notes: 'With --json, one object: "shell" and "script".',
     statuses: "0 written, 125 failed.",
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion fish | source"],
-    takes: "anything",
+    takes: { one: "bash, zsh or fish" },
     completes: [SHELLS, "nothing"],
-    async run({ values, positionals }, host) {
-      const [name, ...more] = positionals;
-      const shell = SHELLS.find((known) => known === name);
-      if (shell === undefined || more.length > 0) throw new UsageError(`say which shell: ${SHELLS.join(", ")}`);
-      const script = await completionScript(shell, table);
-      host.stdout.write(values.json === true ? jsonLine({ shell, script }) : script);
-      return 0;
+    async run({ positionals: [shell] }) {
+      const script = parseWord(shell, SCRIPTS, "which shell")(await completedCommands(table));
+      return { text: script, json: { shell, script } };
     },
   });
 }
 
-/** A shell with a completion script. */
-export type Shell = "bash" | "zsh" | "fish";
+const SCRIPTS = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion } as const;
 
-/** All of them. */
-export const SHELLS: readonly Shell[] = ["bash", "zsh", "fish"];
-
-const SCRIPTS: Readonly<Record<Shell, (commands: readonly CompletedCommand[]) => string>> = {
-  bash: bashCompletion,
-  zsh: zshCompletion,
-  fish: fishCompletion,
-};
-
-/** The completion script for these commands, made from their definitions. */
-async function completionScript(shell: Shell, table: ReadonlyMap<string, CommandEntry>): Promise<string> {
-  return SCRIPTS[shell](await completedCommands(table));
-}
+/** The shells that have a completion script. */
+export const SHELLS: readonly string[] = Object.keys(SCRIPTS);

@@ -1,9 +1,9 @@
 import { resolve } from "node:path";
-import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
-import { CONNECTION_OPTIONS, socketAddress, socketPath, withPort } from "../connection.ts";
+import { type Command, defineCommand, type Parsed } from "../command-line.ts";
+import { CONNECTION_OPTIONS, flagsOf, over, wholeAddress } from "../connection.ts";
 import {
   type Context,
-  contextObject,
+  contextsObject,
   type Contexts,
   contextsPath,
   isContextName,
@@ -11,23 +11,25 @@ import {
   writeContexts,
 } from "../contexts.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { noNames, oneName, parseWord } from "../values.ts";
 
-const { address, bridge, credentials, "server-name": serverName } = CONNECTION_OPTIONS;
 const OPTIONS = {
-  address: { ...address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
-  bridge: { ...bridge, help: "set: a shell command whose standard input and output lead to the agent" },
-  credentials: { ...credentials, help: 'set: folder made by "guestctl issue"' },
-  "server-name": { ...serverName, help: "set: name in the agent's certificate" },
+  address: { ...CONNECTION_OPTIONS.address, help: "set: where the agent listens, HOST[:PORT] or unix:PATH" },
+  bridge: {
+    ...CONNECTION_OPTIONS.bridge,
+    help: "set: a shell command whose standard input and output lead to the agent",
+  },
+  credentials: { ...CONNECTION_OPTIONS.credentials, help: 'set: folder made by "guestctl issue"' },
+  "server-name": { ...CONNECTION_OPTIONS["server-name"], help: "set: name in the agent's certificate" },
   names: { type: "boolean", help: "list: nothing but the names" },
 } as const;
 
 type Arguments = Parsed<typeof OPTIONS>;
 
-/** A change of the contexts. Returns the new ones. */
-type Action = (contexts: Contexts, name: string, values: Arguments["values"]) => Contexts;
+/** Returns the contexts as they are to be; the same object where nothing changes. */
+type Action = (contexts: Contexts, names: readonly string[], values: Arguments["values"]) => Contexts;
 
-const ACTIONS: Readonly<Record<string, Action>> = { use, set, remove };
+const ACTIONS: Readonly<Record<string, Action>> = { list, use, set, remove };
 
 export const context: Command = defineCommand({
   usage: [
@@ -51,80 +53,67 @@ changes one; the first becomes the current one. They are kept in $XDG_CONFIG_HOM
     "context list",
   ],
   takes: "anything",
-  completes: [["list", ...Object.keys(ACTIONS)], "context", "nothing"],
-  async run({ values, positionals }, host) {
-    const [verb = "", ...names] = positionals;
+  completes: [Object.keys(ACTIONS), "context", "nothing"],
+  async run({ values, positionals: [verb, ...names] }, host) {
+    const action = parseWord(verb, ACTIONS, "what to do with contexts");
     const path = contextsPath(host.env);
-    if (verb === "list" && names.length === 0) return show(await readContexts(path), values, host);
-    const action = ACTIONS[verb];
-    if (action === undefined) throw new UsageError("say what to do with contexts: list, use, set or remove");
-    const [name, ...more] = names;
-    if (name === undefined || more.length > 0) throw new UsageError(`context ${verb} wants the name of one context`);
-    const contexts = action(await readContexts(path), name, values);
-    await writeContexts(path, contexts);
-    return values.json === true ? show(contexts, values, host) : 0;
+    const known = await readContexts(path);
+    const contexts = action(known, names, values);
+    if (contexts !== known) await writeContexts(path, contexts);
+    return {
+      text: action === list ? listText(contexts, values.names === true) : "",
+      json: { current: contexts.current ?? null, contexts: contextsObject(contexts) },
+    };
   },
 });
 
-function use(contexts: Contexts, name: string): Contexts {
-  return { ...contexts, current: named(contexts, name) };
+function list(contexts: Contexts, names: readonly string[]): Contexts {
+  noNames(names, "context list");
+  return contexts;
 }
 
-function set(contexts: Contexts, name: string, values: Arguments["values"]): Contexts {
+function use(contexts: Contexts, names: readonly string[]): Contexts {
+  return { ...contexts, current: existing(contexts, names, "context use") };
+}
+
+function set(contexts: Contexts, names: readonly string[], values: Arguments["values"]): Contexts {
+  const name = oneName(names, "context set");
   if (!isContextName(name)) throw new UsageError("a context's name is made of letters, digits, and _ . - further in");
-  if (values.address !== undefined && values.bridge !== undefined) {
-    throw new UsageError("--address and --bridge do not go together");
-  }
-  const known = contexts.byName.get(name);
-  const isMoved = values.address !== undefined || values.bridge !== undefined;
-  const place = isMoved ? { address: asKept(values.address), bridge: values.bridge } : known;
-  const folder = values.credentials === undefined ? known?.credentials : resolve(values.credentials);
-  if (place === undefined) throw new UsageError("a new context wants --address or --bridge");
-  if (folder === undefined) throw new UsageError("a new context wants --credentials");
-  const changed: Context = {
-    address: place.address,
-    bridge: place.bridge,
-    credentials: folder,
-    serverName: values["server-name"] ?? known?.serverName,
+  const flags = flagsOf(values);
+  // Valid in any folder, and for a guestctl with another default port.
+  const given = {
+    ...flags,
+    address: flags.address && wholeAddress(flags.address),
+    credentials: flags.credentials && resolve(flags.credentials),
   };
+  const { credentials: folder, ...rest } = over(given, contexts.byName.get(name) ?? {});
+  if (rest.address === undefined && rest.bridge === undefined)
+    throw new UsageError("a new context wants --address or --bridge");
+  if (folder === undefined) throw new UsageError("a new context wants --credentials");
+  const changed: Context = { ...rest, credentials: folder };
   const current = contexts.byName.size === 0 ? name : contexts.current;
   return { current, byName: new Map([...contexts.byName, [name, changed]]) };
 }
 
-function remove(contexts: Contexts, name: string): Contexts {
-  const removed = named(contexts, name);
+function remove(contexts: Contexts, names: readonly string[]): Contexts {
+  const removed = existing(contexts, names, "context remove");
   return {
     current: contexts.current === removed ? undefined : contexts.current,
     byName: new Map([...contexts.byName].filter(([other]) => other !== removed)),
   };
 }
 
-/** Makes it valid in any folder, and for a guestctl with another default port. */
-function asKept(given: string | undefined): string | undefined {
-  if (given === undefined) return undefined;
-  const path = socketPath(given);
-  return path === undefined ? withPort(given) : socketAddress(resolve(path));
-}
-
-function named({ byName }: Contexts, name: string): string {
+function existing({ byName }: Contexts, names: readonly string[], command: string): string {
+  const name = oneName(names, command);
   if (!byName.has(name)) throw new CliError(`there is no context ${JSON.stringify(name)}; see "guestctl context list"`);
   return name;
 }
 
-function show({ current, byName }: Contexts, values: Arguments["values"], host: Host): number {
+function listText({ current, byName }: Contexts, onlyNames: boolean): string {
   const contexts = [...byName];
-  if (values.json === true) {
-    const json = {
-      current: current ?? null,
-      contexts: Object.fromEntries(contexts.map(([name, each]) => [name, contextObject(each)])),
-    };
-    host.stdout.write(jsonLine(json));
-    return 0;
-  }
+  if (onlyNames) return contexts.map(([name]) => `${name}\n`).join("");
   const widest = Math.max(0, ...contexts.map(([name]) => name.length));
-  for (const [name, each] of contexts) {
-    const line = `${name === current ? "*" : " "} ${name.padEnd(widest)}  ${each.address ?? each.bridge ?? ""}  ${each.credentials}`;
-    host.stdout.write(`${values.names === true ? name : line}\n`);
-  }
-  return 0;
+  const line = ([name, { address, bridge, credentials }]: readonly [string, Context]): string =>
+    `${name === current ? "*" : " "} ${name.padEnd(widest)}  ${address ?? bridge ?? ""}  ${credentials}\n`;
+  return contexts.map(line).join("");
 }

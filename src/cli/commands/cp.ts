@@ -3,7 +3,7 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { printable } from "../output.ts";
 
 export const cp: Command = defineCommand({
   usage: [
@@ -46,17 +46,9 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const report = new CopyReport();
     // A transfer may take any time, so first check that the agent answers.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    await copy(order, {
-      client,
-      report,
-      terminal: host.stderr,
-      input: host.stdin as AsyncIterable<Buffer>,
-      output: host.stdout,
-      makesParents: values.parents === true,
-    });
+    await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true }, host);
     const { files, bytes, skipped } = report;
-    if (values.json === true) host.stdout.write(jsonLine({ files, bytes, skipped }));
-    else for (const line of skipped) host.stderr.write(`guestctl: skipped ${line}\n`);
-    return skipped.length === 0 ? 0 : STATUS_SKIPPED;
+    if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);
+    return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
   },
 });

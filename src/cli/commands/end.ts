@@ -2,7 +2,7 @@ import type { SignalName } from "../../client/index.ts";
 import { EndExecResponseSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine, messageObject } from "../output.ts";
+import { messageObject } from "../output.ts";
 import { parseDurationMs } from "../values.ts";
 
 export const end: Command = defineCommand({
@@ -39,12 +39,8 @@ forgotten: its output is gone, and its name is free.`,
       signal: signal === undefined ? undefined : signalOf(signal),
     });
     const { exit, forgotten } = response;
-    host.stdout.write(
-      values.json === true
-        ? jsonLine(messageObject(EndExecResponseSchema, response))
-        : `${forgotten ? "forgotten" : "ended"}: code ${exit?.code ?? "unknown"}, signal ${exit?.signal ?? 0}\n`,
-    );
-    return 0;
+    const text = `${forgotten ? "forgotten" : "ended"}: code ${exit?.code ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
+    return { text, json: messageObject(EndExecResponseSchema, response) };
   },
 });
 

@@ -1,11 +1,10 @@
 import type { KeepOptions, KeptProcess } from "../../client/index.ts";
-import { type Command, defineCommand, type Parsed } from "../command-line.ts";
+import { type Answer, type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
 import { runSession } from "../session/attach.ts";
 import { openKept } from "../session/kept.ts";
-import { ESCAPE_OPTION, escapeOf } from "../session/keyboard.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
 import { terminalOf } from "../session/terminal.ts";
 import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 
@@ -95,7 +94,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
       throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
     }
-    const escape = escapeOf(values);
+    const escape = parseEscapeChar(values["escape-char"]);
     const keep = keepOf(values);
     const command = {
       args: positionals,
@@ -107,25 +106,18 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       timeoutMs: parseDurationMs(values.timeout, "--timeout"),
     };
     const connection = await connector(values, host);
-    const client = connection.connect();
+    using client = connection.connect();
     const isForPrograms = values.json === true;
-    try {
-      // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
-      await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-      const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
-      if (keep === undefined)
-        return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
-      const { name } = keep;
-      if (values.detach === true) {
-        return await detach(client.exec({ ...command, keep }, { forget: false }), name, isForPrograms, host);
-      }
-      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
-        client.exec({ ...command, keep }, options),
-      );
-      return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
-    } finally {
-      client.close();
-    }
+    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
+    if (keep === undefined) return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
+    const { name } = keep;
+    if (values.detach === true) return await detach(client.exec({ ...command, keep }, { forget: false }), name);
+    const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+      client.exec({ ...command, keep }, options),
+    );
+    return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
   },
 });
 
@@ -149,14 +141,8 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"]): KeepOptions | undefin
 }
 
 /** Leaves a command to itself as soon as it runs, and tells how to find it. */
-async function detach(
-  process: KeptProcess,
-  name: string,
-  isForPrograms: boolean,
-  host: NodeJS.Process,
-): Promise<number> {
+async function detach(process: KeptProcess, name: string): Promise<Answer> {
   const { execId, pid } = await process.attached;
   await process.detach();
-  host.stdout.write(isForPrograms ? jsonLine({ name, exec_id: execId, pid }) : `${execId}\n`);
-  return 0;
+  return { text: `${execId}\n`, json: { name, exec_id: execId, pid } };
 }

@@ -1,8 +1,7 @@
-import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { type KeptExec, KeptExecSchema } from "../../gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine, messageObject, tableText } from "../output.ts";
+import { messageObject, tableText, timeText } from "../output.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
@@ -17,9 +16,8 @@ has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offs
   async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const asJson = (exec: KeptExec): string => jsonLine(messageObject(KeptExecSchema, exec));
-    host.stdout.write(values.json === true ? kept.map(asJson).join("") : tableText([HEADINGS, ...kept.map(cellsOf)]));
-    return 0;
+    const text = tableText([HEADINGS, ...kept.map(cellsOf)]);
+    return { text, json: kept.map((exec) => messageObject(KeptExecSchema, exec)) };
   },
 });
 
@@ -27,7 +25,7 @@ const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD",
 
 function cellsOf(exec: KeptExec): readonly string[] {
   const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;
-  const startedAt = started === undefined ? "-" : timestampDate(started).toISOString();
+  const startedAt = started === undefined ? "-" : timeText(started);
   return [
     name,
     String(pid),

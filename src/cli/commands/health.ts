@@ -1,9 +1,9 @@
-import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import { type HealthResponse, HealthResponseSchema } from "../../gen/svc/guest/v1alpha1/health_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_NOT_READY } from "../errors.ts";
-import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
+import { messageObject, type ReportLine, reportText, timeText, unreadyReason } from "../output.ts";
 
 export const health: Command = defineCommand({
   usage: ["health [options]"],
@@ -16,9 +16,11 @@ export const health: Command = defineCommand({
   async run({ values }, host) {
     using client = await openClient(values, host);
     const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const isJson = values.json === true;
-    host.stdout.write(isJson ? jsonLine(messageObject(HealthResponseSchema, response)) : asText(response));
-    return response.ready ? 0 : STATUS_NOT_READY;
+    return {
+      text: asText(response),
+      json: messageObject(HealthResponseSchema, response),
+      status: response.ready ? 0 : STATUS_NOT_READY,
+    };
   },
 });
 
@@ -37,7 +39,6 @@ function asText(response: HealthResponse): string {
 /** A time, and how long before `now` it was: people read guest clocks that may be far off. */
 function timeOf(time: Timestamp | undefined, now?: Timestamp): string {
   if (time === undefined) return "never";
-  const date = timestampDate(time);
-  const agoMs = now === undefined ? undefined : timestampDate(now).getTime() - date.getTime();
-  return agoMs === undefined ? date.toISOString() : `${date.toISOString()} (${(agoMs / 1000).toFixed(1)} s ago)`;
+  if (now === undefined) return timeText(time);
+  return `${timeText(time)} (${((timestampMs(now) - timestampMs(time)) / 1000).toFixed(1)} s ago)`;
 }

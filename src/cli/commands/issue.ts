@@ -3,7 +3,7 @@ import { issueCertificates } from "../../credentials/certificates.ts";
 import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
-import { jsonLine, quoted } from "../output.ts";
+import { quoted } from "../output.ts";
 import { parseCount } from "../values.ts";
 
 const DAY_MS = 86_400_000;
@@ -23,15 +23,16 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
   examples: ["issue ./creds", "issue --days 7 --force ./creds"],
   takes: { one: "one folder" },
   completes: ["folder", "nothing"],
-  async run({ values, positionals }, host) {
+  async run({ values, positionals }) {
     const [folder = ""] = positionals;
     if (folder === "") throw new UsageError("issue wants one folder");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
     await prepareFolder(folder, values.force === true);
     const certificates = await issueCertificates(DEFAULT_SERVER_NAME, { notBefore: new Date(0), notAfter });
     await writeFolder(folder, certificates, generateToken());
-    host.stdout.write(values.json === true ? asJson(folder, notAfter) : asText(folder, notAfter));
-    return 0;
+    const variables = agentVariables(folder);
+    const json = { folder, not_after: notAfter.toISOString(), agent_variables: variables };
+    return { text: asText(folder, notAfter, variables), json };
   },
 });
 
@@ -42,12 +43,8 @@ function lastDay(days: number): Date {
   return date;
 }
 
-function asJson(folder: string, notAfter: Date): string {
-  return jsonLine({ folder, not_after: notAfter.toISOString(), agent_variables: agentVariables(folder) });
-}
-
-function asText(folder: string, notAfter: Date): string {
-  const variables = Object.entries({ ...agentVariables(folder), SVC_GUEST_PORT: "7071" });
+function asText(folder: string, notAfter: Date, agent: Readonly<Record<string, string>>): string {
+  const variables = Object.entries({ ...agent, SVC_GUEST_PORT: "7071" });
   return `Issued the credentials of one sandbox in ${folder}, valid until ${notAfter.toISOString().slice(0, 10)}.
 
 Start the agent with

@@ -10,8 +10,8 @@ import { type RestoreDutiesResponse, RestoreDutiesResponseSchema } from "../../g
 import { type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { jsonLine, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { hookWords, messageObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
+import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
 /** Option for a hook's timeout. */
 export const HOOK_TIMEOUT = {
@@ -40,7 +40,7 @@ function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesO
   if (entropyBytes !== undefined && entropyBytes > ENTROPY_LIMIT_BYTES) {
     throw new UsageError(`--entropy-bytes may be ${ENTROPY_LIMIT_BYTES} at most`);
   }
-  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs: parseDurationMs(values.wait, "--wait") };
+  return { entropyBytes, hostTime: values["no-time"] !== true, reachMs: parseWaitMs(values.wait, "--wait") };
 }
 
 export const restore: Command = defineCommand({
@@ -55,10 +55,11 @@ credentials read anew, every other connection closed. "restore-sequence" does al
   async run({ values }, host) {
     const options = dutiesOptions(values);
     const response = await restoreDuties((await connector(values, host)).connect, options);
-    const json = messageObject(RestoreDutiesResponseSchema, response);
-    const lines = dutiesLines(response, options.hostTime !== false);
-    host.stdout.write(values.json === true ? jsonLine(json) : reportText(lines, NAME_WIDTH));
-    return response.degraded === "" ? 0 : STATUS_NOT_AS_INTENDED;
+    return {
+      text: reportText(dutiesLines(response, options.hostTime !== false), NAME_WIDTH),
+      json: messageObject(RestoreDutiesResponseSchema, response),
+      status: response.degraded === "" ? 0 : STATUS_NOT_AS_INTENDED,
+    };
   },
 });
 
@@ -81,7 +82,6 @@ workload is not ready; 125 guestctl failed.`,
     const options = dutiesOptions(values);
     const hookTimeoutMs = parseDurationMs(values.timeout, "--timeout");
     const outcome = await runSequence((await connector(values, host)).connect, { ...options, hookTimeoutMs });
-    host.stdout.write(values.json === true ? asJson(outcome) : textOf(outcome, options.hostTime !== false));
     const { clockErrorMs } = outcome;
     const clockIsOff = options.hostTime !== false && Math.abs(clockErrorMs) > WARN_OVER_MS;
     if (clockIsOff) {
@@ -90,7 +90,11 @@ workload is not ready; 125 guestctl failed.`,
           `look at "degraded", at the load of both, and at what else sets the guest's clock\n`,
       );
     }
-    return wentAsIntended(outcome) && !clockIsOff ? 0 : STATUS_NOT_AS_INTENDED;
+    return {
+      text: textOf(outcome, options.hostTime !== false),
+      json: outcomeObject(outcome),
+      status: wentAsIntended(outcome) && !clockIsOff ? 0 : STATUS_NOT_AS_INTENDED,
+    };
   },
 });
 
@@ -104,38 +108,29 @@ function offText(clockErrorMs: number): string {
 }
 
 function textOf({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome, withTime: boolean): string {
-  const again: ReportLine[] =
-    repeated === undefined
-      ? []
-      : [
-          ["once more", `the clock was still ${offText(repeated.clockErrorMs)}`],
-          ...dutiesLines(repeated.duties, withTime),
-        ];
-  const hookEnd = hook.timedOut ? "killed at its timeout" : `exit ${hook.exitCode}`;
   const lines: ReportLine[] = [
     ...dutiesLines(duties, withTime),
-    ...again,
-    ["POST_RESTORE", hook.ran ? hookEnd : "not configured"],
+    ...(repeated === undefined
+      ? []
+      : [["once more", `the clock was still ${offText(repeated.clockErrorMs)}`] as const]),
+    ...(repeated === undefined ? [] : dutiesLines(repeated.duties, withTime)),
+    ["POST_RESTORE", hookWords(hook)],
     ["ready", health.ready ? "yes" : `no (${unreadyReason(health)})`],
     ["clock now", Number.isNaN(clockErrorMs) ? "unknown" : `guest minus host: ${clockErrorMs.toFixed(1)} ms`],
   ];
   return reportText(lines, NAME_WIDTH);
 }
 
-function asJson({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome): string {
-  return jsonLine({
-    duties: messageObject(RestoreDutiesResponseSchema, duties),
-    repeated:
-      repeated === undefined
-        ? null
-        : {
-            duties: messageObject(RestoreDutiesResponseSchema, repeated.duties),
-            clock_error_ms: repeated.clockErrorMs,
-          },
+function outcomeObject({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome): object {
+  const dutiesObject = (response: RestoreDutiesResponse): object =>
+    messageObject(RestoreDutiesResponseSchema, response);
+  return {
+    duties: dutiesObject(duties),
+    repeated: repeated ? { duties: dutiesObject(repeated.duties), clock_error_ms: repeated.clockErrorMs } : null,
     hook: messageObject(RunHookResponseSchema, hook),
     health: messageObject(HealthResponseSchema, health),
     clock_error_ms: clockErrorMs,
-  });
+  };
 }
 
 /** Width of the column of names. */

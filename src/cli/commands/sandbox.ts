@@ -2,23 +2,21 @@ import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../domain/index.ts";
 import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
-import { type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
-import { NODE_OPTIONS, openNode, told } from "../sandbox/node.ts";
+import { hookWords, jsonLine, printable, quoted } from "../output.ts";
+import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import {
   awakeningObject,
+  awakeningStatus,
   awakeningText,
-  hookWords,
-  isWhole,
   listText,
-  type Report,
   sandboxObject,
   snapshotObject,
   sweepText,
 } from "../sandbox/report.ts";
 import { HOOK_TIMEOUT } from "./restore.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
 const OPTIONS = {
@@ -55,7 +53,7 @@ const OPTIONS = {
 } as const;
 
 type Values = Parsed<typeof OPTIONS>["values"];
-type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Report>;
+type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Answer | number>;
 
 const VERBS: Readonly<Record<string, Verb>> = { create, ls, standby, resume, snapshot, fork, rm, watch, sweep };
 
@@ -88,20 +86,14 @@ two nodes of a substrate may have the same.`,
   takes: "anything",
   completes: [Object.keys(VERBS), "nothing"],
   async run({ values, positionals }, host) {
-    const [verb = "", ...names] = positionals;
-    const action = Object.hasOwn(VERBS, verb) ? VERBS[verb] : undefined;
-    if (action === undefined) throw new UsageError(`say what to do with sandboxes: ${Object.keys(VERBS).join(", ")}`);
-    const isForPrograms = values.json === true;
-    const { text, json, isAsIntended } = await told(async () => {
-      using node = await openNode(values, host, { readOnly: verb === "ls", json: isForPrograms });
-      return await action(node, names, values, host);
-    });
-    host.stdout.write(isForPrograms && json !== undefined ? jsonLine(json) : text);
-    return isAsIntended ? 0 : STATUS_NOT_AS_INTENDED;
+    const [verb, ...names] = positionals;
+    const action = parseWord(verb, VERBS, "what to do with sandboxes");
+    using node = await openNode(values, host, { readOnly: verb === "ls", json: values.json === true });
+    return await action(node, names, values, host);
   },
 });
 
-async function create(node: Sandboxes, words: readonly string[], values: Values): Promise<Report> {
+async function create(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
   const [image, ...args] = words;
   if (image === undefined) throw new UsageError("sandbox create wants an image");
   const process = values.process === undefined ? {} : await specOf(values.process);
@@ -118,9 +110,9 @@ async function create(node: Sandboxes, words: readonly string[], values: Values)
   };
   const made = await node.create(spec);
   const text = `${made.name} runs
-  guestctl exec --address ${made.address ?? ""} --credentials ${made.credentials} -- true
+  guestctl exec --address ${made.address ?? ""} --credentials ${quoted(made.credentials)} -- true
 `;
-  return { text, json: sandboxObject(made), isAsIntended: true };
+  return { text, json: sandboxObject(made) };
 }
 
 async function specOf(path: string): Promise<object> {
@@ -148,81 +140,73 @@ function tagOf(text: string): readonly [key: string, value: string] {
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
-async function ls(node: Sandboxes, names: readonly string[]): Promise<Report> {
-  nothingMore("ls", names);
+async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  noNames(names, "sandbox ls");
   const sandboxes = await node.list();
   const snapshots = node.snapshots();
   const json = { sandboxes: sandboxes.map(sandboxObject), snapshots: snapshots.map(snapshotObject) };
-  return { text: listText(sandboxes, snapshots), json, isAsIntended: true };
+  return { text: listText(sandboxes, snapshots), json };
 }
 
-async function standby(node: Sandboxes, names: readonly string[]): Promise<Report> {
-  const name = oneName("standby", names);
+async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  const name = oneName(names, "sandbox standby");
   const hook = await node.standby(name);
   const text = `${name} sleeps; PRE_SNAPSHOT: ${hookWords(hook)}\n`;
-  return { text, json: sandboxObject(await node.get(name)), isAsIntended: !hook.timedOut && hook.exitCode === 0 };
+  const status = !hook.timedOut && hook.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text, json: sandboxObject(await node.get(name)), status };
 }
 
-async function resume(node: Sandboxes, names: readonly string[]): Promise<Report> {
-  const name = oneName("resume", names);
+async function resume(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  const name = oneName(names, "sandbox resume");
   const awakening = await node.resume(name);
-  const text = awakeningText(name, awakening);
-  return { text, json: { awakening: awakeningObject(awakening) }, isAsIntended: isWhole(awakening) };
+  const json = { awakening: awakeningObject(awakening) };
+  return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
 }
 
-async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
-  const source = oneName("snapshot", names);
+async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  const source = oneName(names, "sandbox snapshot");
   const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
   const hook = taken.preSnapshot === undefined ? "" : `; PRE_SNAPSHOT: ${hookWords(taken.preSnapshot)}`;
   const text = `${taken.name} is a snapshot of ${source}${hook}\n${awakeningText(source, awakening)}`;
   const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
-  return { text, json, isAsIntended: isWhole(awakening) };
+  return { text, json, status: awakeningStatus(awakening) };
 }
 
-async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
-  const from = oneName("fork", names);
+async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  const from = oneName(names, "sandbox fork");
   const { sandbox: made, awakening, source } = await node.fork(from, { name: values.name });
   const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
   const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
-  return { text, json, isAsIntended: isWhole(awakening) && isWhole(source) };
+  return { text, json, status: awakeningStatus(awakening, source) };
 }
 
-async function rm(node: Sandboxes, names: readonly string[]): Promise<Report> {
+async function rm(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   if (names.length === 0) throw new UsageError("sandbox rm wants names of sandboxes and snapshots");
   for (const name of names) await node.remove(name);
-  return { text: names.map((name) => `${name} is gone\n`).join(""), json: { removed: names }, isAsIntended: true };
+  return { text: names.map((name) => `${name} is gone\n`).join(""), json: { removed: names } };
 }
 
-async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<Report> {
-  nothingMore("watch", names);
+async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<number> {
+  noNames(names, "sandbox watch");
   const end = new AbortController();
   const watching = node.watch({
-    pollMs: parseDurationMs(values.poll, "--poll"),
+    pollMs: parseWaitMs(values.poll, "--poll"),
     signal: end.signal,
     onEvent: (event) => {
-      const line = values.json === true ? JSON.stringify(event) : `${event.name}: ${event.event}: ${event.message}`;
-      host.stdout.write(`${line}\n`);
+      const text = `${event.name}: ${event.event}: ${printable(event.message)}\n`;
+      host.stdout.write(values.json === true ? jsonLine(event) : text);
     },
   });
   // What it is doing to a sandbox when the signal comes is done to its end.
   await Promise.race([once(host, "SIGINT", end), once(host, "SIGTERM", end), once(host, "SIGHUP", end)]);
   end.abort();
   await watching;
-  return { text: "", json: undefined, isAsIntended: true };
+  return 0;
 }
 
-async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Report> {
-  nothingMore("sweep", names);
+async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  noNames(names, "sandbox sweep");
   const report = await node.sweep({ takeOver: values["take-over"] });
-  return { text: sweepText(report), json: report, isAsIntended: report.failed.length === 0 };
-}
-
-function oneName(verb: string, names: readonly string[]): string {
-  const [name, ...more] = names;
-  if (name === undefined || more.length > 0) throw new UsageError(`sandbox ${verb} wants one name`);
-  return name;
-}
-
-function nothingMore(verb: string, names: readonly string[]): void {
-  if (names.length > 0) throw new UsageError(`sandbox ${verb} takes no names`);
+  const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text: sweepText(report), json: report, status };
 }

@@ -1,8 +1,8 @@
-import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { FileType, type StatPathResponse, StatPathResponseSchema } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine, messageObject, type ReportLine, reportText } from "../output.ts";
+import { jsonLine, messageObject, type ReportLine, reportText, timeText } from "../output.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
@@ -52,7 +52,5 @@ function typeName(type: FileType): string {
 /** With nanoseconds, which a Date does not have. */
 function timeOf(time: Timestamp | undefined): string {
   if (time === undefined) return "unknown";
-  const seconds = timestampDate({ ...time, nanos: 0 });
-  if (Number.isNaN(seconds.getTime())) return `${time.seconds} s since 1970`;
-  return seconds.toISOString().replace(".000Z", `.${String(time.nanos).padStart(9, "0")}Z`);
+  return timeText({ ...time, nanos: 0 }).replace(".000Z", `.${String(time.nanos).padStart(9, "0")}Z`);
 }

@@ -1,7 +1,7 @@
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { STATUS_FAILED, STATUS_NOT_READY, UsageError } from "../errors.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { parseCount, parseWaitMs } from "../values.ts";
 import { watchLive } from "../watch/live.ts";
 import { type Sample, watchAsLines } from "../watch/watch.ts";
 
@@ -25,7 +25,7 @@ up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version" an
   statuses: "0 left by q; with --count 0 ready, 1 not ready, 125 no answer at the last look; 125 when guestctl fails.",
   examples: ["watch", "watch --interval 200ms --json | jq --unbuffered .health.ready", "watch --count 1"],
   async run({ values }, host) {
-    const intervalMs = parseDurationMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
+    const intervalMs = parseWaitMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
     if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval wants ${LEAST_INTERVAL_MS}ms at least`);
     const count = parseCount(values.count, "--count", 1);
     const isLive = values.json !== true && host.stdin.isTTY && host.stdout.isTTY;

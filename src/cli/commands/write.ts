@@ -1,6 +1,5 @@
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { jsonLine } from "../output.ts";
 import { parseMode } from "../values.ts";
 
 export const write: Command = defineCommand({
@@ -34,7 +33,6 @@ a new one belongs to the workload's user.`,
     using client = await openClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
-    if (values.json === true) host.stdout.write(jsonLine(json));
-    return 0;
+    return { text: "", json };
   },
 });

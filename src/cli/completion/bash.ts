@@ -66,7 +66,7 @@ _guestctl() {
   if [[ "$cur" == '=' ]]; then cur=''; fi
   if [[ -n "$value" ]]; then
     _guestctl_offer $value
-  elif [[ " ${commandTakers(commands)} " == *" $command "* ]] && { ((place > 0)) || [[ -z "$own" ]]; }; then
+  elif [[ " ${commands.flatMap(({ name, takesCommand }) => (takesCommand ? name : [])).join(" ")} " == *" $command "* ]] && { ((place > 0)) || [[ -z "$own" ]]; }; then
     return
   elif [[ -n "$own" && "$cur" == -* ]]; then
     _guestctl_offer words "$(_guestctl_options "$command")"
@@ -83,21 +83,20 @@ complete -F _guestctl guestctl
 type Case = readonly [pattern: string, kind: string];
 
 function valueCases({ name, options }: CompletedCommand): Case[] {
-  return options
-    .filter(({ argument }) => argument !== undefined)
-    .flatMap((option) =>
-      spellings(option).map((spelling): Case => [`'${name} ${spelling}'`, kindOf(option.completes)]),
-    );
+  const withValue = options.filter(({ type }) => type === "string");
+  return withValue.flatMap((option) =>
+    spellings(option).map((spelling): Case => [`'${name} ${spelling}'`, kindOf(option.completes)]),
+  );
 }
 
-function placeCases({ name, places }: CompletedCommand): Case[] {
-  return places.map((place, index) => {
-    const isLast = index === places.length - 1;
+function placeCases({ name, completes }: CompletedCommand): Case[] {
+  return completes.map((place, index) => {
+    const isLast = index === completes.length - 1;
     return [isLast ? `'${name} '*` : `'${name} ${index}'`, kindOf(place)];
   });
 }
 
-function kindOf(completes: Completes): string {
+function kindOf(completes: Completes = "nothing"): string {
   return typeof completes === "string" ? completes : `words ${completes.join(" ")}`;
 }
 
@@ -110,11 +109,4 @@ function grouped(all: readonly Case[]): Case[] {
   const byKind = new Map<string, string[]>();
   for (const [pattern, kind] of all) byKind.set(kind, [...(byKind.get(kind) ?? []), pattern]);
   return [...byKind].map(([kind, patterns]) => [patterns.join(" | "), kind]);
-}
-
-function commandTakers(commands: readonly CompletedCommand[]): string {
-  return commands
-    .filter(({ takesCommand }) => takesCommand)
-    .map(({ name }) => name)
-    .join(" ");
 }

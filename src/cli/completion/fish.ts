@@ -27,18 +27,17 @@ ${commands.flatMap(linesOf).join("\n")}
 `;
 }
 
-function linesOf(command: CompletedCommand): string[] {
-  const { name, summary, options, places } = command;
+function linesOf({ name, summary, options, completes }: CompletedCommand): string[] {
   return [
     `complete -c guestctl -n __guestctl_first -a ${name} -d ${quoted(summary)}`,
     ...options.map((option) => optionLine(name, option)),
-    ...places.flatMap((place, index) => placeLine(name, place, places[index - 1])),
+    ...completes.flatMap((place, index) => placeLine(name, place, completes[index - 1])),
   ];
 }
 
-function optionLine(command: string, { long, short, help, argument, completes }: CompletedOption): string {
+function optionLine(command: string, { long, short, help, type, completes }: CompletedOption): string {
   const names = short === undefined ? `-l ${long}` : `-s ${short} -l ${long}`;
-  const value = argument === undefined ? "" : ` -r${offered(completes)}`;
+  const value = type === "boolean" ? "" : ` -r${offered(completes)}`;
   return `complete -c guestctl -n '__guestctl_in ${command}' ${names}${value} -d ${quoted(help)}`;
 }
 
@@ -50,7 +49,7 @@ function placeLine(command: string, place: Completes, before: Completes | undefi
   return [`complete -c guestctl -n '__guestctl_in ${command}${words}${after}'${offered(place)}`];
 }
 
-function offered(completes: Completes): string {
+function offered(completes: Completes = "nothing"): string {
   if (typeof completes !== "string") return ` -f -a '${completes.join(" ")}'`;
   return {
     file: " -F",

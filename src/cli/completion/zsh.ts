@@ -40,26 +40,25 @@ fi
 }
 
 /** Arguments of _arguments, without those that have no completions: zsh would show an empty message for them. */
-function argumentsOf({ options, places, takesCommand }: CompletedCommand): string[] {
-  const positionals = places.flatMap((place, index) => {
-    const isLast = index === places.length - 1;
+function argumentsOf({ options, completes, takesCommand }: CompletedCommand): string[] {
+  const positionals = completes.flatMap((place, index) => {
+    const isLast = index === completes.length - 1;
     return place === "nothing" ? [] : [quoted(`${isLast ? "*" : index + 1}: :${action(place)}`)];
   });
   return [...(takesCommand ? ["-A", quoted("-*")] : []), ...options.map(optionSpec), ...positionals];
 }
 
 function optionSpec(option: CompletedOption): string {
-  const { argument, isRepeatable, help, completes } = option;
-  const value = argument === undefined ? "" : `:${escaped(argument)}:${action(completes)}`;
-  const prefix = isRepeatable ? quoted("*") : quoted(`(${spellings(option).join(" ")})`);
-  const names = spellings(option).map((name) =>
-    argument === undefined ? name : `${name}${name.startsWith("--") ? "=" : "+"}`,
-  );
+  const { argument = "", multiple, help, completes } = option;
+  const takesValue = option.type === "string";
+  const value = takesValue ? `:${escaped(argument)}:${action(completes)}` : "";
+  const prefix = multiple === true ? quoted("*") : quoted(`(${spellings(option).join(" ")})`);
+  const names = spellings(option).map((name) => (takesValue ? `${name}${name.startsWith("--") ? "=" : "+"}` : name));
   const each = names.length === 1 ? (names[0] ?? "") : `{${names.join(",")}}`;
   return `${prefix}${each}${quoted(`[${escaped(help)}]${value}`)}`;
 }
 
-function action(completes: Completes): string {
+function action(completes: Completes = "nothing"): string {
   if (typeof completes !== "string") return `(${completes.join(" ")})`;
   return { file: "_files", folder: "_files -/", context: "_guestctl_contexts", nothing: " " }[completes];
 }

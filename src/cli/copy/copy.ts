@@ -1,47 +1,42 @@
 import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
+import type { Host } from "../command-line.ts";
 import { CliError, UsageError } from "../errors.ts";
 import { downloadFile, downloadTree } from "./download.ts";
-import { type ArchiveStreams, statIfThere, tarIn, tarOut } from "./guest-command.ts";
-import { locally, localStat, localTree } from "./local-tree.ts";
-import { type CopyParts, type CopyReport, Progress } from "./report.ts";
+import { statIfThere, tarIn, tarOut } from "./guest-command.ts";
+import { locally, localTree } from "./local-tree.ts";
+import { type CopyContext, Progress } from "./report.ts";
 import { uploadFile, uploadTree } from "./upload.ts";
 
-/** Options of a copy. */
-export interface CopyContext extends ArchiveStreams {
-  readonly report: CopyReport;
-  /** Where progress is shown, if it is a terminal. */
-  readonly terminal: NodeJS.WriteStream;
-  /** Make missing folders above the destination. */
-  readonly makesParents: boolean;
-}
-
-/** Runs a copy. Into an existing directory, as with cp(1). */
-export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
+/** Runs a copy. Into an existing directory, as with cp(1). Archives are those on standard input and output. */
+export async function copy(order: CopyOrder, context: CopyContext, host: Host): Promise<void> {
   const { sources, destination } = order;
-  if (order.direction === "tar out") return tarOut(sources[0] ?? "", context);
-  if (order.direction === "tar in") return tarIn(destination, context);
+  if (order.direction === "tar out") return tarOut(context.client, sources[0] ?? "", host.stdout);
+  if (order.direction === "tar in") return tarIn(context.client, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload
     ? (await statIfThere(context.client, destination))?.type === FileType.DIRECTORY
-    : await isDirectory(destination);
+    : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
   if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
-    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, basename(source)) : destination;
+    const name = basename(source);
+    // As with cp(1): what `..` names goes into the folder itself, and not above it.
+    const below = name === ".." ? "" : name;
+    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoDirectory ? destination : undefined;
     await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
   }
 }
 
 async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
-  const stats = await localStat(local);
+  const stats = await locally(local, stat(local));
   if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a directory`);
   const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
-  await withProgress(context, basename(local), totalBytes, (parts) =>
-    stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote),
-  );
+  using progress = new Progress(context.terminal, basename(local), totalBytes);
+  const parts = { ...context, progress };
+  await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote));
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {
@@ -49,37 +44,19 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   if (context.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
   const attributes = await context.client.statPath(remote);
   const isDirectoryThere = attributes.type === FileType.DIRECTORY;
-  const totalBytes = isDirectoryThere ? undefined : Number(attributes.size);
-  await withProgress(context, basename(remote), totalBytes, (parts) =>
-    isDirectoryThere ? downloadTree(parts, remote, local) : downloadFile(parts, remote, attributes, local),
+  using progress = new Progress(
+    context.terminal,
+    basename(remote),
+    isDirectoryThere ? undefined : Number(attributes.size),
   );
-}
-
-async function withProgress(
-  { client, report, terminal, makesParents }: CopyContext,
-  label: string,
-  totalBytes: number | undefined,
-  run: (parts: CopyParts) => Promise<void>,
-): Promise<void> {
-  const progress = new Progress(terminal, label, totalBytes);
-  try {
-    await run({ client, progress, report, makesParents });
-  } finally {
-    progress.end();
-  }
+  const parts = { ...context, progress };
+  await (isDirectoryThere ? downloadTree(parts, remote, local) : downloadFile(parts, remote, attributes, local));
 }
 
 async function treeBytes(root: string): Promise<number> {
   let bytes = 0;
   for await (const { stats } of localTree(root)) if (stats.isFile()) bytes += stats.size;
   return bytes;
-}
-
-async function isDirectory(path: string): Promise<boolean> {
-  return stat(path).then(
-    (stats) => stats.isDirectory(),
-    () => false,
-  );
 }
 
 /** A parsed copy command line. */

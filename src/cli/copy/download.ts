@@ -7,7 +7,7 @@ import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts"
 import { MODE_MASK, readTar, unpack } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { startIfThere } from "./guest-command.ts";
-import { localFailure } from "./local-tree.ts";
+import { localFailure, locally } from "./local-tree.ts";
 import { type CopyParts, NOT_COPIED } from "./report.ts";
 
 /** Copies a file out of the sandbox, with its mode and its time. It appears under its name when it is complete. */
@@ -19,9 +19,7 @@ export async function downloadFile(
 ): Promise<void> {
   const { client, progress, report } = parts;
   const temporary = join(dirname(local), `.guestctl-${randomBytes(8).toString("hex")}.tmp`);
-  const file = await open(temporary, "wx", 0o600).catch((error: unknown) => {
-    throw localFailure(local, error);
-  });
+  const file = await locally(local, open(temporary, "wx", 0o600));
   try {
     let received = 0;
     const content = new SparseFile(file);

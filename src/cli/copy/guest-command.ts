@@ -1,19 +1,22 @@
-import { once } from "node:events";
 import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type ExecProcess, type GuestClient, GuestError } from "../../client/index.ts";
 import type { StatPathResponse } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError } from "../errors.ts";
+import { writeAll } from "../output.ts";
 
 /** Attributes of a path in the sandbox; undefined if it does not exist. */
 export async function statIfThere(client: GuestClient, remote: string): Promise<StatPathResponse | undefined> {
-  try {
-    return await client.statPath(remote);
-  } catch (error) {
-    if (error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return undefined;
+  return client.statPath(remote).catch(undefinedFor("PATH_NOT_FOUND"));
+}
+
+/** Handles errors: that reason of the agent is none, any other error goes on. */
+function undefinedFor(reason: string): (error: unknown) => undefined {
+  return (error) => {
+    if (error instanceof GuestError && error.reason === reason) return undefined;
     throw error;
-  }
+  };
 }
 
 /** Bytes kept of a command's standard error. */
@@ -27,13 +30,7 @@ export async function startIfThere(
 ): Promise<GuestCommand | undefined> {
   const process = client.exec({ args: [...args], ...options });
   const command = new GuestCommand(args, process);
-  try {
-    await process.started;
-    return command;
-  } catch (error) {
-    if (error instanceof GuestError && error.reason === "EXEC_NOT_FOUND") return undefined;
-    throw error;
-  }
+  return process.started.then(() => command, undefinedFor("EXEC_NOT_FOUND"));
 }
 
 /** A command that runs in the sandbox on guestctl's behalf. */
@@ -54,9 +51,8 @@ export class GuestCommand {
     process.stdout.on("error", () => undefined);
   }
 
-  /** Sends all input, then waits for the end. Throws CliError with the command's standard error if it fails. */
-  async feed(input: AsyncIterable<Buffer>): Promise<void> {
-    this.stdout.resume();
+  /** Sends all input, then waits for the end. Throws what `wait` throws, or else the error of the input. */
+  async feed(input: AsyncIterable<Uint8Array>): Promise<void> {
     let inputFailure: unknown;
     const fed = pipeline(Readable.from(input, { objectMode: false }), this.#process.stdin).catch((error: unknown) => {
       inputFailure = error;
@@ -73,8 +69,9 @@ export class GuestCommand {
     }
   }
 
-  /** Waits for its end; the caller reads the output or nobody does. */
+  /** Waits for its end; output that nobody has read by then is discarded. Throws CliError with its standard error if it fails. */
   async wait(): Promise<void> {
+    this.stdout.resume();
     const { code } = await this.#process.wait();
     if (code === 0) return;
     const said = this.#complaint.trim();
@@ -87,25 +84,15 @@ export class GuestCommand {
   }
 }
 
-/** Options of copying a tar archive. */
-export interface ArchiveStreams {
-  readonly client: GuestClient;
-  /** Source of an archive: standard input. */
-  readonly input: AsyncIterable<Buffer>;
-  /** Destination of an archive: standard output. */
-  readonly output: NodeJS.WritableStream;
-}
-
-/** Writes a path of the sandbox to standard output, as a tar archive that has it under its own name. */
-export async function tarOut(remote: string, { client, output }: ArchiveStreams): Promise<void> {
+/** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */
+export async function tarOut(client: GuestClient, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const name = posix.basename(remote);
   const tar = await startIfThere(client, ["tar", "-cf", "-", "--", name === "" ? "." : name], {
     cwd: posix.dirname(remote),
   });
   if (tar === undefined) throw new CliError(`the image has no tar to read ${remote} with; copy its files by name`);
   try {
-    for await (const bytes of tar.stdout as AsyncIterable<Buffer>)
-      if (!output.write(bytes)) await once(output, "drain");
+    for await (const bytes of tar.stdout as AsyncIterable<Buffer>) await writeAll(output, bytes);
   } finally {
     // Nobody reads the rest.
     tar.cancel();
@@ -113,9 +100,14 @@ export async function tarOut(remote: string, { client, output }: ArchiveStreams)
   await tar.wait();
 }
 
-/** Unpacks the tar archive on standard input into a folder of the sandbox, as the workload's user. */
-export async function tarIn(remote: string, { client, input }: ArchiveStreams): Promise<void> {
-  const tar = await startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
+/** Unpacks a tar archive into a folder of the sandbox, as the workload's user. */
+export async function tarIn(client: GuestClient, remote: string, input: AsyncIterable<Uint8Array>): Promise<void> {
+  const tar = await startUnpacking(client, remote);
   if (tar === undefined) throw new CliError("the image has no tar to unpack an archive with; copy files by name");
   await tar.feed(input);
+}
+
+/** The image's tar, for an archive of whatever is to be below a folder; undefined if the image has none. */
+export async function startUnpacking(client: GuestClient, remote: string): Promise<GuestCommand | undefined> {
+  return startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
 }

@@ -1,4 +1,4 @@
-import type { Stats } from "node:fs";
+import { createReadStream, type Stats } from "node:fs";
 import { lstat, readdir, stat } from "node:fs/promises";
 import { errnoOf } from "../../domain/index.ts";
 import { CliError } from "../errors.ts";
@@ -30,20 +30,41 @@ export async function locally<Value>(path: string | Buffer, work: Promise<Value>
   });
 }
 
-/** Attributes of a local path, links followed. Throws CliError. */
-export async function localStat(path: string | Buffer): Promise<Stats> {
-  return locally(path, stat(path));
-}
-
 /** Everything in a directory, itself first, parents before children, by name; does not follow links. */
 export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): AsyncGenerator<LocalEntry> {
   const path = joined(Buffer.from(root), name);
-  const stats = name.length === 0 ? await localStat(path) : await locally(path, lstat(path));
+  const stats = name.length === 0 ? await locally(path, stat(path)) : await locally(path, lstat(path));
   yield { name, path, stats };
   if (!stats.isDirectory()) return;
   const children = await locally(path, readdir(path, { encoding: "buffer" }));
   for (const child of children.toSorted((one, other) => one.compare(other)))
     yield* localTree(root, joined(name, child));
+}
+
+const CHUNK_BYTES = 256 * 1024;
+
+/**
+ * The content of a local file, as much as it had when it was looked at. Calls `progress` with the size of each piece. Throws
+ * CliError for a file that cannot be read, or has become shorter.
+ */
+export async function* localContent(
+  path: string | Buffer,
+  sizeBytes: number,
+  progress: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  if (sizeBytes === 0) return;
+  let sent = 0;
+  const file: AsyncIterable<Buffer> = createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
+  try {
+    for await (const bytes of file) {
+      sent += bytes.length;
+      progress(bytes.length);
+      yield bytes;
+    }
+  } catch (error) {
+    throw localFailure(path, error);
+  }
+  if (sent < sizeBytes) throw new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
 }
 
 function joined(folder: Buffer, name: Buffer): Buffer {

@@ -1,12 +1,18 @@
 import type { GuestClient } from "../../client/index.ts";
 
-/** What every part of a copy works with. */
-export interface CopyParts {
+/** What a copy works with. */
+export interface CopyContext {
   readonly client: GuestClient;
-  readonly progress: Progress;
   readonly report: CopyReport;
-  /** Make the destination's missing folders. */
+  /** Where progress is shown, if it is a terminal. */
+  readonly terminal: NodeJS.WriteStream;
+  /** Make missing folders above the destination. */
   readonly makesParents: boolean;
+}
+
+/** What the copy of one source works with. */
+export interface CopyParts extends CopyContext {
+  readonly progress: Progress;
 }
 
 /** Why devices, sockets and FIFOs are skipped. */
@@ -31,8 +37,8 @@ const BAR_WIDTH = 24;
 const USUAL_COLUMNS = 80;
 const MIB = 1024 * 1024;
 
-/** Shows progress on a terminal if a transfer takes long; nothing elsewhere. */
-export class Progress {
+/** Shows progress on a terminal if a transfer takes long, until disposed of; nothing elsewhere. */
+export class Progress implements Disposable {
   readonly #terminal: NodeJS.WriteStream | undefined;
   readonly #label: string;
   readonly #totalBytes: number | undefined;
@@ -57,7 +63,7 @@ export class Progress {
   }
 
   /** Clears the line. */
-  end(): void {
+  [Symbol.dispose](): void {
     if (this.#shownMs > 0) this.#terminal?.write("\r\u001b[K");
   }
 

@@ -1,16 +1,14 @@
 import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
-import { createReadStream, type Stats } from "node:fs";
+import type { Stats } from "node:fs";
 import { readlink } from "node:fs/promises";
 import { posix } from "node:path";
 import { type GuestClient, GuestError } from "../../client/index.ts";
 import { entryEnd, entryHead, TAR_END, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
-import { startIfThere, statIfThere } from "./guest-command.ts";
-import { type LocalEntry, locally, localTree } from "./local-tree.ts";
+import { startIfThere, startUnpacking, statIfThere } from "./guest-command.ts";
+import { localContent, type LocalEntry, locally, localTree } from "./local-tree.ts";
 import { type CopyParts, NOT_COPIED } from "./report.ts";
-
-const CHUNK_BYTES = 256 * 1024;
 
 /**
  * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
@@ -26,16 +24,6 @@ export async function uploadFile(
   folder?: string,
 ): Promise<void> {
   const { client, progress, report, makesParents } = parts;
-  let hash = createHash("sha256");
-  async function* content(): AsyncGenerator<Uint8Array> {
-    if (stats.size === 0) return;
-    for await (const chunk of createReadStream(local, { end: stats.size - 1, highWaterMark: CHUNK_BYTES })) {
-      const bytes = chunk as Buffer;
-      hash.update(bytes);
-      progress.add(bytes.length);
-      yield bytes;
-    }
-  }
   const file = {
     size: BigInt(stats.size),
     mode: stats.mode & 0o7777,
@@ -43,19 +31,23 @@ export async function uploadFile(
     sparse: holeBytes(stats) > 0,
     createParents: makesParents,
   };
-  const write = async (path: string, beneath: string): Promise<Uint8Array> => {
+  const write = async (path: string, beneath = ""): Promise<void> => {
+    const hash = createHash("sha256");
+    async function* content(): AsyncGenerator<Uint8Array> {
+      for await (const bytes of localContent(local, stats.size, (count) => progress.add(count))) {
+        hash.update(bytes);
+        yield bytes;
+      }
+    }
     const { sha256 } = await client.writeFile(path, content(), { ...file, beneath });
-    return sha256;
+    if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
   };
-  const sha256 =
-    folder === undefined
-      ? await write(remote, "")
-      : await write(posix.relative(folder, remote), folder).catch((error: unknown) => {
-          if (!isUnknownBeneath(error)) throw error;
-          hash = createHash("sha256");
-          return write(remote, "");
-        });
-  if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
+  if (folder === undefined) await write(remote);
+  else
+    await write(posix.relative(folder, remote), folder).catch((error: unknown) => {
+      if (!isUnknownBeneath(error)) throw error;
+      return write(remote);
+    });
   report.files += 1;
   report.bytes += stats.size;
 }
@@ -101,16 +93,14 @@ async function uploadTar(parts: CopyParts, local: string, remote: string, isTher
   // First of all: without tar no directory must be made.
   const probe = await startIfThere(client, ["tar", "--help"]);
   if (probe === undefined) return false;
-  probe.stdout.resume();
   await probe.wait().catch(() => undefined);
   if (!isThere) {
     const mkdir = await startIfThere(client, ["mkdir", ...(makesParents ? ["-p"] : []), "--", remote]);
     if (mkdir === undefined) return false;
-    mkdir.stdout.resume();
     await mkdir.wait();
   }
   const sparse = await uploadSparse(parts, local, remote);
-  const tar = await startIfThere(client, ["tar", "-xpof", "-"], { cwd: remote, stdin: true });
+  const tar = await startUnpacking(client, remote);
   if (tar === undefined) return false;
   async function* archive(): AsyncGenerator<Buffer> {
     for await (const entry of localTree(local)) {
@@ -153,13 +143,7 @@ export async function* tarEntry(
   const mode = stats.mode & 0o7777;
   yield entryHead({ type, name, linkName, mode, sizeBytes, modifiedSeconds: stats.mtimeMs / 1000 });
   if (sizeBytes === 0) return;
-  let sent = 0;
-  for await (const chunk of createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES })) {
-    sent += (chunk as Buffer).length;
-    progress((chunk as Buffer).length);
-    yield chunk as Buffer;
-  }
-  if (sent < sizeBytes) throw new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
+  yield* localContent(path, sizeBytes, progress);
   yield entryEnd(sizeBytes);
 }
 

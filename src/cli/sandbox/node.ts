@@ -1,9 +1,10 @@
-import { homedir, hostname } from "node:os";
-import { isAbsolute, join, resolve } from "node:path";
-import { connectHypeman, SandboxError, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import { hostname } from "node:os";
+import { join, resolve } from "node:path";
+import { connectHypeman, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import type { Host } from "../command-line.ts";
-import { CodedError, UsageError } from "../errors.ts";
-import { parseCount, parseDurationMs } from "../values.ts";
+import { userFolder } from "../contexts.ts";
+import { UsageError } from "../errors.ts";
+import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
 /** Options of all that is done with sandboxes. */
 export const NODE_OPTIONS = {
@@ -49,42 +50,32 @@ export async function openNode(
   const { env } = host;
   const apiToken = env["HYPEMAN_API_KEY"] ?? "";
   if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
-  const baseUrl = values.api ?? env["HYPEMAN_BASE_URL"];
+  const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
   if (baseUrl !== undefined && !(URL.canParse(baseUrl) && /^https?:$/.test(new URL(baseUrl).protocol))) {
     throw new UsageError(`--api wants a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
   }
-  const archive = values.agent ?? env["GUESTCTL_AGENT"];
+  const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),
-    folder: stateFolder(values, env),
-    nodeId: values["node-id"] ?? env["GUESTCTL_NODE_ID"] ?? hostname(),
+    folder: resolve(
+      setting(values.state, env["GUESTCTL_STATE"]) ??
+        join(userFolder(env, "XDG_STATE_HOME", ".local/state"), "sandboxes"),
+    ),
+    nodeId: setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname(),
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
-    reachMs: parseDurationMs(values.wait, "--wait"),
+    reachMs: parseWaitMs(values.wait, "--wait"),
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
   });
 }
 
+/** The flag, else the variable; an empty one counts as unset. */
+function setting(flag: string | undefined, variable: string | undefined): string | undefined {
+  return [flag, variable].find((value) => value !== undefined && value !== "");
+}
+
 function stepLine({ operation, name, step }: Step): string {
   return `guestctl: ${operation} ${name}: ${step}\n`;
-}
-
-/** XDG Base Directory Specification: a relative folder does not count. */
-function stateFolder({ state }: NodeValues, env: NodeJS.ProcessEnv): string {
-  const given = state ?? env["GUESTCTL_STATE"];
-  if (given !== undefined && given !== "") return resolve(given);
-  const { XDG_STATE_HOME: configured = "", HOME: home } = env;
-  const folder = isAbsolute(configured) ? configured : join(home ?? homedir(), ".local/state");
-  return join(folder, "guestctl/sandboxes");
-}
-
-/** Errors of sandboxes, as guestctl tells those with a code. */
-export async function told<Value>(action: () => Promise<Value>): Promise<Value> {
-  try {
-    return await action();
-  } catch (error) {
-    throw error instanceof SandboxError ? new CodedError(error.code, error.message, error.nextStep) : error;
-  }
 }

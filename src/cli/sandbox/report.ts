@@ -1,13 +1,6 @@
 import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
-import { tableText } from "../output.ts";
-
-/** What a command did, for people and for programs, and whether all of it went as intended. */
-export interface Report {
-  readonly text: string;
-  /** Undefined: there is nothing to tell a program. */
-  readonly json: object | undefined;
-  readonly isAsIntended: boolean;
-}
+import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
+import { hookWords, printable, tableText } from "../output.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
@@ -80,19 +73,14 @@ export function awakeningObject(awakening: Awakening | undefined): object | null
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted anew\n`;
   const { warnings, ready, postRestore } = awakening;
-  const lines = warnings.map(({ code, message }) => `${name}: ${message} [${code}]\n`);
+  const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
   return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}\n`;
 }
 
-/** Whether nothing went wrong with it. */
-export function isWhole(awakening: Awakening | undefined): boolean {
-  return awakening === undefined || (awakening.warnings.length === 0 && awakening.ready);
-}
-
-/** How a hook ended. */
-export function hookWords({ ran, timedOut, exitCode }: HookOutcome): string {
-  if (!ran) return "not configured";
-  return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
+/** The exit status that says whether nothing went wrong with any of them. */
+export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[]): number {
+  const isWhole = awakenings.every((each) => each === undefined || (each.warnings.length === 0 && each.ready));
+  return isWhole ? 0 : STATUS_NOT_AS_INTENDED;
 }
 
 /** Sandboxes and snapshots as a table. */
@@ -120,7 +108,7 @@ export function sweepText({ removed, orphans, awakened, failed }: SweepReport): 
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
     ...awakened.map((name) => `had ${name} do its duties\n`),
-    ...failed.map(({ name, code, message }) => `failed: ${name}: ${message} [${code}]\n`),
+    ...failed.map(({ name, code, message }) => `failed: ${name}: ${printable(message)} [${code}]\n`),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }

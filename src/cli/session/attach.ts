@@ -1,11 +1,9 @@
-import { once } from "node:events";
 import { constants } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult, KeptProcess } from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
-import { jsonLine } from "../output.ts";
-import { forget } from "./kept.ts";
+import { jsonLine, writeAll } from "../output.ts";
 import { openKeyboard } from "./keyboard.ts";
 import { followSize } from "./terminal.ts";
 
@@ -30,7 +28,8 @@ interface Session {
  */
 export async function runSession(session: Session, isForPrograms: boolean, host: NodeJS.Process): Promise<number> {
   const { code, timedOut } = await (isForPrograms ? attachAsEvents(session, host) : attach(session, host));
-  if (session.kept !== undefined) await forget(session.kept.process);
+  // Frees its name and buffer. Otherwise it lingers: nothing is lost by that.
+  await session.kept?.process.forget().catch(() => undefined);
   const after = session.timeout === undefined ? "" : ` after ${session.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
   return timedOut ? STATUS_TIMED_OUT : code;
@@ -56,17 +55,22 @@ async function attach(session: Session, host: NodeJS.Process): Promise<ExecResul
   }
 }
 
-/** Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. */
+/**
+ * Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. Once nobody reads the
+ * local stream any more, the rest is discarded: the command must not wait for that.
+ */
 async function copy(from: Readable, to: Writable): Promise<void> {
+  const discard = (): unknown => from.resume();
+  to.on("error", discard);
   from.pipe(to, { end: false });
-  await finished(from);
+  await finished(from).finally(() => to.off("error", discard));
 }
 
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
 async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, kept } = session;
   using _signals = forwardSignals(process, false, host);
-  const emit = (event: object): Promise<void> => writeLine(host.stdout, event);
+  const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       await emit({ event: name, data: chunk.toString("base64") });
@@ -90,10 +94,6 @@ async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<E
       host.stdin.pause();
     }
   }
-}
-
-async function writeLine(stream: Writable, event: object): Promise<void> {
-  if (!stream.write(jsonLine(event))) await once(stream, "drain");
 }
 
 /** Names as in the schema, as everywhere in guestctl's JSON. */

@@ -1,7 +1,7 @@
-import type { GuestClient, KeptEvent, KeptOptions, KeptProcess } from "../../client/index.ts";
-import type { Connector } from "../connection.ts";
+import type { GuestClient, KeptEvent, KeptExec, KeptOptions, KeptProcess } from "../../client/index.ts";
+import { ANSWER_TIMEOUT_MS, type Connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { jsonLine } from "../output.ts";
+import { jsonLine, printable } from "../output.ts";
 import { localSize } from "./terminal.ts";
 
 /** For a program to see the first of two sizes before the second comes; one that sees only the last draws nothing. */
@@ -31,7 +31,7 @@ export function openKept(
   const isWatched = isTerminal && host.stdin.isTTY;
   const lineEnd = isWatched ? "\r\n" : "\n";
   const say = (text: string): void => {
-    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${text}${lineEnd}`);
+    host.stderr.write(`${isWatched ? lineEnd : ""}guestctl: ${printable(text)}${lineEnd}`);
   };
   const resume = { ...(isWatched && { patienceMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
   let lostAtMs = 0;
@@ -56,18 +56,9 @@ export function redraw(process: KeptProcess, host: NodeJS.Process): void {
   setTimeout(() => process.resize(size.cols, size.rows), NUDGE_MS).unref();
 }
 
-/** Frees name and buffer of a command whose end has been told. Otherwise it lingers: nothing is lost by that. */
-export async function forget(process: KeptProcess): Promise<void> {
-  await process.forget().catch(() => undefined);
-}
-
 /** The kept command of that name. Throws UsageError, which names the others, where there is none. */
-export async function keptCommand(
-  client: GuestClient,
-  name: string,
-  deadlineMs: number,
-): Promise<Awaited<ReturnType<GuestClient["listExecs"]>>[number]> {
-  const execs = await client.listExecs({ deadlineMs });
+export async function keptCommand(client: GuestClient, name: string): Promise<KeptExec> {
+  const execs = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
   if (exec !== undefined) return exec;
   const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;

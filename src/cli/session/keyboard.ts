@@ -1,7 +1,7 @@
 import { Transform } from "node:stream";
 import type { ExecProcess } from "../../client/index.ts";
 import { CliError, UsageError } from "../errors.ts";
-import { enterRawMode, type RawMode } from "./terminal.ts";
+import { enterRawMode } from "./terminal.ts";
 
 /** The local keyboard at a command, until it is disposed of. */
 export interface Keyboard extends Disposable {
@@ -24,53 +24,40 @@ interface Typed {
  */
 export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
   const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host, { keepsOutput: true }) : undefined;
-  const left = new AbortController();
-  const leave = (): void => left.abort(new CliError(`left by the escape key; ${leaving}`));
-  const keys = raw && escape !== undefined ? escapeFilter({ escape, raw, leaving, leave }, host) : undefined;
+  let leave: (why: CliError) => void = () => undefined;
+  const left = new Promise<never>((_resolve, reject) => {
+    leave = reject;
+  });
+  // Nobody may be waiting for it then.
+  left.catch(() => undefined);
+  const say = (...lines: readonly string[]): void =>
+    void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
+  const filterFor = (key: number): EscapeFilter => {
+    const name = escapeCharName(key);
+    return new EscapeFilter(key, {
+      leave: () => {
+        say(`${name}.`);
+        leave(new CliError(`left by the escape key; ${leaving}`));
+      },
+      suspend: () => {
+        say(`${name}^Z (suspended; "fg" goes on)`);
+        raw?.suspend();
+      },
+      help: () => say("", ...helpLines(name, leaving)),
+    });
+  };
+  const keys = raw && escape !== undefined ? filterFor(escape) : undefined;
   keys?.pipe(process.stdin);
   const target = keys ?? process.stdin;
   host.stdin.pipe(target);
   return {
-    left: leftAt(left.signal),
+    left,
     [Symbol.dispose]: () => {
       raw?.[Symbol.dispose]();
       host.stdin.unpipe(target);
       host.stdin.pause();
     },
   };
-}
-
-interface Escaping {
-  readonly escape: number;
-  readonly raw: RawMode;
-  readonly leaving: string;
-  readonly leave: () => void;
-}
-
-function escapeFilter({ escape, raw, leaving, leave }: Escaping, host: NodeJS.Process): EscapeFilter {
-  const name = escapeCharName(escape);
-  const say = (...lines: readonly string[]): void =>
-    void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
-  return new EscapeFilter(escape, {
-    leave: () => {
-      say(`${name}.`);
-      leave();
-    },
-    suspend: () => {
-      say(`${name}^Z (suspended; "fg" goes on)`);
-      raw.suspend();
-    },
-    help: () => say("", ...helpLines(name, leaving)),
-  });
-}
-
-function leftAt(signal: AbortSignal): Promise<never> {
-  const left = new Promise<never>((_resolve, reject) => {
-    signal.addEventListener("abort", () => reject(signal.reason as CliError), { once: true });
-  });
-  // Nobody may be waiting for it now.
-  left.catch(() => undefined);
-  return left;
 }
 
 function helpLines(name: string, leaving: string): readonly string[] {
@@ -104,7 +91,7 @@ const CONTROL_BITS = 0x1f;
 /** That of ssh(1). */
 const DEFAULT_ESCAPE = "~";
 
-/** The option that names it. */
+/** The option that names the escape character. */
 export const ESCAPE_OPTION = {
   "escape-char": {
     type: "string",
@@ -114,18 +101,13 @@ export const ESCAPE_OPTION = {
   },
 } as const;
 
-/** The byte that it names; undefined: none. Throws UsageError. */
-export function escapeOf(values: { readonly "escape-char"?: string | undefined }): number | undefined {
-  return parseEscapeChar(values["escape-char"] ?? DEFAULT_ESCAPE, "--escape-char");
-}
-
-/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Gives its byte. Throws UsageError. */
-export function parseEscapeChar(text: string, option: string): number | undefined {
+/** Reads an escape character: one of ASCII, one such as `^]`, or `none`. Gives its byte; undefined: none. Throws UsageError. */
+export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
   if (text === "none") return undefined;
   const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];
   if (control !== undefined) return control.charCodeAt(0) & CONTROL_BITS;
   if (plain !== undefined) return plain.charCodeAt(0);
-  throw new UsageError(`${option} wants one character such as ~, one with Ctrl such as ^], or none`);
+  throw new UsageError("--escape-char wants one character such as ~, one with Ctrl such as ^], or none");
 }
 
 /** An escape character in readable form. */

@@ -1,6 +1,6 @@
-import { type Timestamp, timestampDate, timestampMs } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../client/index.ts";
-import { unreadyReason } from "../output.ts";
+import { printable, timeText, unreadyReason } from "../output.ts";
 import type { Answer, Sample } from "./watch.ts";
 
 /** A line of the screen. Styles name the meaning, not the appearance. */
@@ -23,7 +23,7 @@ const KEYS: ViewLine = { text: "q leaves", style: "faint" };
 /** The lines of a screen, cut to its size. */
 export function viewLines(history: History, frame: ViewFrame): ViewLine[] {
   const { cols, rows } = frame;
-  const head = [titleLine(frame), ...stateLines(history, frame.now), ...answerLines(history.answer, history)];
+  const head = [titleLine(frame), ...stateLines(history, frame.now), ...answerLines(history)];
   const room = Math.max(0, rows - head.length - 3);
   const events = history.events.slice(0, room).map(({ time, text }) => ({ text: `${clockTime(time)}  ${text}` }));
   const blank: ViewLine = { text: "" };
@@ -51,15 +51,15 @@ function stateLines({ latest, lostSince, answer }: History, now: Date): ViewLine
   ];
 }
 
-function answerLines(answer: Answer | undefined, { counts, lostSince }: History): ViewLine[] {
-  const asked = `${counts.answered} of ${counts.asked}`;
-  if (answer === undefined) return [row("answers", asked)];
+function answerLines({ answer, answered, asked, lostSince }: History): ViewLine[] {
+  const answers = `${answered} of ${asked}`;
+  if (answer === undefined) return [row("answers", answers)];
   const { health, roundTripMs, clockErrorMs, agentVersion } = answer;
   const lines = [
     row("activity", since(health.lastUserActivity, health.guestTime)),
     row("idle", since(health.idleDeclared, health.guestTime)),
     row("guest time", clockText(health.guestTime, clockErrorMs)),
-    row("answers", `${asked}, the last in ${roundTripMs.toFixed(1)} ms`),
+    row("answers", `${answers}, the last in ${roundTripMs.toFixed(1)} ms`),
     row("agent", `version ${agentVersion ?? "unknown"}`),
   ];
   // The last known values are useful, but must not look current.
@@ -73,19 +73,15 @@ function row(name: string, text: string): ViewLine {
 /** Compares times of the guest with its own clock, which may be far off. */
 function since(time: Timestamp | undefined, guestTime: Timestamp | undefined): string {
   if (time === undefined) return "never";
-  if (guestTime === undefined) return dateText(time);
-  const agoMs = timestampDate(guestTime).getTime() - timestampDate(time).getTime();
-  return `${seconds(agoMs)} ago  ${dateText(time)}`;
+  if (guestTime === undefined) return timeText(time);
+  const agoMs = timestampMs(guestTime) - timestampMs(time);
+  return `${seconds(agoMs)} ago  ${timeText(time)}`;
 }
 
 function clockText(guestTime: Timestamp | undefined, clockErrorMs: number): string {
   // An agent may be older than the field.
   if (guestTime === undefined) return "unknown";
-  return `${dateText(guestTime)}  ${signedSeconds(clockErrorMs)} to this host`;
-}
-
-function dateText(time: Timestamp | undefined): string {
-  return time === undefined ? "unknown" : timestampDate(time).toISOString();
+  return `${timeText(guestTime)}  ${signedSeconds(clockErrorMs)} to this host`;
 }
 
 function seconds(ms: number): string {
@@ -97,85 +93,60 @@ function clockTime(time: Date): string {
   return time.toTimeString().slice(0, 8);
 }
 
-/** The agent's text must not control the terminal. */
-function printable(text: string): string {
-  return text.replaceAll(/\p{Cc}/gu, "?");
-}
-
 /** As many as fit on any screen. */
 const EVENTS_KEPT = 200;
 /** If a guest's clock moves that much against the host's, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
 /** Something that changed, and when it was seen. */
-export interface WatchEvent {
+interface WatchEvent {
   readonly time: Date;
   readonly text: string;
 }
 
-/** The history of a watch. */
-export class History {
-  readonly #events: WatchEvent[] = [];
-  #latest: Sample | undefined;
-  #answer: Answer | undefined;
-  #lostSince: Date | undefined;
-  #asked = 0;
-  #answered = 0;
-
+/** What a watch has seen so far. */
+export interface History {
   /** The last sample. */
-  get latest(): Sample | undefined {
-    return this.#latest;
-  }
-
+  readonly latest: Sample | undefined;
   /** The last answer, however old. */
-  get answer(): Answer | undefined {
-    return this.#answer;
-  }
-
+  readonly answer: Answer | undefined;
   /** Since when there has been no answer; undefined while there is one. */
-  get lostSince(): Date | undefined {
-    return this.#lostSince;
-  }
-
+  readonly lostSince: Date | undefined;
+  /** Number of samples, and of the answers among them. */
+  readonly asked: number;
+  readonly answered: number;
   /** The newest first. */
-  get events(): readonly WatchEvent[] {
-    return this.#events;
-  }
-
-  /** Numbers of samples and of answers. */
-  get counts(): { readonly asked: number; readonly answered: number } {
-    return { asked: this.#asked, answered: this.#answered };
-  }
-
-  /** Adds a sample. */
-  add(sample: Sample): void {
-    this.#asked += 1;
-    this.#latest = sample;
-    if ("error" in sample) {
-      if (this.#lostSince === undefined) this.#note(sample.time, `lost: ${sample.error.message}`);
-      this.#lostSince ??= sample.time;
-      return;
-    }
-    this.#answered += 1;
-    if (this.#lostSince !== undefined) {
-      const lostMs = sample.time.getTime() - this.#lostSince.getTime();
-      this.#note(sample.time, `back after ${(lostMs / 1000).toFixed(1)} s`);
-    }
-    for (const text of changes(this.#answer, sample)) this.#note(sample.time, text);
-    this.#lostSince = undefined;
-    this.#answer = sample;
-  }
-
-  #note(time: Date, text: string): void {
-    this.#events.unshift({ time, text });
-    this.#events.splice(EVENTS_KEPT);
-  }
+  readonly events: readonly WatchEvent[];
 }
 
-/** The differences between two answers. */
-function changes(before: Answer | undefined, now: Answer): string[] {
-  if (before === undefined) return [now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
+/** That of a watch which has seen nothing yet. */
+export const NO_HISTORY: History = {
+  latest: undefined,
+  answer: undefined,
+  lostSince: undefined,
+  asked: 0,
+  answered: 0,
+  events: [],
+};
+
+/** The history with one sample more. */
+export function withSample(history: History, sample: Sample): History {
+  const { time } = sample;
+  const news = newsOf(history, sample).map((text) => ({ time, text }));
+  const events = [...news.toReversed(), ...history.events].slice(0, EVENTS_KEPT);
+  const seen = { ...history, latest: sample, asked: history.asked + 1, events };
+  if ("error" in sample) return { ...seen, lostSince: history.lostSince ?? time };
+  return { ...seen, answer: sample, answered: history.answered + 1, lostSince: undefined };
+}
+
+/** What a sample shows that was not so before, the oldest first. */
+function newsOf({ answer: before, lostSince }: History, now: Sample): string[] {
+  if ("error" in now) return lostSince === undefined ? [`lost: ${now.error.message}`] : [];
   const texts: string[] = [];
+  if (lostSince !== undefined) {
+    texts.push(`back after ${((now.time.getTime() - lostSince.getTime()) / 1000).toFixed(1)} s`);
+  }
+  if (before === undefined) return [...texts, now.health.ready ? "up and ready" : `up, ${readiness(now.health)}`];
   if (readiness(before.health) !== readiness(now.health)) texts.push(readiness(now.health));
   if (idleMs(before.health) !== idleMs(now.health)) texts.push("idle declared");
   if (before.agentVersion !== now.agentVersion) texts.push(`agent version ${now.agentVersion ?? "unknown"}`);

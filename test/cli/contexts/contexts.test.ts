@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
-import { chmod, lstat, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { execa } from "execa";
 import { contextsPath } from "../../../src/cli/contexts.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { type GuestctlResult, runGuestctl } from "../guestctl.ts";
 
 describe("guestctl context", () => {
@@ -51,7 +53,7 @@ describe("guestctl context", () => {
     assert.deepEqual(JSON.parse(await done("remove", "one", "--json")), { current: null, contexts: {} });
   });
 
-  test("changes only what is given, and makes paths absolute", async () => {
+  test("changes only what is given, of which nothing is empty, and makes paths absolute", async () => {
     await done("set", "box", "-a", "unix:guest.sock", "-c", "creds");
     const { contexts } = JSON.parse(await done("set", "box", "--server-name", "n", "--json")) as {
       contexts: Record<string, Record<string, string>>;
@@ -61,6 +63,8 @@ describe("guestctl context", () => {
       credentials: `${process.cwd()}/creds`,
       server_name: "n",
     });
+    await done("set", "box", "--server-name", "", "--address", "", "--credentials", "");
+    assert.deepEqual(JSON.parse(await done("list", "--json")), { current: "box", contexts });
     await done("set", "box", "--bridge", "b");
     const text = await readFile(path, "utf8");
     assert.ok(!text.includes("guest.sock"), text);
@@ -99,6 +103,25 @@ describe("guestctl context", () => {
     }
   });
 
+  test("says why it cannot read or write its file, and leaves no other beside it", NEEDS_ROOT, async () => {
+    const folder = join(home, ".config/guestctl");
+    await mkdir(path, { recursive: true });
+    assert.match(
+      await complaint("list"),
+      /^guestctl: cannot read \/.*contexts\.json \(EISDIR\); check its owner and mode\n$/,
+    );
+    await rm(path, { recursive: true });
+    await done("set", "one", "-a", "x", "-c", "/c");
+    // A file that is a mount point, as in containers, cannot be replaced.
+    await execa("mount", ["--bind", path, path]);
+    try {
+      assert.match(await complaint("use", "one"), /^guestctl: cannot write \/.*contexts\.json \(EBUSY\)/);
+      assert.deepEqual(await readdir(folder), ["contexts.json"]);
+    } finally {
+      await execa("umount", [path]);
+    }
+  });
+
   test("does not trust a file that others may write: a bridge is a command", async () => {
     await done("set", "one", "-a", "x", "-c", "/c");
     await chmod(path, 0o622);
@@ -109,7 +132,9 @@ describe("guestctl context", () => {
     await done("set", "one", "-a", "x", "-c", "/c");
     assert.match(await complaint(), /say what to do with contexts: list, use, set or remove/);
     assert.match(await complaint("drop", "one"), /say what to do with contexts/);
-    assert.match(await complaint("use"), /context use wants the name of one context/);
+    assert.match(await complaint("constructor", "one"), /say what to do with contexts/);
+    assert.match(await complaint("list", "one"), /context list takes no names/);
+    assert.match(await complaint("use"), /context use wants one name/);
     assert.match(await complaint("use", "two"), /there is no context "two"; see "guestctl context list"/);
     assert.match(await complaint("remove", "two"), /there is no context "two"/);
     assert.match(await complaint("set", "a b", "-a", "x", "-c", "/c"), /a context's name is made of letters, digits/);

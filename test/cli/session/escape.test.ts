@@ -59,10 +59,10 @@ describe("the escape character", () => {
       ["^", 0x5e],
       ["none", undefined],
     ] as const) {
-      assert.equal(parseEscapeChar(text, "--escape-char"), byte);
+      assert.equal(parseEscapeChar(text), byte);
     }
     for (const text of ["", "ab", "^1", "ü", " "]) {
-      assert.throws(() => parseEscapeChar(text, "--escape-char"), UsageError);
+      assert.throws(() => parseEscapeChar(text), UsageError);
     }
     assert.deepEqual([escapeCharName(TILDE), escapeCharName(0x1d)], ["~", "^]"]);
   });

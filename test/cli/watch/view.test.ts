@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Sample } from "../../../src/cli/watch/watch.ts";
-import { History, type ViewFrame, viewLines } from "../../../src/cli/watch/view.ts";
+import { type History, NO_HISTORY, type ViewFrame, viewLines, withSample } from "../../../src/cli/watch/view.ts";
 import { GuestError } from "../../../src/client/index.ts";
 import { HealthResponseSchema } from "../../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 
@@ -25,11 +25,7 @@ function lost(atMs: number, message = "connect ECONNREFUSED"): Sample {
   return { time: new Date(START_MS + atMs), error: new GuestError({ status: "UNAVAILABLE", message }) };
 }
 
-function historyOf(samples: readonly Sample[]): History {
-  const history = new History();
-  for (const sample of samples) history.add(sample);
-  return history;
-}
+const historyOf = (samples: readonly Sample[]): History => samples.reduce(withSample, NO_HISTORY);
 
 const eventsOf = (samples: readonly Sample[]): string[] => historyOf(samples).events.map(({ text }) => text);
 
@@ -95,7 +91,7 @@ describe("the screen of a watch", () => {
     assert.deepEqual(lines[1], { text: "state       lost for 4.0 s, trying again", style: "bad" });
     assert.deepEqual(lines[2], { text: "            connect ECONNREFUSED [UNAVAILABLE]", style: "bad" });
     assert.equal(lines.find(({ text }) => text.startsWith("agent"))?.style, "faint");
-    assert.match(textOf(new History()), /^state +connecting$/m);
+    assert.match(textOf(NO_HISTORY), /^state +connecting$/m);
     assert.match(textOf(historyOf([lost(0)])), /^state +no answer for 0\.0 s, trying again$/m);
   });
 

@@ -178,6 +178,9 @@ describe("guestctl watch", () => {
     const { stderr, exitCode } = await runGuestctl(["watch", "--interval", "1ms"], guestctlVariables(agent));
     assert.equal(stderr, "guestctl: --interval wants 100ms at least (see --help)\n");
     assert.equal(exitCode, 125);
+    // Node's timers take no longer time than 24 days: it would look a thousand times a second.
+    const rare = await runGuestctl(["watch", "--interval", "1000h"], guestctlVariables(agent));
+    assert.equal(rare.stderr, "guestctl: --interval wants 24h at most (see --help)\n");
   });
 
   test("goes on after the duties of a restore, which end its connection", async () => {
