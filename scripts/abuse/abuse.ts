@@ -6,15 +6,16 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { messageOf } from "../../src/domain/index.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
-import { type Footprint, settledFootprint } from "../soak/footprint.ts";
-import { connectionAttacks } from "./connections.ts";
-import { fuzzing, Random } from "./fuzz.ts";
 import { execStart } from "../../test/fixtures/raw-calls.ts";
-import { envelope } from "../../test/fixtures/raw-http2.ts";
+import { RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import { seededRandom } from "../../test/fixtures/seeded-random.ts";
+import { type Footprint, settledFootprint } from "../soak/footprint.ts";
+import type { Attack } from "./attack.ts";
+import { connectionAttacks } from "./connections.ts";
+import { fuzzing } from "./fuzz.ts";
 import { keptAttacks } from "./kept.ts";
-import { RawPeer } from "./peer.ts";
 import type { Seen, Watched } from "./probe.ts";
-import type { Attack } from "./target.ts";
+
 import { workloadAttacks } from "./workload.ts";
 
 /** All attacks, in order. */
@@ -25,6 +26,8 @@ export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
 /** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
 const WARM_UP = 50;
+/** That stay when the agent is told to leave, each beside one that never spoke. */
+const UNREAD_PEERS = 8;
 /** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
 /** Time for the agent's exit on a busy machine: it waits for commands and connections. */
@@ -62,7 +65,7 @@ export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Pro
     await warmUp(agent);
     for (const attack of attacks) {
       await probe.seen();
-      const random = new Random(seed);
+      const random = seededRandom(seed);
       const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
       const before = await settled(agent, undefined);
       const began = performance.now();
@@ -82,10 +85,9 @@ export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Pro
 /** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */
 async function warmUp(agent: RunningAgent): Promise<void> {
   const message = execStart({ args: ["true"] });
-  const peer = await RawPeer.connect(agent);
-  const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", message));
-  await peer.until(() => streams.every((stream) => peer.hasEnded(stream)));
-  peer.destroy();
+  using peer = await RawHttp2.dial(agent);
+  const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", agent.token, message));
+  await peer.holds(() => streams.every((stream) => peer.hasClosed(stream)));
 }
 
 type Outcome = Pick<AbuseRow, "inputs" | "problem">;
@@ -109,13 +111,13 @@ function measured({ healthMs, peakOwnBytes }: Seen): Pick<AbuseRow, "healthP99Ms
 /** SIGTERM while commands write to peers that do not read, and half-open connections wait. */
 async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   const start = execStart({ args: ["sh", "-c", "trap '' HUP TERM; yes"] });
-  const peers: RawPeer[] = [];
-  for (let index = 0; index < 8; index++) {
-    const peer = await RawPeer.connect(agent, { windowBytes: 0 });
-    for (let count = 0; count < 4; count++) peer.data(peer.begin("Exec"), envelope(start), false);
-    peers.push(peer, await RawPeer.connect(agent, { silent: true }));
-    await peer.until(() => peer.answered === 4);
-    peer.socket.pause();
+  using peers = new DisposableStack();
+  for (let index = 0; index < UNREAD_PEERS; index++) {
+    const peer = peers.use(await RawHttp2.dial(agent, { windowBytes: 0 }));
+    for (let count = 0; count < 4; count++) peer.call("Exec", agent.token, start, false);
+    peers.use(await RawHttp2.dial(agent, { isSilent: true }));
+    await peer.holds(() => peer.answered.size === 4);
+    peer.stopReading();
   }
   const seen = await probe.seen();
   await probe.stop();
@@ -123,7 +125,6 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   agent.kill("SIGTERM");
   const exit = await Promise.race([agent.exited, delay(LEAVE_LIMIT_MS, undefined, { ref: false })]);
   const seconds = (performance.now() - began) / 1000;
-  for (const peer of peers) peer.destroy();
   const problem =
     exit === undefined
       ? `it did not leave within ${LEAVE_LIMIT_MS / 1000} s`
@@ -132,7 +133,7 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
         : `it left with ${JSON.stringify(exit)}`;
   return {
     name: "SIGTERM among peers that do not read",
-    inputs: peers.length,
+    inputs: 2 * UNREAD_PEERS,
     seconds,
     left: "",
     problem,

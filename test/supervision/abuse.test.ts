@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { abuse, type AbuseRow, ATTACKS } from "../../scripts/abuse/abuse.ts";
-import { fuzzedMessage, Random } from "../../scripts/abuse/fuzz.ts";
+import { fuzzedMessage } from "../../scripts/abuse/fuzz.ts";
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
+import { seededRandom } from "../fixtures/seeded-random.ts";
 
 it("a seed alone decides what is sent", () => {
   const messages = (seed: number): string[] => {
-    const random = new Random(seed);
+    const random = seededRandom(seed);
     return Object.values(GuestAgent.method).map(({ input }) =>
       Buffer.from(fuzzedMessage(input, random, "/scratch")).toString("hex"),
     );
