@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { onEndSignal } from "../machine/script.ts";
-import { killLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
+import { endLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
 
 /** Whether this process is the inner one of runContained. */
 export function isContained(): boolean {
@@ -27,14 +27,14 @@ export async function runContained(script: string, args: readonly string[]): Pro
   let ended: NodeJS.Signals | undefined;
   onEndSignal((name) => {
     ended ??= name;
-    void killLeftovers(mark, session);
+    void endLeftovers(mark, session);
   });
   try {
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
     const by = ended ?? signal;
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
-    await killLeftovers(mark, session);
+    await endLeftovers(mark, session);
     rmSync(folder, { recursive: true, force: true });
     removeAbandonedCgroups();
   }

@@ -4,7 +4,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, st
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { COMPILED_ONCE } from "./compiled.ts";
-import { killLeftovers, MARK_VARIABLE, settleLeftovers } from "./leftovers.ts";
+import { endLeftovers, MARK_VARIABLE } from "./leftovers.ts";
 import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */
@@ -116,7 +116,7 @@ export async function runTestFile(
 
     const session = child.pid ?? -1;
     let hung = false;
-    const kill = (): void => void killLeftovers(mark, session);
+    const kill = (): void => void endLeftovers(mark, session);
     using _silence = watchSilence(eventsPath, limits.silenceMs, () => {
       hung = true;
       kill();
@@ -127,8 +127,7 @@ export async function runTestFile(
     const cpuMs = cpu.take();
     abort.removeEventListener("abort", kill);
 
-    const leftovers = await settleLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
-    await killLeftovers(mark, session);
+    const leftovers = await endLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
     if (!child.stdout.closed) await once(child.stdout, "close");
 
     const events = readEvents(eventsPath);
