@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Running } from "./contender.ts";
@@ -32,8 +32,8 @@ export async function openField(
 ): Promise<Field> {
   await using opening = new AsyncDisposableStack();
   const memory = "/dev/shm";
-  const folder = await mkdtemp(join(existsSync(memory) ? memory : tmpdir(), "guest-agent-bench-"));
-  opening.defer(() => rm(folder, { recursive: true, force: true }));
+  const base = existsSync(memory) ? memory : tmpdir();
+  const { path: folder } = opening.use(await mkdtempDisposable(join(base, "guest-agent-bench-")));
   const ours = opening.use(await startBuiltAgent(native, agentProgram));
   const contenders = new Map<Contender, Running>([["ours", ours]]);
   for (const peer of peers) {

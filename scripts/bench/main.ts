@@ -20,7 +20,6 @@ import { FULL, QUICK } from "./scale.ts";
 const PLOTTED: readonly Group[] = ["health", "exec", "streams", "files"];
 /** Times that a group is measured before a loss counts. */
 const TRIES = 4;
-
 /** Enough calls to warm up every server. */
 const WARM_UP_CALLS = 1_000;
 

@@ -62,7 +62,7 @@ function panel(curve: Curve, left: number, top: number): string[] {
     const path = places.map((place) => place.map((value) => value.toFixed(1)).join(",")).join(" ");
     const [first] = own;
     return [
-      first && curve.proportional ? proportion(first, x, y, colour) : "",
+      ...(first && curve.proportional ? [proportion(first, x, y, colour)] : []),
       `<polyline points="${path}" fill="none" stroke="${colour}" stroke-width="2"/>`,
       ...places.map((place) => dot(place, contender, 4)),
     ];

@@ -38,6 +38,8 @@ export async function measureStart(program: Program): Promise<Start> {
   const begunMs = performance.now();
   const sinceMs = (): number => performance.now() - begunMs;
   const child = spawn(file, args, { env: program.env, stdio: ["pipe", "pipe", "pipe"] });
+  const closed = Promise.withResolvers<void>();
+  child.once("close", () => closed.resolve());
   const limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
   try {
     const [workloadMs, portMs] = await Promise.all(milestones(child, program, sinceMs));
@@ -46,11 +48,10 @@ export async function measureStart(program: Program): Promise<Start> {
     return { workloadMs, portMs, cpuMs, anonymousBytes: anonymousBytesOf(ownProcesses(child.pid ?? 0)) };
   } finally {
     clearTimeout(limit);
-    const closed = once(child, "close");
     // The workload ends with its input, and the agent with it.
     child.stdin.end();
     child.kill("SIGTERM");
-    await closed;
+    await closed.promise;
   }
 }
 
@@ -70,6 +71,7 @@ function milestones(
   };
   createInterface({ input: child.stdout }).on("line", look);
   createInterface({ input: child.stderr }).on("line", look);
+  child.once("error", ({ message }) => said.push(message));
   child.once("close", () => {
     const early = new Error(`${command[0]} ended before it listened:\n${said.join("\n")}`);
     workload.reject(early);
