@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempDisposableSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { onEndSignal } from "../machine/script.ts";
@@ -19,9 +19,9 @@ export function isContained(): boolean {
  * @returns its exit status, or 128 + the signal's number
  */
 export async function runContained(script: string, args: readonly string[]): Promise<number> {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-run-"));
+  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-run-"));
   const mark = randomUUID();
-  const env = { ...process.env, TMPDIR: folder, [MARK_VARIABLE]: mark };
+  const env = { ...process.env, TMPDIR: folder.path, [MARK_VARIABLE]: mark };
   const child = spawn(process.execPath, [script, ...args], { detached: true, stdio: "inherit", env });
   const session = child.pid ?? -1;
   let ended: NodeJS.Signals | undefined;
@@ -35,7 +35,6 @@ export async function runContained(script: string, args: readonly string[]): Pro
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
     await endLeftovers(mark, session);
-    rmSync(folder, { recursive: true, force: true });
     removeAbandonedCgroups();
   }
 }
