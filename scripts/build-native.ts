@@ -54,8 +54,7 @@ export function buildNative(arch: string = process.arch): string {
 
 if (import.meta.main) {
   await runScript("build:native", USAGE, () => {
-    const [arch, tooMuch] = words();
-    if (tooMuch !== undefined) throw new UsageError(`"${tooMuch}" is an argument too many`);
+    const [arch] = words(1);
     console.log(buildNative(arch));
     return Promise.resolve(0);
   });

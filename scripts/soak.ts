@@ -2,7 +2,7 @@
  * `npm run soak`: many mixed execs through a real agent, which must lose nothing and leave nothing; or 64 kept commands that
  * flood their buffers while nobody reads. See `--help`.
  */
-import { countFrom, runScript, UsageError, words } from "./machine/script.ts";
+import { countFrom, runScript, words } from "./machine/script.ts";
 import { floods } from "./soak/floods.ts";
 import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 
@@ -34,12 +34,10 @@ async function runFloods(secondsWord = "30"): Promise<number> {
 }
 
 await runScript("soak", USAGE, async () => {
-  const [first, ...rest] = words();
-  if (first === "floods" && rest.length < 2) return runFloods(rest[0]);
-  const [execsWord = "10000", atOnceWord = "50", tooMuch] = words();
-  if (tooMuch !== undefined) throw new UsageError(`"${tooMuch}" is an argument too many`);
-  const execs = countFrom(execsWord, "EXECS");
-  const atOnce = countFrom(atOnceWord, "AT-ONCE");
+  const [first = "10000", second] = words(2);
+  if (first === "floods") return runFloods(second);
+  const execs = countFrom(first, "EXECS");
+  const atOnce = countFrom(second ?? "50", "AT-ONCE");
   const result = await soak(execs, atOnce);
   const { before, after, failures, perKind, cleanUps, connections } = result;
   const mix = [...perKind].map(([name, count]) => `${count} ${name}`).join(", ");

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { ADMINISTRATOR, BareMachine, ORDINARY_USER, type Outcome, type Person } from "./bare/machine.ts";
 import { repositoryFiles, ROOT } from "./checks/tool.ts";
 import { providePrograms } from "./machine/programs.ts";
-import { runScript, UsageError, words } from "./machine/script.ts";
+import { onEndSignal, runScript, UsageError, words } from "./machine/script.ts";
 
 const USAGE = `usage: npm run test:bare [-- root|user]
   root   only as root
@@ -109,7 +109,7 @@ await runScript("test:bare", USAGE, async () => {
   const [missing] = providePrograms([{ name: "debootstrap", package: "debootstrap" }], "for a bare machine");
   if (missing !== undefined) throw new Error(`needs ${missing.name}`);
   const stop = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
+  onEndSignal(() => stop.abort());
   await run(asked, stop.signal);
   console.log(`${passed} passed, ${failures.length} failed`);
   return failures.length === 0 ? 0 : 1;

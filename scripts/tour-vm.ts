@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa, execaNode } from "execa";
 import { SubstrateDaemon } from "../test/fixtures/substrate-daemon.ts";
-import { runScript, UsageError } from "./machine/script.ts";
+import { runScript, words } from "./machine/script.ts";
 import { Report } from "./tour/report.ts";
 import { GUESTCTL } from "./tour/sandbox.ts";
 
@@ -93,8 +93,7 @@ async function life(report: Report, guestctl: Terminal): Promise<void> {
 }
 
 async function main(): Promise<number> {
-  const [argument] = process.argv.slice(2);
-  if (argument !== undefined) throw new UsageError(`"${argument}" is not understood`);
+  words(0);
   const report = new Report();
   report.step("Build the agent and guestctl");
   await execaNode(join(ROOT, "scripts", "build.ts"), ["x64"], { stdout: "inherit", stderr: "inherit" });

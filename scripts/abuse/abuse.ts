@@ -1,20 +1,22 @@
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { messageOf } from "../../src/domain/index.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
-import { type Footprint, settledFootprint } from "../soak/footprint.ts";
-import { connectionAttacks } from "./connections.ts";
-import { fuzzing, Random } from "./fuzz.ts";
 import { execStart } from "../../test/fixtures/raw-calls.ts";
-import { envelope } from "../../test/fixtures/raw-http2.ts";
+import { RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import { seededRandom } from "../../test/fixtures/seeded-random.ts";
+import { type Footprint, settledFootprint } from "../soak/footprint.ts";
+import type { Attack, Target } from "./attack.ts";
+import { connectionAttacks } from "./connections.ts";
+import { fuzzing } from "./fuzz.ts";
 import { keptAttacks } from "./kept.ts";
-import { RawPeer } from "./peer.ts";
 import type { Seen, Watched } from "./probe.ts";
-import type { Attack } from "./target.ts";
+
 import { workloadAttacks } from "./workload.ts";
 
 /** All attacks, in order. */
@@ -24,7 +26,11 @@ export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...
 export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
 /** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
+/** For Health beside any attack. */
+const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
+/** That stay when the agent is told to leave, each beside one that never spoke. */
+const UNREAD_PEERS = 8;
 /** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
 /** Time for the agent's exit on a busy machine: it waits for commands and connections. */
@@ -49,48 +55,63 @@ export interface AbuseOptions {
   /** Approximate number of inputs. */
   readonly inputs: number;
   readonly attacks: readonly Attack[];
+  /** Time for the agent to answer Health, whatever the attack. Default: 20 s. */
+  readonly answerLimitMs?: number;
   readonly onRow: (row: AbuseRow) => void;
 }
 
-/** Runs all attacks on one agent in turn, and ends it while peers that do not read stay connected. */
-export async function abuse({ seed, inputs, attacks, onRow }: AbuseOptions): Promise<void> {
+/**
+ * Runs all attacks on one agent in turn, and ends it while peers that do not read stay connected. An attack that the agent
+ * does not survive is the last.
+ */
+export async function abuse(options: AbuseOptions): Promise<void> {
+  const { seed, inputs, attacks, answerLimitMs = ANSWER_LIMIT_MS, onRow } = options;
   await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
-  const scratch = await mkdtemp(join(tmpdir(), "guest-agent-abuse-"));
-  const probe = startProbe(agent);
+  await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-abuse-"));
+  await using probe = startProbe(agent, answerLimitMs);
   const weights = attacks.reduce((sum, { weight }) => sum + weight, 0);
-  try {
-    await warmUp(agent);
-    for (const attack of attacks) {
+  await warmUp(agent);
+  for (const attack of attacks) {
+    const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
+    const target: Target = { agent, random: seededRandom(seed), scratch: scratch.path, inputs: share };
+    try {
       await probe.seen();
-      const random = new Random(seed);
-      const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
       const before = await settled(agent, undefined);
       const began = performance.now();
-      const outcome = await outcomeOf(attack.run({ agent, random, scratch, inputs: share }));
+      const outcome = await outcomeOf(attack.run(target));
       const seconds = (performance.now() - began) / 1000;
       const left = difference(before, await settled(agent, before));
-      const seen = await probe.seen();
-      onRow({ name: attack.name, seconds, left, ...outcome, ...measured(seen) });
+      const { unanswered, ...seen } = await probe.seen();
+      if (outcome.problem === "" && unanswered > 0)
+        outcome.problem = `Health got no answer within ${answerLimitMs / 1000} s`;
+      onRow({ name: attack.name, seconds, left, ...outcome, ...seen });
+    } catch (error) {
+      // What is gone has no footprint any more.
+      if (existsSync(`/proc/${agent.pid}`)) throw error;
+      onRow({
+        name: attack.name,
+        inputs: 0,
+        seconds: 0,
+        healthP99Ms: Infinity,
+        peakOwnBytes: 0,
+        left: "",
+        problem: "the agent has died",
+      });
+      return;
     }
-    onRow(await endUnread(agent, probe));
-  } finally {
-    await probe.stop();
-    await rm(scratch, { recursive: true, force: true });
   }
+  onRow(await endUnread(agent, probe));
 }
 
 /** Warms the agent up, so that the first footprint has what it opens once or keeps ready for the next command. */
 async function warmUp(agent: RunningAgent): Promise<void> {
   const message = execStart({ args: ["true"] });
-  const peer = await RawPeer.connect(agent);
-  const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", message));
-  await peer.until(() => streams.every((stream) => peer.hasEnded(stream)));
-  peer.destroy();
+  using peer = await RawHttp2.dial(agent);
+  const streams = Array.from({ length: WARM_UP }, () => peer.call("Exec", agent.token, message));
+  await peer.holds(() => streams.every((stream) => peer.hasClosed(stream)));
 }
 
-type Outcome = Pick<AbuseRow, "inputs" | "problem">;
-
-async function outcomeOf(running: Promise<number>): Promise<Outcome> {
+async function outcomeOf(running: Promise<number>): Promise<{ inputs: number; problem: string }> {
   const late = delay(ATTACK_LIMIT_MS, undefined, { ref: false }).then(() => {
     throw new Error("it hangs");
   });
@@ -101,29 +122,23 @@ async function outcomeOf(running: Promise<number>): Promise<Outcome> {
   }
 }
 
-function measured({ healthMs, peakOwnBytes }: Seen): Pick<AbuseRow, "healthP99Ms" | "peakOwnBytes"> {
-  const sorted = healthMs.toSorted((a, b) => a - b);
-  return { healthP99Ms: sorted[Math.floor(sorted.length * 0.99)] ?? Number.POSITIVE_INFINITY, peakOwnBytes };
-}
-
 /** SIGTERM while commands write to peers that do not read, and half-open connections wait. */
 async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   const start = execStart({ args: ["sh", "-c", "trap '' HUP TERM; yes"] });
-  const peers: RawPeer[] = [];
-  for (let index = 0; index < 8; index++) {
-    const peer = await RawPeer.connect(agent, { windowBytes: 0 });
-    for (let count = 0; count < 4; count++) peer.data(peer.begin("Exec"), envelope(start), false);
-    peers.push(peer, await RawPeer.connect(agent, { silent: true }));
-    await peer.until(() => peer.answered === 4);
-    peer.socket.pause();
+  using peers = new DisposableStack();
+  for (let index = 0; index < UNREAD_PEERS; index++) {
+    const peer = peers.use(await RawHttp2.dial(agent, { windowBytes: 0 }));
+    for (let count = 0; count < 4; count++) peer.call("Exec", agent.token, start, false);
+    peers.use(await RawHttp2.dial(agent, { isSilent: true }));
+    await peer.holds(() => peer.answered.size === 4);
+    peer.stopReading();
   }
-  const seen = await probe.seen();
-  await probe.stop();
+  const { healthP99Ms, peakOwnBytes } = await probe.seen();
+  await probe[Symbol.asyncDispose]();
   const began = performance.now();
   agent.kill("SIGTERM");
   const exit = await Promise.race([agent.exited, delay(LEAVE_LIMIT_MS, undefined, { ref: false })]);
   const seconds = (performance.now() - began) / 1000;
-  for (const peer of peers) peer.destroy();
   const problem =
     exit === undefined
       ? `it did not leave within ${LEAVE_LIMIT_MS / 1000} s`
@@ -132,11 +147,12 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
         : `it left with ${JSON.stringify(exit)}`;
   return {
     name: "SIGTERM among peers that do not read",
-    inputs: peers.length,
+    inputs: 2 * UNREAD_PEERS,
     seconds,
     left: "",
     problem,
-    ...measured(seen),
+    healthP99Ms,
+    peakOwnBytes,
   };
 }
 
@@ -158,16 +174,14 @@ function difference(before: Footprint, after: Footprint): string {
     .join(", ");
 }
 
-interface Probe {
+interface Probe extends AsyncDisposable {
   /** The observations since the last call. */
-  seen(): Promise<Seen>;
-  stop(): Promise<void>;
+  seen(): Promise<Pick<AbuseRow, "healthP99Ms" | "peakOwnBytes"> & Pick<Seen, "unanswered">>;
 }
 
-function startProbe(agent: RunningAgent): Probe {
-  const { pid, port, token } = agent;
-  const { ca, client } = agent.certificates;
-  const watched: Watched = { pid, port, token, certificates: { ca, client } };
+function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimitMs: number): Probe {
+  const { ca, client } = certificates;
+  const watched: Watched = { pid, port, token, certificates: { ca, client }, answerLimitMs };
   const worker = new Worker(new URL("./probe.ts", import.meta.url), { workerData: watched });
   const failed = once(worker, "error").then((errors: unknown[]): never => {
     throw errors[0];
@@ -177,10 +191,11 @@ function startProbe(agent: RunningAgent): Probe {
   return {
     seen: async () => {
       worker.postMessage("seen", []);
-      const message: unknown[] = await Promise.race([once(worker, "message"), failed]);
-      return message[0] as Seen;
+      const [{ healthMs, ...seen }] = (await Promise.race([once(worker, "message"), failed])) as [Seen];
+      const sorted = healthMs.toSorted((a, b) => a - b);
+      return { ...seen, healthP99Ms: sorted[Math.floor(sorted.length * 0.99)] ?? Infinity };
     },
-    stop: async () => {
+    [Symbol.asyncDispose]: async () => {
       await worker.terminate();
     },
   };

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import type { Socket } from "node:net";
+import { connect as connectSocket, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
@@ -7,9 +7,16 @@ import { connect } from "../../test/fixtures/exec-stream.ts";
 import { EXEC_ENTRIES_LIMIT } from "../../src/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
 import { DUTIES, execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
-import { callFields, envelope, FRAME, frame, headerBlock } from "../../test/fixtures/raw-http2.ts";
-import { halfOpen, RawPeer } from "./peer.ts";
-import type { Attack, Target } from "./target.ts";
+import {
+  callFields,
+  envelope,
+  FRAME,
+  frame,
+  headerBlock,
+  RawHttp2,
+  type RawOptions,
+} from "../../test/fixtures/raw-http2.ts";
+import type { Attack, Target } from "./attack.ts";
 
 const MIB = 2 ** 20;
 /** Connections of one attack at a time: as many as a listener accepts. */
@@ -17,12 +24,23 @@ const AT_ONCE = 64;
 /** Longer than the agent's limit for a handshake. */
 const HANDSHAKE_LIMIT_MS = 30_000;
 const FLOOD_LIMIT_MS = 20_000;
+const STAY_MS = 2_000;
 const ANSWER_LIMIT_MS = 60_000;
 /** A large file, which clients request and do not read. */
 const LARGE_FILE = "/proc/kallsyms";
 /** The beginning of a TLS record with a ClientHello of 512 bytes. */
 const CLIENT_HELLO_BEGIN = Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
 const GOAWAY = frame(FRAME.goaway, 0, 0, Buffer.alloc(8));
+/** The window that a client has who never speaks of it (RFC 9113, 6.9.2). */
+const DEFAULT_WINDOW_BYTES = 65_535;
+
+/** A connection that never sends anything. */
+async function halfOpen(port: number): Promise<Socket> {
+  const socket = connectSocket(port, "127.0.0.1");
+  socket.on("error", () => {});
+  await once(socket, "connect");
+  return socket;
+}
 
 async function gone(socket: Socket): Promise<void> {
   if (socket.closed) return;
@@ -44,7 +62,7 @@ async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Pro
     }
     // Only the last round waits: before, new connections replace idle ones.
     if (opened + AT_ONCE >= count) await Promise.all(sockets.map(gone));
-    for (const socket of sockets) socket.once("close", () => undefined).resume();
+    for (const socket of sockets) socket.resume();
   }
   return count;
 }
@@ -53,35 +71,34 @@ async function stallHandshake({ agent, inputs }: Target, begin: Uint8Array): Pro
 async function leaveUnread({ agent, inputs }: Target): Promise<number> {
   const count = Math.min(inputs, 192);
   const message = readRequest(LARGE_FILE);
-  const peers: RawPeer[] = [];
-  for (let index = 0; index < count; index++) {
-    const peer = await connectPatiently(agent);
-    peer.socket.pause();
-    peer.call("ReadFile", message);
-    peer.write(GOAWAY);
-    peer.socket.end();
-    peers.push(peer);
-    if (peers.length >= AT_ONCE) await serves(agent);
-    if (peers.length >= AT_ONCE) for (const old of peers.splice(0)) old.destroy();
+  for (let opened = 0; opened < count; opened += AT_ONCE) {
+    using peers = new DisposableStack();
+    for (let index = opened; index < Math.min(opened + AT_ONCE, count); index++) {
+      const peer = peers.use(await connectPatiently(agent, { windowBytes: DEFAULT_WINDOW_BYTES }));
+      peer.stopReading();
+      peer.call("ReadFile", agent.token, message);
+      peer.send(GOAWAY);
+      peer.finish();
+    }
+    await serves(agent);
   }
-  for (const peer of peers) peer.destroy();
   return count;
 }
 
 /** The agent accepts a node agent, whoever else holds connections. */
 async function serves(agent: Target["agent"]): Promise<void> {
-  const peer = await connectPatiently(agent);
-  const stream = peer.call("Health", new Uint8Array());
-  if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error("no place was left for a node agent");
-  peer.destroy();
+  using peer = await connectPatiently(agent);
+  const stream = peer.call("Health", agent.token, new Uint8Array());
+  if (!(await peer.holds(() => peer.hasClosed(stream), ANSWER_LIMIT_MS)))
+    throw new Error("no place was left for a node agent");
 }
 
 /** A slot becomes free a moment after its connection has ended. */
-async function connectPatiently(agent: Target["agent"]): Promise<RawPeer> {
+async function connectPatiently(agent: Target["agent"], options?: RawOptions): Promise<RawHttp2> {
   const deadline = performance.now() + HANDSHAKE_LIMIT_MS;
   for (;;) {
     try {
-      return await RawPeer.connect(agent);
+      return await RawHttp2.dial(agent, options);
     } catch (error) {
       if (performance.now() > deadline)
         throw new Error("no place became free for another connection", { cause: error });
@@ -95,14 +112,14 @@ async function restoreOften({ agent, inputs }: Target): Promise<number> {
   const count = Math.min(inputs, 64);
   for (let index = 0; index < count; index++) {
     const peer = await connectPatiently(agent);
-    const stream = peer.call("RunRestoreDuties", DUTIES);
-    if (!(await peer.until(() => peer.hasEnded(stream)))) throw new Error(`restore ${index} got no answer`);
+    const stream = peer.call("RunRestoreDuties", agent.token, DUTIES);
+    if (!(await peer.holds(() => peer.hasClosed(stream), ANSWER_LIMIT_MS)))
+      throw new Error(`restore ${index} got no answer`);
     // Half of them stay, and do not read the GOAWAY.
-    if (index % 2 === 0) peer.destroy();
-    else peer.socket.pause();
-    if (index % 2 === 1) setTimeout(() => peer.destroy(), 2_000);
+    if (index % 2 === 1) peer.stopReading();
+    setTimeout(() => peer[Symbol.dispose](), index % 2 === 1 ? STAY_MS : 0);
   }
-  await delay(2_500);
+  await delay(STAY_MS + 500);
   return count;
 }
 
@@ -111,51 +128,43 @@ async function resetRapidly({ agent, inputs }: Target): Promise<number> {
   let sent = 0;
   const reason = Buffer.from([0, 0, 0, 8]);
   while (sent < inputs) {
-    const peer = await connectPatiently(agent);
-    for (let index = 0; index < 200 && !peer.isClosed; index++, sent += 1)
-      peer.write(frame(FRAME.reset, 0, peer.begin("Health"), reason));
-    await peer.until(() => peer.isClosed, 20);
-    peer.destroy();
+    using peer = await connectPatiently(agent);
+    for (let index = 0; index < 200 && !peer.isEnded; index++, sent += 1)
+      peer.send(frame(FRAME.reset, 0, peer.call("Health", agent.token), reason));
+    await peer.holds(() => peer.isEnded, 20);
   }
   return sent;
 }
 
 /** An endless stream of frames that the agent must answer or collect. */
-async function flood({ agent, inputs }: Target, burst: (peer: RawPeer) => Buffer): Promise<number> {
+async function flood({ agent, inputs }: Target, burst: (peer: RawHttp2) => Buffer): Promise<number> {
   let sent = 0;
   const began = performance.now();
   while (sent < inputs && performance.now() - began < FLOOD_LIMIT_MS) {
-    const peer = await connectPatiently(agent);
-    peer.socket.pause();
+    using peer = await connectPatiently(agent);
+    peer.stopReading();
     const one = burst(peer);
     const many = Buffer.concat(Array.from({ length: 200 }, () => one));
-    for (let index = 0; index < 20 && !peer.isClosed; index++, sent += 200) {
-      if (!peer.socket.write(many)) await Promise.race([taken(peer.socket), delay(100)]);
+    for (let index = 0; index < 20 && !peer.isEnded; index++, sent += 200) {
+      peer.send(many);
+      if (!peer.isTaken) await Promise.race([peer.flushed(), delay(100)]);
     }
-    peer.destroy();
   }
   return sent;
-}
-
-/** Resolves when the other side has taken all bytes, or has closed. */
-async function taken(socket: Socket): Promise<void> {
-  await Promise.race([once(socket, "drain"), once(socket, "close")]).catch(() => undefined);
 }
 
 /** Calls whose answers the peer's window blocks: files, and commands that write endlessly. */
 async function readNothing({ agent, inputs }: Target): Promise<number> {
   const [file, yes] = [readRequest(LARGE_FILE), execStart({ args: ["yes"] })];
-  const peers: RawPeer[] = [];
+  using peers = new DisposableStack();
   let sent = 0;
   for (let index = 0; index < 32 && sent < inputs; index++) {
-    const peer = await RawPeer.connect(agent, { windowBytes: 0 });
-    peers.push(peer);
-    for (let count = 0; count < 200; count++, sent += 1) peer.call("ReadFile", file);
-    for (let count = 0; count < 4; count++, sent += 1) peer.data(peer.begin("Exec"), envelope(yes), false);
-    await peer.until(() => peer.answered > 0);
+    const peer = peers.use(await RawHttp2.dial(agent, { windowBytes: 0 }));
+    for (let count = 0; count < 200; count++, sent += 1) peer.call("ReadFile", agent.token, file);
+    for (let count = 0; count < 4; count++, sent += 1) peer.call("Exec", agent.token, yes, false);
+    await peer.holds(() => peer.answered.size > 0, ANSWER_LIMIT_MS);
   }
   await serves(agent);
-  for (const peer of peers) peer.destroy();
   return sent;
 }
 
@@ -170,21 +179,19 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   );
   const prefix = Buffer.alloc(5);
   prefix.writeUInt32BE(4 * MIB, 1);
-  const peers: RawPeer[] = [];
+  using peers = new DisposableStack();
   let sent = 0;
   for (let index = 0; index < 30 && sent < inputs; index++) {
-    const peer = await RawPeer.connect(agent);
-    peers.push(peer);
-    for (let count = 0; count < 200 && !peer.isClosed; count++, sent += 1) {
-      const stream = peer.begin("WriteFile");
+    const peer = peers.use(await RawHttp2.dial(agent));
+    for (let count = 0; count < 200 && !peer.isEnded; count++, sent += 1) {
+      const stream = peer.call("WriteFile", agent.token);
       if (count % 2 === 0) peer.data(stream, envelope(header), false);
       // A little less than the smallest window, so that the connection lives.
       peer.data(stream, Buffer.concat([prefix, Buffer.alloc(2_000)]), false);
     }
-    await peer.until(() => peer.answered > 0, 200);
+    await peer.holds(() => peer.answered.size > 0, 200);
   }
   await serves(agent);
-  for (const peer of peers) peer.destroy();
   return sent;
 }
 
@@ -260,7 +267,7 @@ export const connectionAttacks: readonly Attack[] = [
     weight: 10,
     run: (target) =>
       flood(target, (peer) => {
-        peer.write(frame(FRAME.headers, 0, 1, headerBlock(callFields("Health", target.agent.token))));
+        peer.send(frame(FRAME.headers, 0, 1, headerBlock(callFields("Health", target.agent.token))));
         return continuation();
       }),
   },

@@ -5,41 +5,15 @@ import { ExecSessions } from "../../src/gen/svc/guest/v1alpha1/exec_sessions_pb.
 import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { endAll } from "../../test/fixtures/kept-execs.ts";
-import { envelope, FRAME, frame } from "../../test/fixtures/raw-http2.ts";
-import { RawPeer } from "./peer.ts";
-import type { Attack, Target } from "./target.ts";
+import { envelope, FRAME, frame, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import type { Random } from "../../test/fixtures/seeded-random.ts";
+import type { Attack, Target } from "./attack.ts";
 
 /** Calls in flight on one connection. */
 const BATCH = 48;
 const ANSWER_LIMIT_MS = 20_000;
 /** Deep enough for every message of the schema. */
 const DEPTH = 4;
-
-/** Random numbers from a seed (mulberry32), so that a run can be repeated. */
-export class Random {
-  #state: number;
-
-  constructor(seed: number) {
-    this.#state = seed >>> 0;
-  }
-
-  /** From 0 to `end` - 1. */
-  below(end: number): number {
-    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
-    let mixed = this.#state;
-    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % end;
-  }
-
-  oneOf<Value>(values: readonly [Value, ...Value[]]): Value {
-    return values[this.below(values.length)] ?? values[0];
-  }
-
-  bytes(count: number): Buffer {
-    return Buffer.from(Array.from({ length: count }, () => this.below(256)));
-  }
-}
 
 /** A message built from its descriptor, with valid, extreme and invalid values, and then often damaged. */
 export function fuzzedMessage(schema: DescMessage, random: Random, scratch: string): Uint8Array {
@@ -127,53 +101,54 @@ function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
 
 /** Every method of the services, many calls at once; restore duties end all other connections, so they come rarely. */
 async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise<number> {
-  const methods = [...Object.values(GuestAgent.method), ...Object.values(ExecSessions.method)];
   let sent = 0;
-  let peer = await RawPeer.connect(agent);
   while (sent < inputs) {
-    if (peer.isClosed) peer = await RawPeer.connect(agent);
-    const streams: number[] = [];
-    for (let count = 0; count < BATCH; count++) {
-      const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
-      if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
-      const message = fuzzedMessage(method.input, random, scratch);
-      if (setsClock(method.input, message)) continue;
-      const stream = peer.begin(`${method.parent.typeName}/${method.name}`);
-      const parts = [envelope(message)];
-      if (method.methodKind !== "unary" && random.below(2) === 0)
-        parts.push(envelope(fuzzedMessage(method.input, random, scratch)));
-      if (random.below(30) === 0) parts.push(random.bytes(7));
-      peer.data(stream, Buffer.concat(parts), true);
-      streams.push(stream);
-    }
-    sent += streams.length;
-    const isAnswered = await peer.until(() => streams.every((stream) => peer.hasEnded(stream)), ANSWER_LIMIT_MS);
-    if (!isAnswered && !peer.isClosed) throw new Error("a call with a fuzzed message got no answer");
+    using peer = await RawHttp2.dial(agent);
+    while (sent < inputs && !peer.isEnded) sent += await fuzzBatch(peer, agent.token, random, scratch);
   }
-  peer.destroy();
   await endAll(agent);
   return sent;
+}
+
+async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch: string): Promise<number> {
+  const methods = [...Object.values(GuestAgent.method), ...Object.values(ExecSessions.method)];
+  const streams: number[] = [];
+  for (let count = 0; count < BATCH; count++) {
+    const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
+    if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
+    const message = fuzzedMessage(method.input, random, scratch);
+    if (setsClock(method.input, message)) continue;
+    const stream = peer.call(`${method.parent.typeName}/${method.name}`, token);
+    const parts = [envelope(message)];
+    if (method.methodKind !== "unary" && random.below(2) === 0)
+      parts.push(envelope(fuzzedMessage(method.input, random, scratch)));
+    if (random.below(30) === 0) parts.push(random.bytes(7));
+    peer.data(stream, Buffer.concat(parts), true);
+    streams.push(stream);
+  }
+  const isAnswered = await peer.holds(() => streams.every((stream) => peer.hasClosed(stream)), ANSWER_LIMIT_MS);
+  if (!isAnswered && !peer.isEnded) throw new Error("a call with a fuzzed message got no answer");
+  return streams.length;
 }
 
 /** Frames of every type and of unknown ones, on connections that were valid before. */
 async function fuzzFrames({ agent, random, inputs }: Target): Promise<number> {
   let sent = 0;
   while (sent < inputs) {
-    const peer = await RawPeer.connect(agent);
-    const stream = peer.begin("Health");
+    using peer = await RawHttp2.dial(agent);
+    const stream = peer.call("Health", agent.token);
     const count = 1 + random.below(64);
     for (let index = 0; index < count; index++) {
       const type = random.below(12);
       const size = random.oneOf([0, 1, 4, 5, 6, 8, 9, 100, 17_000]);
       // Most types accept a payload of zeros.
       const payload = random.below(2) === 0 ? Buffer.alloc(size) : random.bytes(Math.min(size, 200));
-      peer.write(frame(type, random.below(256), random.oneOf([0, stream, stream + 2, 2, 2 ** 31 - 1]), payload));
+      peer.send(frame(type, random.below(256), random.oneOf([0, stream, stream + 2, 2, 2 ** 31 - 1]), payload));
     }
-    peer.write(frame(FRAME.ping, 0, 0, Buffer.alloc(8)));
+    peer.send(frame(FRAME.ping, 0, 0, Buffer.alloc(8)));
     sent += count;
     // The agent may close the connection; it must serve the next one.
-    await peer.until(() => peer.answered > 0, 50);
-    peer.destroy();
+    await peer.holds(() => peer.answered.size > 0, 50);
   }
   return sent;
 }

@@ -1,16 +1,17 @@
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { type ExecAttachSchema, ExecFrameSchema, ExecWhenFull } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { endAll, listExecs } from "../../test/fixtures/kept-execs.ts";
-import { envelope } from "../../test/fixtures/raw-http2.ts";
-import type { Random } from "./fuzz.ts";
-import { RawPeer } from "./peer.ts";
-import type { Attack, Target } from "./target.ts";
+import { envelope, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import type { Random } from "../../test/fixtures/seeded-random.ts";
+import type { Attack, Target } from "./attack.ts";
 
 type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 
 /** Streams of one connection: fewer than the agent allows. */
 const CALLS_AT_ONCE = 48;
 const FRAMES_A_CALL = 4;
+/** Of what the floods write, which nobody needs. */
+const READ_BYTES = 2 ** 24;
 const ANSWER_LIMIT_MS = 30_000;
 const EXTREME = [0n, 1n, 65_536n, 2n ** 53n, 2n ** 63n, 2n ** 64n - 1n] as const;
 const NAMES = ["flood", "pipe", "gone", "", ".", "__proto__", "x".repeat(129), "\0", "../a"] as const;
@@ -24,8 +25,8 @@ const COMMANDS: readonly FrameInit[] = [
   { case: "start", value: { args: ["true"], keep: { name: "gone" } } },
 ];
 
-function message(frame: FrameInit): Buffer {
-  return envelope(toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame })));
+function message(frame: FrameInit): Uint8Array {
+  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
 }
 
 function attachFrame(random: Random): FrameInit {
@@ -58,19 +59,18 @@ async function attachOften({ agent, inputs, random }: Target): Promise<number> {
   let sent = 0;
   while (sent < inputs) {
     const isUnread = random.below(2) === 0;
-    const peer = await RawPeer.connect(agent, isUnread ? { windowBytes: 0 } : {});
-    for (const command of COMMANDS) peer.data(peer.begin("Exec"), message(command), false);
-    for (let call = 0; call < CALLS_AT_ONCE && !peer.isClosed; call++) {
-      const stream = peer.begin("Exec");
-      peer.data(stream, message(attachFrame(random)), false);
+    using peer = await RawHttp2.dial(agent, { windowBytes: isUnread ? 0 : READ_BYTES });
+    for (const command of COMMANDS) peer.call("Exec", agent.token, message(command), false);
+    for (let call = 0; call < CALLS_AT_ONCE && !peer.isEnded; call++) {
+      const stream = peer.call("Exec", agent.token, message(attachFrame(random)), false);
       const frames = random.below(FRAMES_A_CALL);
-      for (let count = 0; count < frames; count++) peer.data(stream, message(laterFrame(random)), false);
+      for (let count = 0; count < frames; count++) peer.data(stream, envelope(message(laterFrame(random))), false);
       sent += 1 + frames;
     }
     // The calls that found nothing, or lost their places, are answered whoever reads.
-    if (!(await peer.until(() => peer.answered > 1, ANSWER_LIMIT_MS)))
+    if (!(await peer.holds(() => peer.answered.size > 1, ANSWER_LIMIT_MS)))
       throw new Error("nobody was answered in a storm of attaches");
-    peer.destroy();
+    peer[Symbol.dispose]();
     const kept = await listExecs(agent);
     if (kept.length > COMMANDS.length) throw new Error(`${kept.length} execs are kept`);
   }

@@ -1,43 +1,48 @@
 /** Runs beside the attacks in its own thread: calls Health as a node agent does, and samples the agent's memory. */
+import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
+import { GuestError } from "../../src/client/index.ts";
 import { clientOf, type Dialled } from "../../test/fixtures/guest-client.ts";
 import { memoryOf } from "../soak/footprint.ts";
 
 /** The agent to watch. */
-export type Watched = Dialled & { readonly pid: number };
+export type Watched = Dialled & {
+  readonly pid: number;
+  /** Time for an answer to Health. */
+  readonly answerLimitMs: number;
+};
 
-/** Observations since the last report. */
+/** Observations since the last report, the call that was on its way when this one was asked for included. */
 export interface Seen {
   readonly healthMs: readonly number[];
-  /** Calls that got no answer: a restore ends all connections, an attack must not. */
-  readonly failed: number;
+  /** Calls that got no answer in time. Those whose connection a restore ended do not count. */
+  readonly unanswered: number;
   readonly peakOwnBytes: number;
 }
 
 const PAUSE_MS = 20;
-const ANSWER_LIMIT_MS = 20_000;
 
 const agent = workerData as Watched;
 const client = clientOf(agent);
 let healthMs: number[] = [];
-let failed = 0;
+let unanswered = 0;
 let peakOwnBytes = 0;
+let isAsked = false;
 
-async function ask(): Promise<void> {
+parentPort?.on("message", () => (isAsked = true));
+for (;;) {
   const began = performance.now();
   try {
-    await client.health({ deadlineMs: ANSWER_LIMIT_MS });
+    await client.health({ deadlineMs: agent.answerLimitMs });
     healthMs.push(performance.now() - began);
-  } catch {
-    failed += 1;
+  } catch (error) {
+    if (error instanceof GuestError && error.status === "DEADLINE_EXCEEDED") unanswered += 1;
   }
   peakOwnBytes = Math.max(peakOwnBytes, memoryOf(agent.pid).ownBytes || 0);
-  setTimeout(() => void ask(), PAUSE_MS);
+  if (isAsked) {
+    const seen: Seen = { healthMs, unanswered, peakOwnBytes };
+    parentPort?.postMessage(seen, []);
+    [healthMs, unanswered, peakOwnBytes, isAsked] = [[], 0, 0, false];
+  }
+  await delay(PAUSE_MS);
 }
-
-parentPort?.on("message", () => {
-  const seen: Seen = { healthMs, failed, peakOwnBytes };
-  parentPort?.postMessage(seen, []);
-  [healthMs, failed, peakOwnBytes] = [[], 0, 0];
-});
-void ask();

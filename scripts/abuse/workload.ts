@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { clientOf } from "../../test/fixtures/guest-client.ts";
-import type { Attack, Target } from "./target.ts";
+import type { Attack, Target } from "./attack.ts";
 
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /** A workload that is not root. */

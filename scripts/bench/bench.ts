@@ -1,23 +1,15 @@
 import { messageOf } from "../../src/domain/index.ts";
-import type { Running } from "./contender.ts";
+import { measure, type Measurement } from "./contender.ts";
+import type { Field, Programs } from "./field.ts";
 import type { Job } from "./load.ts";
-import { measure, type Measurement } from "./meter.ts";
-import type { Contender, Samples } from "./row.ts";
+import type { Contender } from "./row.ts";
 import type { Scale } from "./scale.ts";
 
 /** The context of every group of rows. */
-export interface Bench {
-  readonly contenders: ReadonlyMap<Contender, Running>;
+export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" | "folder"> {
   readonly scale: Scale;
-  /** On a file system in memory if there is one: the disk should not count. */
-  readonly folder: string;
-  readonly native: string;
-  readonly agentProgram: string;
   /** Peak anonymous memory in bytes, by the name of the load. */
   readonly peaks: Map<string, Map<Contender, number>>;
-  /** Anonymous memory after the start, before any load. */
-  readonly idleBytes: ReadonlyMap<Contender, number>;
-  readonly say: (text: string) => void;
 }
 
 /** The measurements of one job, by contender and round. */
@@ -32,16 +24,18 @@ export interface Repetition {
   readonly rounds?: number;
 }
 
-/** The job for a contender; undefined: it cannot do it. */
-export type JobFor = (contender: Contender) => Job;
-
 /**
  * Runs the job of each contender in turn, round by round, so that whatever the machine does meanwhile strikes all of
  * them. The first of a round is another one each time. A peer that fails is left out from there on.
  */
-export async function sideBySide(bench: Bench, repetition: Repetition, jobFor: JobFor): Promise<Runs> {
+export async function sideBySide(
+  bench: Bench,
+  repetition: Repetition,
+  jobFor: (contender: Contender) => Job,
+): Promise<Runs> {
   const { name, rounds = bench.scale.rounds } = repetition;
   const runs = new Map<Contender, Measurement[]>();
+  const peaks = bench.peaks.getOrInsert(name, new Map());
   const present = repetition.contenders.filter((contender) => bench.contenders.has(contender));
   bench.say(name);
   for (let round = 0; round < rounds; round++) {
@@ -51,8 +45,8 @@ export async function sideBySide(bench: Bench, repetition: Repetition, jobFor: J
       if (running === undefined) continue;
       try {
         const measurement = await measure(running, jobFor(contender));
-        runs.set(contender, [...(runs.get(contender) ?? []), measurement]);
-        notePeak(bench, name, contender, measurement.peakBytes);
+        runs.getOrInsert(contender, []).push(measurement);
+        peaks.set(contender, Math.max(peaks.get(contender) ?? 0, measurement.peakBytes));
       } catch (error) {
         if (contender === "ours") throw error;
         bench.say(`${contender} is left out of "${name}": ${messageOf(error)}`);
@@ -64,36 +58,11 @@ export async function sideBySide(bench: Bench, repetition: Repetition, jobFor: J
   return runs;
 }
 
-function notePeak(bench: Bench, name: string, contender: Contender, bytes: number): void {
-  const peaks = bench.peaks.get(name) ?? new Map<Contender, number>();
-  peaks.set(contender, Math.max(peaks.get(contender) ?? 0, bytes));
-  bench.peaks.set(name, peaks);
-}
-
-/** One figure of each measurement. */
-export function samplesOf(runs: Runs, pick: (measurement: Measurement) => number | undefined): Samples {
-  const entries = [...runs].map(
-    ([contender, measurements]) => [contender, measurements.map(pick).filter((value) => value !== undefined)] as const,
-  );
-  return Object.fromEntries(entries.filter(([, values]) => values.length > 0));
-}
-
-/** Enough calls to warm up every server. */
-const WARM_UP_CALLS = 1_000;
-
-/** Warm-up calls to all contenders. */
-export async function warmUp(bench: Bench): Promise<void> {
-  bench.say("warming up");
-  for (const { load } of bench.contenders.values()) {
-    await load.run({ kind: "ping", count: WARM_UP_CALLS });
-  }
-}
-
-/** A warm-up job. A contender that fails it is skipped from then on. */
-export async function uncounted(bench: Bench, contenders: readonly Contender[], job: Job): Promise<void> {
-  for (const contender of contenders) {
+/** Has all contenders do a job that does not count; whether a peer can do it shows when it is measured. */
+export async function warmUp({ contenders }: Bench, job: Job): Promise<void> {
+  for (const [contender, { load }] of contenders) {
     try {
-      await bench.contenders.get(contender)?.load.run(job);
+      await load.run(job);
     } catch (error) {
       if (contender === "ours") throw error;
     }

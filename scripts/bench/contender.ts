@@ -1,9 +1,10 @@
-import type { Load } from "./load.ts";
-import type { Contender } from "./row.ts";
+import type { Job, JobResult, Load } from "./load.ts";
+import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
+
+const SAMPLE_INTERVAL_MS = 20;
 
 /** A measured server, with a connected client. */
 export interface Running extends AsyncDisposable {
-  readonly contender: Contender;
   /** Description, with its version. */
   readonly description: string;
   readonly load: Load;
@@ -11,16 +12,26 @@ export interface Running extends AsyncDisposable {
   pids(): readonly number[];
 }
 
-/** Options for starting a contender. */
-interface Grounds {
-  /** The native program: server and client. */
-  readonly program: string;
-  /** For keys, sockets and the like; the caller removes it. */
-  readonly folder: string;
-  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
-  readonly credentialsFolder: string;
-  readonly token: string;
+/** One job, measured on both sides. */
+export interface Measurement extends JobResult {
+  /** CPU time of the server. */
+  readonly cpuMs: number;
+  /** The server's peak anonymous memory. */
+  readonly peakBytes: number;
 }
 
-/** Starts a contender, or returns what it lacks. */
-export type Starter = (grounds: Grounds) => Promise<Running | string>;
+/** Runs a job and samples the server meanwhile. */
+export async function measure(running: Running, job: Job): Promise<Measurement> {
+  const before = running.pids();
+  let peakBytes = anonymousBytesOf(before);
+  const timer = setInterval(() => {
+    peakBytes = Math.max(peakBytes, anonymousBytesOf(running.pids()));
+  }, SAMPLE_INTERVAL_MS);
+  const cpuBeforeMs = cpuMsOf(before);
+  try {
+    const result = await running.load.run(job);
+    return { ...result, cpuMs: cpuMsOf(running.pids()) - cpuBeforeMs, peakBytes };
+  } finally {
+    clearInterval(timer);
+  }
+}

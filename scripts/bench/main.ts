@@ -5,33 +5,23 @@ import { buildGo, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
+import { type Group, MEASURES } from "./groups.ts";
 import { GUARD_PEER, lossesAgainst, type Loss, readRecorded, together, writeRecorded } from "./guard.ts";
-import { type Group, type Options, readOptions } from "./options.ts";
-import { GO_SOURCES } from "./peers/grpc-go.ts";
+import { type Options, readOptions } from "./options.ts";
+import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
 import { plotGrowth } from "./report/growth-plot.ts";
 import { plot } from "./report/plot.ts";
 import { describeMachine, insertInto, markdownReport, type Report } from "./report/report.ts";
 import { summaryReport } from "./report/summary.ts";
 import type { Row } from "./row.ts";
-import { dutiesRows } from "./rows/duties.ts";
-import { execRows } from "./rows/exec.ts";
-import { fileRows } from "./rows/files.ts";
-import { growthRows } from "./rows/growth.ts";
-import { healthRows } from "./rows/health.ts";
-import { idleRows } from "./rows/idle.ts";
-import { memoryRows } from "./rows/memory.ts";
-import { sizeRows } from "./rows/size.ts";
-import { snapshotRows } from "./rows/snapshot.ts";
-import { streamRows } from "./rows/streams.ts";
 import { FULL, QUICK } from "./scale.ts";
-import { coldStartupRows } from "./startup/cold.ts";
-import { firstCallsRows } from "./startup/first-calls.ts";
-import { startupRows } from "./startup/rows.ts";
 
 /** Rows of the plot: what callers see, and its cost. */
 const PLOTTED: readonly Group[] = ["health", "exec", "streams", "files"];
 /** Times that a group is measured before a loss counts. */
 const TRIES = 4;
+/** Enough calls to warm up every server. */
+const WARM_UP_CALLS = 1_000;
 
 async function nativeProgram(): Promise<string> {
   const go = await provideGo();
@@ -41,25 +31,22 @@ async function nativeProgram(): Promise<string> {
 
 /** Measures the rows that the arguments select and prints them. Resolves with the exit status. */
 export async function main(args: readonly string[]): Promise<number> {
-  const options: Options = readOptions(args);
+  const options = readOptions(args);
   const machine = describeMachine();
   const began = performance.now();
   const say = (text: string): void => {
     process.stderr.write(`${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s  ${text}\n`);
   };
   const native = await nativeProgram();
-  const agentProgram = options.agentProgram ?? join(standaloneFolder(), "guest-agent");
-  await using field = await openField({
-    native,
-    agentProgram,
-    peers: options.guard || options.record ? [GUARD_PEER] : undefined,
-    say,
-  });
-  const bench: Bench = { ...field, scale: options.quick ? QUICK : FULL, native, agentProgram, peaks: new Map(), say };
-  await warmUp(bench);
+  const agentProgram = options.agent ?? join(standaloneFolder(), "guest-agent");
+  const programs = { native, agentProgram, say };
+  await using field = await openField(programs, options.guard || options.record ? [GUARD_PEER] : SERVING_PEERS);
+  const bench: Bench = { ...field, ...programs, scale: options.quick ? QUICK : FULL, peaks: new Map() };
+  say("warming up");
+  await warmUp(bench, { kind: "ping", count: WARM_UP_CALLS });
   const rows = new Map<Group, readonly Row[]>();
   for (const group of options.groups) rows.set(group, await MEASURES[group](bench));
-  const contenders = [...field.contenders.values()].map(({ contender, description }) => ({ contender, description }));
+  const contenders = [...field.contenders].map(([contender, { description }]) => ({ contender, description }));
   const all = [...rows.values()].flat();
   const report: Report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
   console.log(markdownReport(report));
@@ -70,12 +57,12 @@ export async function main(args: readonly string[]): Promise<number> {
 
 /** Writes the files that the arguments name. */
 function publish(options: Options, report: Report, rows: ReadonlyMap<Group, readonly Row[]>): void {
-  const { jsonFile, svgFile, growthSvgFile, markdownFile, summaryFile } = options;
-  save(jsonFile, `${JSON.stringify(report, undefined, 1)}\n`);
-  save(svgFile, plot(PLOTTED.flatMap((group) => rows.get(group) ?? [])));
-  save(growthSvgFile, plotGrowth(rows.get("growth") ?? []));
-  if (markdownFile !== undefined) save(markdownFile, insertInto(markdownFile, markdownReport(report)));
-  if (summaryFile !== undefined) save(summaryFile, insertInto(summaryFile, summaryReport(report)));
+  const { json, svg, "growth-svg": growthSvg, markdown, summary } = options;
+  save(json, `${JSON.stringify(report, undefined, 1)}\n`);
+  save(svg, plot(PLOTTED.flatMap((group) => rows.get(group) ?? [])));
+  save(growthSvg, plotGrowth(rows.get("growth") ?? []));
+  if (markdown !== undefined) save(markdown, insertInto(markdown, markdownReport(report)));
+  if (summary !== undefined) save(summary, insertInto(summary, summaryReport(report)));
 }
 
 function save(file: string | undefined, text: string): void {
@@ -105,22 +92,3 @@ async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>)
   if (status === 0) console.error("no row is clearly worse than recorded");
   return status;
 }
-
-/** How each group of rows is measured. */
-const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
-  health: healthRows,
-  exec: execRows,
-  streams: streamRows,
-  files: fileRows,
-  growth: growthRows,
-  startup: async ({ agentProgram, native, scale, say }) => [
-    ...(await startupRows({ agentProgram, starts: scale.starts, say })),
-    ...(await firstCallsRows({ agentProgram, native, servers: scale.coldStarts, say })),
-    ...(await coldStartupRows({ agentProgram, starts: scale.coldStarts, say })),
-  ],
-  size: sizeRows,
-  duties: dutiesRows,
-  idle: idleRows,
-  memory: memoryRows,
-  snapshot: snapshotRows,
-};

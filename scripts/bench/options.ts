@@ -1,44 +1,6 @@
 import { parseArgs } from "node:util";
 import { UsageError } from "../machine/script.ts";
-
-/**
- * The groups of rows, in the order in which they are measured. Idle comes right after the loads: from growth on, whatever
- * is measured has a server of its own.
- */
-export const GROUPS = [
-  "health",
-  "exec",
-  "streams",
-  "files",
-  "idle",
-  "growth",
-  "startup",
-  "size",
-  "duties",
-  "memory",
-  "snapshot",
-] as const;
-
-/** Name of a group of rows. */
-export type Group = (typeof GROUPS)[number];
-
-/** The parsed command line. */
-export interface Options {
-  /** A smaller load: a minute or so. */
-  readonly quick: boolean;
-  readonly groups: ReadonlySet<Group>;
-  /** The agent's program instead of the built one. */
-  readonly agentProgram: string | undefined;
-  readonly jsonFile: string | undefined;
-  readonly svgFile: string | undefined;
-  readonly growthSvgFile: string | undefined;
-  readonly markdownFile: string | undefined;
-  readonly summaryFile: string | undefined;
-  /** Compare with the recorded ratios and fail on a clear loss. */
-  readonly guard: boolean;
-  /** Record the ratios. */
-  readonly record: boolean;
-}
+import { type Group, GROUPS } from "./groups.ts";
 
 /** Help text. */
 export const USAGE: string = `usage: npm run bench [-- OPTION...]
@@ -64,33 +26,26 @@ function groupsOf(rows: string | undefined, guards: boolean): ReadonlySet<Group>
   return new Set(GROUPS.filter((group) => names.includes(group)));
 }
 
+const FLAGS = {
+  quick: { type: "boolean", default: false },
+  rows: { type: "string" },
+  agent: { type: "string" },
+  json: { type: "string" },
+  svg: { type: "string" },
+  "growth-svg": { type: "string" },
+  markdown: { type: "string" },
+  summary: { type: "string" },
+  guard: { type: "boolean", default: false },
+  record: { type: "boolean", default: false },
+} as const;
+
+/** The parsed command line. */
+export type Options = ReturnType<typeof parseArgs<{ options: typeof FLAGS }>>["values"] & {
+  readonly groups: ReadonlySet<Group>;
+};
+
 /** Parses the command line; throws messages for the user. */
 export function readOptions(args: readonly string[]): Options {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      quick: { type: "boolean", default: false },
-      rows: { type: "string" },
-      agent: { type: "string" },
-      json: { type: "string" },
-      svg: { type: "string" },
-      "growth-svg": { type: "string" },
-      markdown: { type: "string" },
-      summary: { type: "string" },
-      guard: { type: "boolean", default: false },
-      record: { type: "boolean", default: false },
-    },
-  });
-  return {
-    quick: values.quick,
-    groups: groupsOf(values.rows, values.guard || values.record),
-    agentProgram: values.agent,
-    jsonFile: values.json,
-    svgFile: values.svg,
-    growthSvgFile: values["growth-svg"],
-    markdownFile: values.markdown,
-    summaryFile: values.summary,
-    guard: values.guard,
-    record: values.record,
-  };
+  const { values } = parseArgs({ args: [...args], options: FLAGS });
+  return { ...values, groups: groupsOf(values.rows, values.guard || values.record) };
 }

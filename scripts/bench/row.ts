@@ -1,7 +1,11 @@
 /**
- * The contenders. `node-http2` is a bare server on the agent's own Node: a lower bound for any agent on Node's HTTP/2.
+ * The contenders, in the order of their columns. `node-http2` is a bare server on the agent's own Node: a lower bound for
+ * any agent on Node's HTTP/2.
  */
-export type Contender = "ours" | "grpc-go" | "go-https" | "openssh" | "qemu-ga" | "node-http2" | "node-net";
+export const CONTENDERS = ["ours", "node-net", "node-http2", "grpc-go", "go-https", "openssh", "qemu-ga"] as const;
+
+/** A contender's name. */
+export type Contender = (typeof CONTENDERS)[number];
 
 /** All contenders but the agent. */
 export type Peer = Exclude<Contender, "ours">;
@@ -24,35 +28,43 @@ export interface Verdict extends Goal {
   readonly met: boolean;
 }
 
-/** One line of the table. */
-export interface Row {
-  readonly name: string;
-  readonly unit: string;
-  /** Which direction is better. */
-  readonly better: "lower" | "higher";
-  readonly samples: Samples;
-  readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
-  /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
-  readonly ratios: Readonly<Partial<Record<Peer, number>>>;
-  readonly verdicts: readonly Verdict[];
-  /** A note for the reader. */
-  readonly note: string;
+/** One of the sizes that a growing load is measured at: so many commands at once, or bytes of one transfer. */
+export interface GrowthStep {
+  readonly load: "execs" | "read" | "stdout" | "stdin";
+  readonly size: number;
+}
+
+/** A cost of one size of a growing load. */
+export interface GrowthFigure extends GrowthStep {
+  readonly cost: "time" | "CPU time" | "peak memory";
 }
 
 /** Input of a row. */
 export interface RowSpec {
   readonly name: string;
   readonly unit: string;
-  readonly better: "lower" | "higher";
+  /** Which direction is better. Default: lower. */
+  readonly better?: "lower" | "higher";
   readonly samples: Samples;
   /** Those against a contender that was not measured are left out. */
   readonly goals?: readonly Goal[];
+  /** A note for the reader. */
   readonly note?: string;
+  /** What it says about growth, if it does. */
+  readonly growth?: GrowthFigure;
+}
+
+/** One line of the table. */
+export interface Row extends Omit<RowSpec, "goals"> {
+  readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
+  /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
+  readonly ratios: Readonly<Partial<Record<Peer, number>>>;
+  readonly verdicts: readonly Verdict[];
 }
 
 /** Computes a row from its samples. */
-export function makeRow(spec: RowSpec): Row {
-  const { samples, goals = [], note = "" } = spec;
+export function makeRow({ goals = [], ...spec }: RowSpec): Row {
+  const { samples } = spec;
   const entries = Object.entries(samples) as [Contender, readonly number[]][];
   const measured = entries.filter(([, values]) => values.length > 0);
   const ratios: Partial<Record<Peer, number>> = {};
@@ -61,16 +73,18 @@ export function makeRow(spec: RowSpec): Row {
     if (contender !== "ours" && ratio !== undefined) ratios[contender] = ratio;
   }
   const spreads = Object.fromEntries(measured.map(([contender, values]) => [contender, spreadOf(values)]));
-  return {
-    name: spec.name,
-    unit: spec.unit,
-    better: spec.better,
-    samples,
-    spreads,
-    ratios,
-    verdicts: goals.flatMap((goal) => judge(goal, ratios, spreads["ours"])),
-    note,
-  };
+  return { ...spec, spreads, ratios, verdicts: goals.flatMap((goal) => judge(goal, ratios, spreads["ours"])) };
+}
+
+/** One figure of each measurement; the contenders without any are left out. */
+export function samplesOf<Measured>(
+  runs: ReadonlyMap<Contender, readonly Measured[]>,
+  pick: (measured: Measured) => number | undefined,
+): Samples {
+  const entries = [...runs].map(
+    ([contender, all]) => [contender, all.map(pick).filter((value) => value !== undefined)] as const,
+  );
+  return Object.fromEntries(entries.filter(([, values]) => values.length > 0));
 }
 
 /** The median of the rounds' own ratios; of the medians where the rounds do not pair up. */
@@ -88,7 +102,7 @@ function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Ver
 }
 
 /** Median and range of some values. */
-export interface Spread {
+interface Spread {
   readonly median: number;
   readonly low: number;
   readonly high: number;

@@ -1,4 +1,4 @@
-import { globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { globSync, mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Check, complaintsOf, ROOT } from "./tool.ts";
@@ -26,20 +26,16 @@ function filesUnder(folder: string): Map<string, string> {
 
 /** Generates the code into another folder and compares. */
 async function generated(): Promise<string> {
-  const folder = mkdtempSync(join(tmpdir(), "generated-"));
-  try {
-    const complaint = await complaintsOf("buf", ["generate", "-o", folder]);
-    if (complaint !== "") return complaint;
-    const fresh = filesUnder(join(folder, "src/gen"));
-    const committed = filesUnder(join(ROOT, "src/gen"));
-    if (fresh.size === 0) return "buf generate made no file: the comparison is broken";
-    return [...new Set([...fresh.keys(), ...committed.keys()])]
-      .filter((name) => fresh.get(name) !== committed.get(name))
-      .map((name) => `src/gen/${name} is not what the schema gives: npm run generate`)
-      .join("\n");
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  using folder = mkdtempDisposableSync(join(tmpdir(), "generated-"));
+  const complaint = await complaintsOf("buf", ["generate", "-o", folder.path]);
+  if (complaint !== "") return complaint;
+  const fresh = filesUnder(join(folder.path, "src/gen"));
+  const committed = filesUnder(join(ROOT, "src/gen"));
+  if (fresh.size === 0) return "buf generate made no file: the comparison is broken";
+  return [...new Set([...fresh.keys(), ...committed.keys()])]
+    .filter((name) => fresh.get(name) !== committed.get(name))
+    .map((name) => `src/gen/${name} is not what the schema gives: npm run generate`)
+    .join("\n");
 }
 
 export const schemaChecks: readonly Check[] = [

@@ -24,9 +24,12 @@ export function countFrom(text: string, what: string): number {
   return Number(text);
 }
 
-/** The arguments of a script without options. @throws TypeError for an option */
-export function words(): string[] {
-  return parseArgs({ allowPositionals: true, options: {} }).positionals;
+/** The arguments of a script without options. @throws UsageError for more than `most`, TypeError for an option */
+export function words(most: number = Infinity): string[] {
+  const { positionals } = parseArgs({ allowPositionals: true, options: {} });
+  const tooMuch = positionals[most];
+  if (tooMuch !== undefined) throw new UsageError(`"${tooMuch}" is an argument too many`);
+  return positionals;
 }
 
 /**

@@ -22,50 +22,35 @@ function counted(agent: RunningAgent): number {
   return Number(agent.log.findLast(({ connections }) => connections !== undefined)?.["connections"] ?? 0);
 }
 
-/** Compares the agent's count of connections with its open sockets, again and again. It has to log at level debug. */
-export class ConnectionsWatch {
-  readonly #agent: RunningAgent;
-  readonly #watching: Promise<void>;
-  readonly #differences: string[] = [];
-  #compared = 0;
-  #most = 0;
-  #stopped = false;
-
-  constructor(agent: RunningAgent) {
-    this.#agent = agent;
-    this.#watching = this.#watch();
-  }
-
-  /** Waits for both to be 0, which is compared too, and stops. */
-  async end(): Promise<ConnectionsSeen> {
-    this.#stopped = true;
-    await this.#watching;
-    await this.#agree((count, open) => count === 0 && open === 0, "when all clients had left");
-    return { compared: this.#compared, most: this.#most, differences: this.#differences };
-  }
-
-  async #watch(): Promise<void> {
-    while (!this.#stopped) {
-      await this.#agree((count, open) => count === open, `at comparison ${this.#compared + 1}`);
-      await delay(PAUSE_MS);
-    }
-  }
-
-  /** The log comes later than the sockets: what matters is that the two meet. */
-  async #agree(holds: (counted: number, open: number) => boolean, when: string): Promise<void> {
+/**
+ * Compares the agent's count of connections with its open sockets, again and again until it is stopped. Then waits for both
+ * to be 0, which is compared too. The agent has to log at level debug.
+ */
+export async function watchConnections(agent: RunningAgent, stop: AbortSignal): Promise<ConnectionsSeen> {
+  const differences: string[] = [];
+  let compared = 0;
+  let most = 0;
+  // The log comes later than the sockets: what matters is that the two meet.
+  const compare = async (agree: (counted: number, open: number) => boolean, when: string): Promise<void> => {
     const giveUpMs = performance.now() + AGREE_LIMIT_MS;
     for (;;) {
-      const [count, open] = [counted(this.#agent), openConnections(this.#agent.pid, this.#agent.port)];
-      if (holds(count, open)) {
-        this.#compared++;
-        this.#most = Math.max(this.#most, open);
+      const [count, open] = [counted(agent), openConnections(agent.pid, agent.port)];
+      if (agree(count, open)) {
+        compared++;
+        most = Math.max(most, open);
         return;
       }
       if (performance.now() > giveUpMs) {
-        this.#differences.push(`${count} counted, ${open} sockets open ${when}`);
+        differences.push(`${count} counted, ${open} sockets open ${when}`);
         return;
       }
       await delay(POLL_MS);
     }
+  };
+  while (!stop.aborted) {
+    await compare((count, open) => count === open, `at comparison ${compared + 1}`);
+    await delay(PAUSE_MS);
   }
+  await compare((count, open) => count === 0 && open === 0, "when all clients had left");
+  return { compared, most, differences };
 }

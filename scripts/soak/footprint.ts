@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { errnoOf } from "../../src/domain/index.ts";
-import { openDescriptors } from "../../test/fixtures/proc.ts";
+import { allProcesses, cgroupMounts, openDescriptors } from "../../test/fixtures/proc.ts";
 
 const LOOK_MS = 100;
 
@@ -13,24 +13,6 @@ export interface Footprint {
   /** Children that run. */
   readonly processes: number;
   readonly zombies: number;
-}
-
-interface Entry {
-  readonly parent: number;
-  readonly state: string;
-}
-
-function entries(): Entry[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((name) => {
-      try {
-        const match = /^\d+ \(.*\) (\S) (\d+)/s.exec(readFileSync(`/proc/${name}/stat`, "utf8"));
-        return match === null ? [] : [{ state: match[1] ?? "", parent: Number(match[2]) }];
-      } catch {
-        return [];
-      }
-    });
 }
 
 /** Searches again if a cgroup is removed meanwhile. */
@@ -45,22 +27,21 @@ function foldersBelow(folder: string): string[] {
   }
 }
 
-/** Cgroups that the agent made for commands, in any cgroup2 mount. */
-function cgroupsOf(pid: number): number {
-  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
-  const paths = mounts.map((line) => line.split(" ")).filter((fields) => fields[2] === "cgroup2");
-  return paths
-    .flatMap((fields) => foldersBelow(fields[1] ?? "/"))
-    .filter((path) => /(^|\/)svc-guest-\d+-\d+$/.test(path) && path.includes(`svc-guest-${pid}-`)).length;
+/** Cgroups that an agent made for commands, in any cgroup2 mount, by the id in its own process namespace. */
+export function cgroupsOf(pid: unknown): string[] {
+  const name = new RegExp(`(^|/)svc-guest-${String(pid)}-\\d+$`);
+  return cgroupMounts()
+    .flatMap(foldersBelow)
+    .filter((path) => name.test(path));
 }
 
 /** Measures an agent from outside. */
 function footprintOf(pid: number): Footprint {
-  const children = entries().filter(({ parent }) => parent === pid);
+  const children = allProcesses().filter(({ parent }) => parent === pid);
   return {
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
     threads: readdirSync(`/proc/${pid}/task`).length,
-    cgroups: cgroupsOf(pid),
+    cgroups: cgroupsOf(pid).length,
     processes: children.filter(({ state }) => state !== "Z").length,
     zombies: children.filter(({ state }) => state === "Z").length,
   };

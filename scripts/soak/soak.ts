@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { messageOf } from "../../src/domain/index.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
-import { type ConnectionsSeen, ConnectionsWatch } from "./connections.ts";
+import { type ConnectionsSeen, watchConnections } from "./connections.ts";
 import { type Footprint, memoryOf, settledFootprint } from "./footprint.ts";
 import { KINDS } from "./kinds.ts";
 
@@ -45,11 +45,13 @@ export async function soak(execs: number, atOnce: number): Promise<SoakResult> {
   await runMix(agent, WARM_UP, atOnce);
   const before = await settled(agent, undefined);
   const ownBefore = memoryOf(agent.pid).ownBytes;
-  const watch = new ConnectionsWatch(agent);
+  const stop = new AbortController();
+  const watching = watchConnections(agent, stop.signal);
   const began = performance.now();
   const work = await runMix(agent, execs, atOnce);
   const seconds = (performance.now() - began) / 1000;
-  const connections = await watch.end();
+  stop.abort();
+  const connections = await watching;
   const after = await settled(agent, before);
   const { peakBytes } = memoryOf(agent.pid);
   const grownBytes = await grown(agent, ownBefore);

@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempDisposableSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { onEndSignal } from "../machine/script.ts";
-import { killLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
+import { endLeftovers, MARK_VARIABLE, removeAbandonedCgroups } from "./leftovers.ts";
 
 /** Whether this process is the inner one of runContained. */
 export function isContained(): boolean {
@@ -19,23 +19,22 @@ export function isContained(): boolean {
  * @returns its exit status, or 128 + the signal's number
  */
 export async function runContained(script: string, args: readonly string[]): Promise<number> {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-run-"));
+  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-run-"));
   const mark = randomUUID();
-  const env = { ...process.env, TMPDIR: folder, [MARK_VARIABLE]: mark };
+  const env = { ...process.env, TMPDIR: folder.path, [MARK_VARIABLE]: mark };
   const child = spawn(process.execPath, [script, ...args], { detached: true, stdio: "inherit", env });
   const session = child.pid ?? -1;
   let ended: NodeJS.Signals | undefined;
   onEndSignal((name) => {
     ended ??= name;
-    void killLeftovers(mark, session);
+    void endLeftovers(mark, session);
   });
   try {
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
     const by = ended ?? signal;
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
-    await killLeftovers(mark, session);
-    rmSync(folder, { recursive: true, force: true });
+    await endLeftovers(mark, session);
     removeAbandonedCgroups();
   }
 }

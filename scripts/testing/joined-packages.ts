@@ -2,11 +2,14 @@ import { createHash } from "node:crypto";
 import {
   chmodSync,
   existsSync,
+  globSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -17,6 +20,8 @@ const ROOT = join(import.meta.dirname, "../..");
 const DIST = join(ROOT, "dist");
 const PREFIX = ".test-packages-";
 const LIST = "packages.json";
+/** Longer than any run takes. */
+const UNUSED_MS = 24 * 60 * 60 * 1_000;
 
 /** Packages of some hundred files in all, which nearly every test file loads. */
 const PACKAGES = [
@@ -47,7 +52,11 @@ export async function joinPackages(): Promise<string> {
   const hash = createHash("sha256");
   for (const file of [join(ROOT, "package-lock.json"), import.meta.filename]) hash.update(readFileSync(file));
   const folder = join(DIST, `${PREFIX}${hash.digest("hex").slice(0, 16)}`);
-  if (existsSync(folder)) return join(folder, LIST);
+  if (existsSync(folder)) {
+    // It is in use: removeUnused leaves it.
+    utimesSync(folder, new Date(), new Date());
+    return join(folder, LIST);
+  }
   mkdirSync(DIST, { recursive: true });
   const unfinished = mkdtempSync(join(DIST, PREFIX));
   try {
@@ -63,6 +72,18 @@ export async function joinPackages(): Promise<string> {
     if (!existsSync(folder)) throw error;
   }
   return join(folder, LIST);
+}
+
+/**
+ * Removes the folders of runs that were killed, and the packages of an older package-lock.json, from the folder of all that
+ * is built. A run may still load what was used within a day.
+ */
+export function removeUnused(dist: string): void {
+  for (const name of globSync(".test-{packages,sources}-*", { cwd: dist })) {
+    const folder = join(dist, name);
+    const usedMs = statSync(folder, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
+    if (usedMs < Date.now() - UNUSED_MS) rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 async function joinInto(folder: string): Promise<void> {

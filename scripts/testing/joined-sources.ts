@@ -6,7 +6,7 @@ import { readyDescriptors } from "../package/agent/descriptors/plugin.ts";
 import { bundle } from "../package/bundle.ts";
 import { makeGuestctl } from "../package/guestctl.ts";
 import { JOINED, SOURCES_VARIABLE } from "./compiled.ts";
-import { joinPackages } from "./joined-packages.ts";
+import { joinPackages, removeUnused } from "./joined-packages.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
@@ -17,6 +17,7 @@ const ROOT = join(import.meta.dirname, "../..");
  */
 export async function joinSources(): Promise<Disposable> {
   if (process.env[SOURCES_VARIABLE] !== undefined) return { [Symbol.dispose]: () => {} };
+  removeUnused(join(ROOT, "dist"));
   // Not in the temporary folder: some machines mount it noexec, and load no addon from there.
   const folder = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
   // Tests run agents as other users.

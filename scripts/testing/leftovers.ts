@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { allProcesses, cgroupMounts, type ProcProcess } from "../../test/fixtures/proc.ts";
 
 /** Environment variable that marks all processes of a test file, also those that leave its session. */
 export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";
@@ -21,31 +22,15 @@ function readProc(pid: number, file: string): string {
   }
 }
 
-interface Living {
-  readonly pid: number;
-  readonly parent: number;
-  readonly session: number;
-}
-
-/** proc_pid_stat(5). The command's name may contain anything, so fields count from its last `)`. Undefined: it has ended. */
-function readLiving(pid: number): Living | undefined {
-  const stat = readProc(pid, "stat");
-  const [state = "", parent, , session] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return state === "" || "ZX".includes(state) ? undefined : { pid, parent: Number(parent), session: Number(session) };
-}
-
 /**
  * The living processes that carry the mark or belong to the session that the test file led, and all that they have started:
  * an agent's commands have neither.
  */
 function findLeftovers(mark: string, session: number): Leftover[] {
   const entry = `${MARK_VARIABLE}=${mark}`;
-  const living = readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((name) => readLiving(Number(name)) ?? [])
-    .filter(({ pid }) => pid !== process.pid);
+  const living = allProcesses().filter(({ pid, state }) => pid !== process.pid && !"ZX".includes(state));
   const found = new Set<number>();
-  const add = ({ pid }: Living): void => {
+  const add = ({ pid }: ProcProcess): void => {
     if (found.has(pid)) return;
     found.add(pid);
     for (const other of living) if (other.parent === pid) add(other);
@@ -61,11 +46,8 @@ function findLeftovers(mark: string, session: number): Leftover[] {
 /** The runner's own cgroup in each hierarchy: agents inherit it and make theirs in it (cgroups(7)). */
 function cgroupFolders(): string[] {
   const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
-  const mounts = readProc(process.pid, "mounts").split("\n");
-  return mounts
-    .map((line) => line.split(" "))
-    .filter(([, , type]) => type === "cgroup2")
-    .map(([, path = ""]) => join(path, own))
+  return cgroupMounts()
+    .map((mount) => join(mount, own))
     .filter((path) => existsSync(path));
 }
 
@@ -91,22 +73,23 @@ function killAll(leftovers: readonly Leftover[]): void {
   }
 }
 
-/** Kills the test file's processes until none is left or killing has no effect. */
-export async function killLeftovers(mark: string, session: number): Promise<void> {
-  for (let round = 0; round < 50; round++) {
-    const leftovers = findLeftovers(mark, session);
-    if (leftovers.length === 0) return;
-    killAll(leftovers);
-    await sleep(20);
-  }
-}
-
-/** Processes that still run after the time allowed for their end. */
-export async function settleLeftovers(mark: string, session: number, graceMs: number): Promise<Leftover[]> {
+/**
+ * Kills what is left of a test file, until nothing is or killing has no effect.
+ *
+ * @param graceMs for processes to end by themselves before
+ * @returns those that did not
+ */
+export async function endLeftovers(mark: string, session: number, graceMs = 0): Promise<Leftover[]> {
   const giveUpAt = performance.now() + graceMs;
-  for (;;) {
-    const leftovers = findLeftovers(mark, session);
-    if (leftovers.length === 0 || performance.now() > giveUpAt) return leftovers;
+  let late = findLeftovers(mark, session);
+  while (late.length > 0 && performance.now() < giveUpAt) {
     await sleep(50);
+    late = findLeftovers(mark, session);
   }
+  for (let left = late, round = 0; left.length > 0 && round < 50; round++) {
+    killAll(left);
+    await sleep(20);
+    left = findLeftovers(mark, session);
+  }
+  return late;
 }

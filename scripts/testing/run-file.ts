@@ -1,10 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempDisposableSync, readFileSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { COMPILED_ONCE } from "./compiled.ts";
-import { killLeftovers, MARK_VARIABLE, settleLeftovers } from "./leftovers.ts";
+import { endLeftovers, MARK_VARIABLE } from "./leftovers.ts";
 import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */
@@ -82,68 +82,64 @@ export async function runTestFile(
   abort: AbortSignal,
   cpu: ChildrenCpu,
 ): Promise<FileOutcome> {
-  const folder = mkdtempSync(join(tmpdir(), "test-run-"));
-  // The runner removes the temporary folder however the tests end. Other users' commands use it too.
-  const temporary = join(folder, "t");
+  using folder = mkdtempDisposableSync(join(tmpdir(), "test-run-"));
+  // It is removed however the tests end. Other users' commands use it too.
+  const temporary = join(folder.path, "t");
   mkdirSync(temporary);
-  chmodSync(folder, 0o755);
+  chmodSync(folder.path, 0o755);
   chmodSync(temporary, 0o1777);
   const began = performance.now();
-  try {
-    const eventsPath = join(folder, "events");
-    const { NODE_TEST_CONTEXT: _ownContext, ...inherited } = process.env;
-    const child = spawn(
-      process.execPath,
-      [
-        ...COMPILED_ONCE,
-        ...COLLECTS_SELDOM,
-        `--test-timeout=${limits.testMs}`,
-        "--test-reporter=spec",
-        "--test-reporter-destination=stdout",
-        `--test-reporter=${join(import.meta.dirname, "event-reporter.ts")}`,
-        `--test-reporter-destination=${eventsPath}`,
-        file,
-      ],
-      {
-        detached: true,
-        stdio: ["ignore", "pipe", "pipe"],
-        env: { ...inherited, TMPDIR: temporary, [MARK_VARIABLE]: mark },
-      },
-    );
-    const output: Buffer[] = [];
-    child.stdout.on("data", (bytes: Buffer) => output.push(bytes));
-    child.stderr.on("data", (bytes: Buffer) => output.push(bytes));
-
-    const session = child.pid ?? -1;
-    let hung = false;
-    const kill = (): void => void killLeftovers(mark, session);
-    using _silence = watchSilence(eventsPath, limits.silenceMs, () => {
-      hung = true;
-      kill();
-    });
-    abort.addEventListener("abort", kill, { once: true });
-    // "exit", not "close": processes that the file left may hold its output open.
-    const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
-    const cpuMs = cpu.take();
-    abort.removeEventListener("abort", kill);
-
-    const leftovers = await settleLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
-    await killLeftovers(mark, session);
-    if (!child.stdout.closed) await once(child.stdout, "close");
-
-    const events = readEvents(eventsPath);
-    const leftBehind = hung ? [] : leftovers.map(({ pid, command }) => `left process ${pid} behind: ${command}`);
-    return {
+  const eventsPath = join(folder.path, "events");
+  const { NODE_TEST_CONTEXT: _ownContext, ...inherited } = process.env;
+  const child = spawn(
+    process.execPath,
+    [
+      ...COMPILED_ONCE,
+      ...COLLECTS_SELDOM,
+      `--test-timeout=${limits.testMs}`,
+      "--test-reporter=spec",
+      "--test-reporter-destination=stdout",
+      `--test-reporter=${join(import.meta.dirname, "event-reporter.ts")}`,
+      `--test-reporter-destination=${eventsPath}`,
       file,
-      tests: events.tests,
-      problems: [...problemsOf({ code, signal, hung }, events, limits.silenceMs), ...leftBehind],
-      output: Buffer.concat(output).toString("utf8").replaceAll(OWN_COUNTS, ""),
-      durationMs: performance.now() - began,
-      cpuMs,
-    };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+    ],
+    {
+      detached: true,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...inherited, TMPDIR: temporary, [MARK_VARIABLE]: mark },
+    },
+  );
+  const output: Buffer[] = [];
+  child.stdout.on("data", (bytes: Buffer) => output.push(bytes));
+  child.stderr.on("data", (bytes: Buffer) => output.push(bytes));
+
+  const session = child.pid ?? -1;
+  let hung = false;
+  const kill = (): void => void endLeftovers(mark, session);
+  using _silence = watchSilence(eventsPath, limits.silenceMs, () => {
+    hung = true;
+    kill();
+  });
+  abort.addEventListener("abort", kill, { once: true });
+  const closed = once(child, "close");
+  // "exit", not "close": processes that the file left may hold its output open.
+  const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
+  const cpuMs = cpu.take();
+  abort.removeEventListener("abort", kill);
+
+  const leftovers = await endLeftovers(mark, session, abort.aborted || hung ? 0 : limits.settleMs);
+  await closed;
+
+  const events = readEvents(eventsPath);
+  const leftBehind = hung ? [] : leftovers.map(({ pid, command }) => `left process ${pid} behind: ${command}`);
+  return {
+    file,
+    tests: events.tests,
+    problems: [...problemsOf({ code, signal, hung }, events, limits.silenceMs), ...leftBehind],
+    output: Buffer.concat(output).toString("utf8").replaceAll(OWN_COUNTS, ""),
+    durationMs: performance.now() - began,
+    cpuMs,
+  };
 }
 
 /** proc_pid_stat(5) counts in ticks of sysconf(_SC_CLK_TCK), which Linux has at 100 Hz for every program. */

@@ -1,29 +1,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { plotGrowth } from "../../scripts/bench/report/growth-plot.ts";
-import { makeRow, type Row } from "../../scripts/bench/row.ts";
+import { nameOfStep } from "../../scripts/bench/report/growth.ts";
+import { type GrowthFigure, makeRow, type Row } from "../../scripts/bench/row.ts";
 
-function rows(figure: string, values: readonly (readonly [name: string, ours: number, peer: number])[]): Row[] {
-  return values.map(([name, ours, peer]) =>
-    makeRow({
-      name: `${name}: ${figure}`,
-      unit: "s/GiB",
-      better: "lower",
-      samples: { ours: [ours], "grpc-go": [peer] },
-    }),
-  );
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+function row(size: number, cost: GrowthFigure["cost"], ours: number, peer: number): Row {
+  const growth: GrowthFigure = { load: "read", size, cost };
+  return makeRow({ name: nameOfStep(growth), unit: "s/GiB", samples: { ours: [ours], "grpc-go": [peer] }, growth });
 }
 
 const ROWS = [
-  ...rows("CPU", [
-    ["read of 1 MiB", 1.6, 1.4],
-    ["read of 1 GiB", 0.8, 1.1],
-    ["read of 16 GiB", 0.8, 1.1],
-  ]),
-  ...rows("peak memory", [
-    ["read of 1 MiB", 20, 12],
-    ["read of 1 GiB", 30, 18],
-  ]),
+  row(MIB, "CPU time", 1.6, 1.4),
+  row(GIB, "CPU time", 0.8, 1.1),
+  row(16 * GIB, "CPU time", 0.8, 1.1),
+  row(MIB, "peak memory", 20, 12),
+  row(GIB, "peak memory", 30, 18),
 ];
 
 test("each cost has a panel with a line for each contender, and says how far it is from straight", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { GROUPS, readOptions } from "../../scripts/bench/options.ts";
+import { GROUPS } from "../../scripts/bench/groups.ts";
+import { readOptions } from "../../scripts/bench/options.ts";
 
 test("all groups are measured unless some are named, and in their own order", () => {
   assert.deepEqual([...readOptions([]).groups], [...GROUPS]);
@@ -13,8 +14,8 @@ test("an unknown group is refused by its name", () => {
 
 test("one run writes everything that the documents show", () => {
   const options = readOptions(["--svg", "a", "--growth-svg", "b", "--markdown", "c", "--summary", "d", "--json", "e"]);
-  const { svgFile, growthSvgFile, markdownFile, summaryFile, jsonFile } = options;
-  assert.deepEqual([svgFile, growthSvgFile, markdownFile, summaryFile, jsonFile], ["a", "b", "c", "d", "e"]);
+  const { svg, "growth-svg": growthSvg, markdown, summary, json } = options;
+  assert.deepEqual([svg, growthSvg, markdown, summary, json], ["a", "b", "c", "d", "e"]);
 });
 
 test("idle comes before the groups that have servers of their own, so that it is soon after the loads", () => {

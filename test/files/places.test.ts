@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { RawPeer } from "../../scripts/abuse/peer.ts";
 import { ActivityClock, AgentError, Stamps } from "../../src/domain/index.ts";
 import { type FileCaller, Files, type ReadRequest } from "../../src/files/index.ts";
 import { ReadFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
@@ -10,6 +9,7 @@ import { guestFileSystem } from "../../src/platform/index.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { until } from "../fixtures/awake.ts";
 import { failureOf, FileCalls, openFiles, testFolder } from "../fixtures/files.ts";
+import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { RpcFailure } from "../fixtures/rpc-clients.ts";
 import { addon } from "../fixtures/spawning.ts";
 import { systemClock } from "../fixtures/system-clock.ts";
@@ -30,15 +30,15 @@ describe("file calls that stand still", () => {
     await using agent = await startAgent();
     const path = folder.at("large");
     const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
-    const peers: RawPeer[] = [];
+    const peers: RawHttp2[] = [];
     try {
       for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
-        const peer = await RawPeer.connect(agent, { windowBytes: 0 });
+        const peer = await RawHttp2.dial(agent, { windowBytes: 0 });
         peers.push(peer);
-        for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", request);
-        assert.ok(await peer.until(() => peer.answered === CALLS_OF_A_CONNECTION));
-        const refusedStream = peer.call("ReadFile", request);
-        assert.ok(await peer.until(() => peer.hasEnded(refusedStream)), "one more of this connection is refused");
+        for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", agent.token, request);
+        assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
+        const refusedStream = peer.call("ReadFile", agent.token, request);
+        assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
       }
       using calls = new FileCalls(agent);
       const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
@@ -46,7 +46,7 @@ describe("file calls that stand still", () => {
       assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
       assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
       assert.equal((await openFiles(agent.pid)).filter((file) => file === path).length, CALLS);
-      peers[0]?.destroy();
+      peers[0]?.[Symbol.dispose]();
       // The agent learns of it a moment later.
       for (let isIn = false; !isIn;) {
         const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
@@ -55,7 +55,7 @@ describe("file calls that stand still", () => {
       }
       assert.equal(await readFile(folder.at("new"), "utf8"), "x");
     } finally {
-      for (const peer of peers) peer.destroy();
+      for (const peer of peers) peer[Symbol.dispose]();
     }
     await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
   });

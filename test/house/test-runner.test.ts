@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { removeUnused } from "../../scripts/testing/joined-packages.ts";
 import { removeAbandonedCgroups } from "../../scripts/testing/leftovers.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -137,6 +138,24 @@ describe("npm test", () => {
     await once(agent, "exit");
     removeAbandonedCgroups();
     assert.equal(existsSync(living), false);
+  });
+
+  test("removes bundles that no run has used for a day, and none of a run that may go on", (t) => {
+    const dist = mkdtempSync(join(tmpdir(), "test-runner-"));
+    t.after(() => rmSync(dist, { recursive: true }));
+    const now = Date.now() / 1_000;
+    for (const [name, hours] of Object.entries({
+      ".test-packages-old": 25,
+      ".test-packages-new": 23,
+      ".test-sources-killed": 25,
+      ".test-sources-running": 1,
+      "linux-x64": 1_000,
+    })) {
+      mkdirSync(join(dist, name, "lib"), { recursive: true });
+      utimesSync(join(dist, name), now - hours * 3_600, now - hours * 3_600);
+    }
+    removeUnused(dist);
+    assert.deepEqual(readdirSync(dist).toSorted(), [".test-packages-new", ".test-sources-running", "linux-x64"]);
   });
 
   test("refuses paths that are not there", async () => {

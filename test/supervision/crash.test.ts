@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { buildNative } from "../../scripts/build-native.ts";
+import { cgroupsOf } from "../../scripts/soak/footprint.ts";
 import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../fixtures/agent.ts";
 import { ExecStream, exec } from "../fixtures/exec-stream.ts";
 import { type LauncherBundle, makeLauncherBundle } from "../fixtures/launcher-bundle.ts";
@@ -48,27 +49,6 @@ async function agentBelow(launched: RunningAgent): Promise<number> {
   const agents = (await processesWith(join(bundle.folder, "agent.bin"))).filter((pid) => own.has(pid));
   assert.equal(agents.length, 1);
   return agents[0] ?? 0;
-}
-
-/** Cgroups come and go meanwhile, and the listing fails then. */
-function foldersBelow(path: string): string[] {
-  for (;;) {
-    try {
-      return readdirSync(path, { recursive: true, encoding: "utf8" });
-    } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
-    }
-  }
-}
-
-/** Cgroups that hold or held commands of the agent with that id in its own process namespace. */
-function cgroupsOf(pid: unknown): string[] {
-  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
-  return mounts
-    .map((line) => line.split(" "))
-    .filter(([, , type]) => type === "cgroup2")
-    .flatMap(([, path = "/"]) => foldersBelow(path))
-    .filter((path) => new RegExp(`(^|/)svc-guest-${String(pid)}-[0-9]+$`).test(path));
 }
 
 for (const [setting, through] of Object.entries(SETTINGS)) {

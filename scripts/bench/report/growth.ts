@@ -1,70 +1,65 @@
-import type { Contender, Row } from "../row.ts";
-import { type GrowingLoad, type GrowthStep, nameOfStep, readGrowthName, sizeText } from "../rows/growth-names.ts";
+import type { Contender, GrowthFigure, GrowthStep, Row } from "../row.ts";
 import { shortNumber } from "./table.ts";
+
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+const CONTENDERS: readonly Contender[] = ["ours", "grpc-go"];
+
+/** Transfers that grow. */
+export const DATA_LOADS = ["read", "stdout", "stdin"] as const;
+
+/** A size as rows name it. */
+export function sizeText({ load, size }: GrowthStep): string {
+  if (load === "execs") return String(size);
+  return size >= GIB ? `${size / GIB} GiB` : `${size / MIB} MiB`;
+}
+
+/** What the rows of a step begin with. */
+export function nameOfStep(step: GrowthStep): string {
+  return step.load === "execs" ? `${sizeText(step)} execs at once` : `${step.load} of ${sizeText(step)}`;
+}
 
 /** The cost of one size of a load. */
 export interface Point extends GrowthStep {
   /** For all commands or bytes together: seconds, or MB. */
-  readonly cost: number;
+  readonly total: number;
 }
 
 /** Growth of one cost of one load, for all contenders. */
-export interface Curve {
-  readonly load: GrowingLoad;
-  /** "time", "CPU time" or "peak memory". */
-  readonly cost: string;
-  readonly unit: "s" | "MB";
+export interface Curve extends Pick<GrowthFigure, "load" | "cost"> {
   /** Whether the cost should grow linearly. Memory should not. */
   readonly proportional: boolean;
   /** From the smallest size to the largest. */
   readonly lines: readonly { readonly contender: Contender; readonly points: readonly Point[] }[];
 }
 
-interface Kind {
-  readonly load: GrowingLoad;
-  /** What the row's name ends with. */
-  readonly figure: string;
-  readonly cost: string;
-  /** Of the whole load, from the row's figure for each part of it. */
-  readonly total: (value: number, size: number) => number;
-}
-
-const GIB = 2 ** 30;
-const CONTENDERS: readonly Contender[] = ["ours", "grpc-go"];
-const DATA_LOADS = ["read", "stdout", "stdin"] as const;
-
-const secondsOfExecs = (ms: number, count: number): number => (ms * count) / 1e3;
-const secondsOfBytes = (secondsPerGib: number, bytes: number): number => (secondsPerGib * bytes) / GIB;
-const asItIs = (megabytes: number): number => megabytes;
-
-const KINDS: readonly Kind[] = [
-  { load: "execs", figure: "each", cost: "time", total: secondsOfExecs },
-  { load: "execs", figure: "CPU of each", cost: "CPU time", total: secondsOfExecs },
-  { load: "execs", figure: "peak memory", cost: "peak memory", total: asItIs },
-  ...DATA_LOADS.map((load): Kind => ({ load, figure: "CPU", cost: "CPU time", total: secondsOfBytes })),
-  ...DATA_LOADS.map((load): Kind => ({ load, figure: "peak memory", cost: "peak memory", total: asItIs })),
+/** In the order of the panels: a row of them for commands, one for the CPU time of transfers, and one for their memory. */
+const CURVES: readonly Pick<Curve, "load" | "cost">[] = [
+  ...(["time", "CPU time", "peak memory"] as const).map((cost) => ({ load: "execs", cost }) as const),
+  ...(["CPU time", "peak memory"] as const).flatMap((cost) => DATA_LOADS.map((load) => ({ load, cost }))),
 ];
 
-function pointsOf(rows: readonly Row[], contender: Contender, { load, figure, total }: Kind): Point[] {
-  const points = rows.flatMap((row) => {
-    const step = readGrowthName(row.name);
-    const value = row.spreads[contender]?.median;
-    if (step?.load !== load || step.figure !== figure || value === undefined) return [];
-    return [{ load, size: step.size, cost: total(value, step.size) }];
-  });
-  return points.toSorted((a, b) => a.size - b.size);
+/** Of the whole load, from the row's figure for each command or GiB; memory is that of all anyway. */
+function totalOf({ load, size, cost }: GrowthFigure, value: number): number {
+  if (cost === "peak memory") return value;
+  return load === "execs" ? (value * size) / 1e3 : (value * size) / GIB;
 }
 
 /** Growth from the rows, without costs measured at fewer than two sizes. */
 export function growthCurves(rows: readonly Row[]): Curve[] {
-  const curves = KINDS.map((kind): Curve => {
-    const lines = CONTENDERS.map((contender) => ({ contender, points: pointsOf(rows, contender, kind) }));
-    const isTime = kind.cost.endsWith("time");
+  const pointsOf = (contender: Contender, { load, cost }: Pick<Curve, "load" | "cost">): Point[] => {
+    const points = rows.flatMap(({ growth, spreads }) => {
+      const value = spreads[contender]?.median;
+      if (growth?.load !== load || growth.cost !== cost || value === undefined) return [];
+      return [{ load, size: growth.size, total: totalOf(growth, value) }];
+    });
+    return points.toSorted((a, b) => a.size - b.size);
+  };
+  const curves = CURVES.map((curve): Curve => {
+    const lines = CONTENDERS.map((contender) => ({ contender, points: pointsOf(contender, curve) }));
     return {
-      load: kind.load,
-      cost: kind.cost,
-      unit: isTime ? "s" : "MB",
-      proportional: isTime,
+      ...curve,
+      proportional: curve.cost !== "peak memory",
       lines: lines.filter(({ points }) => points.length > 1),
     };
   });
@@ -85,7 +80,7 @@ export function lastSteps({ lines }: Curve): Step[] {
   return lines.flatMap(({ contender, points }) => {
     const [from, to] = points.slice(-2);
     if (from === undefined || to === undefined) return [];
-    return [{ contender, from, to, loadRatio: to.size / from.size, costRatio: to.cost / from.cost }];
+    return [{ contender, from, to, loadRatio: to.size / from.size, costRatio: to.total / from.total }];
   });
 }
 

@@ -1,5 +1,5 @@
 import type { Contender, Peer, Row } from "../row.ts";
-import { COLOURS, escapeText, legend, STYLE } from "./style.ts";
+import { COLOURS, dot, legend, line, picture, text } from "./svg.ts";
 
 const WIDTH = 860;
 const LABELS = 300;
@@ -27,25 +27,18 @@ export function plot(rows: readonly Row[]): string {
     (row) => !row.name.includes("beside") && PEERS.some((peer) => advantage(row, peer) !== undefined),
   );
   const height = TOP + shown.length * ROW_HEIGHT + 10;
-  const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10].map(
-    (tick) =>
-      `<line x1="${xOf(tick)}" x2="${xOf(tick)}" y1="${TOP - 6}" y2="${height - 8}" class="${tick === 1 ? "middle" : "tick"}"/>` +
-      `<text x="${xOf(tick)}" y="${TOP - 10}" text-anchor="middle">${tick < 1 ? `1/${1 / tick}` : `${tick}x`}</text>`,
-  );
-  const lines = shown.map((row, index) => {
+  const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10].flatMap((tick) => [
+    line([xOf(tick), TOP - 6], [xOf(tick), height - 8], `class="${tick === 1 ? "middle" : "tick"}"`),
+    text([xOf(tick), TOP - 10], tick < 1 ? `1/${1 / tick}` : `${tick}x`, 'text-anchor="middle"'),
+  ]);
+  const lines = shown.flatMap((row, index) => {
     const y = TOP + index * ROW_HEIGHT + ROW_HEIGHT / 2;
-    const dots = PEERS.map((peer) => {
+    const dots = PEERS.flatMap((peer) => {
       const value = advantage(row, peer);
-      return value === undefined
-        ? ""
-        : `<circle cx="${xOf(value).toFixed(1)}" cy="${y}" r="5" fill="${COLOURS[peer]}"/>`;
+      return value === undefined ? [] : [dot([xOf(value), y], peer)];
     });
-    return `<text x="${LABELS - 14}" y="${y + 4}" text-anchor="end">${escapeText(row.name)}</text>${dots.join("")}`;
+    return [text([LABELS - 14, y + 4], row.name, 'text-anchor="end"'), ...dots];
   });
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" font-family="sans-serif" font-size="12">
-${STYLE}
-<text x="10" y="16">right of 1x: the agent is ahead</text>
-${[legend(PEERS, LABELS), ...ticks, ...lines].join("\n")}
-</svg>
-`;
+  const title = text([10, 16], "right of 1x: the agent is ahead");
+  return picture(WIDTH, height, [title, ...legend(PEERS, LABELS), ...ticks, ...lines]);
 }

@@ -1,14 +1,15 @@
-import type { Contender, Peer, Row, Verdict } from "../row.ts";
+import type { Contender } from "../row.ts";
 import { goalsMet, machineText, type Report } from "./report.ts";
-import { shortNumber } from "./table.ts";
+import { cellOf, goalText, tableOf } from "./table.ts";
 
-const COLUMNS: readonly (readonly [Contender, string])[] = [
+/** Contenders with a column, and their names for readers. */
+const NAMES: ReadonlyMap<Contender, string> = new Map([
   ["ours", "ours"],
   ["grpc-go", "grpc-go"],
   ["go-https", "Go HTTPS"],
   ["openssh", "OpenSSH"],
   ["node-net", "bare Node"],
-];
+]);
 
 /** The most important rows of a full run, those where a peer is ahead among them, as far as they were measured. */
 export const HEADLINES: readonly string[] = [
@@ -43,39 +44,28 @@ export const HEADLINES: readonly string[] = [
   "size of the archive",
 ];
 
-function cell(row: Row, contender: Contender): string {
-  const spread = row.spreads[contender];
-  if (spread === undefined) return "";
-  const ratio = row.ratios[contender as Peer];
-  return `${shortNumber(spread.median)}${ratio === undefined ? "" : ` **${shortNumber(ratio)}x**`}`;
-}
-
-function goalText({ peer, relation, limit }: Verdict, unit: string): string {
-  const [, name] = COLUMNS.find(([contender]) => contender === peer) ?? [];
-  return `${relation === "at most" ? "≤" : "≥"} ${limit}${name === undefined ? ` ${unit}` : `x ${name}`}`;
-}
-
-function goalsOf(row: Row, met: boolean): string {
-  const goals = row.verdicts.filter((verdict) => verdict.met === met);
-  return goals.map((verdict) => goalText(verdict, row.unit)).join(", ");
-}
-
 /** The most important rows as Markdown, with the machine and the number of goals met in all rows. */
 export function summaryReport(report: Report): string {
   const shown = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
-  const columns = COLUMNS.filter(([contender]) => shown.some((row) => row.spreads[contender] !== undefined));
-  const lines = shown.map((row) => [
-    row.name,
-    row.unit,
-    ...columns.map(([contender]) => cell(row, contender)),
-    goalsOf(row, true),
-    goalsOf(row, false),
-  ]);
-  const head = ["row", "unit", ...columns.map(([, name]) => name), "goals met", "goals missed"];
+  const columns = [...NAMES].filter(([contender]) => shown.some((row) => row.spreads[contender] !== undefined));
+  const lines = shown.map((row) => {
+    const goals = (met: boolean): string =>
+      row.verdicts
+        .filter((verdict) => verdict.met === met)
+        .map((verdict) => goalText(verdict, verdict.peer && (NAMES.get(verdict.peer) ?? verdict.peer), row.unit))
+        .join(", ");
+    return [
+      row.name,
+      row.unit,
+      ...columns.map(([contender]) => cellOf(row, contender, false)),
+      goals(true),
+      goals(false),
+    ];
+  });
   return [
     machineText(report),
     "Each cell: the median, and in bold our figure divided by the peer's.",
-    [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n"),
+    tableOf(["row", "unit", ...columns.map(([, name]) => name), "goals met", "goals missed"], lines),
     `Of all rows, goals met: ${goalsMet(report.rows)}.`,
   ].join("\n\n");
 }

@@ -1,6 +1,4 @@
-import type { Contender, Peer, Row, Spread, Verdict } from "../row.ts";
-
-const COLUMNS: readonly Contender[] = ["ours", "node-net", "node-http2", "grpc-go", "go-https", "openssh", "qemu-ga"];
+import { type Contender, CONTENDERS, type Peer, type Row, type Verdict } from "../row.ts";
 
 /** Three significant digits, without an exponent. */
 export function shortNumber(value: number): string {
@@ -9,34 +7,40 @@ export function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-function cell(spread: Spread | undefined, ratio: number | undefined): string {
+/** A Markdown table. */
+export function tableOf(head: readonly string[], lines: readonly (readonly string[])[]): string {
+  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
+}
+
+/** Median, where it is wanted the lowest and highest, and our value divided by the peer's in bold; empty: not measured. */
+export function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange: boolean): string {
+  const spread = spreads[contender];
   if (spread === undefined) return "";
   const { median, low, high } = spread;
-  const range = low === high ? "" : ` (${shortNumber(low)}–${shortNumber(high)})`;
+  const ratio = ratios[contender as Peer];
+  const range = !hasRange || low === high ? "" : ` (${shortNumber(low)}–${shortNumber(high)})`;
   return `${shortNumber(median)}${range}${ratio === undefined ? "" : ` **${shortNumber(ratio)}x**`}`;
 }
 
-function goalText({ peer, relation, limit, actual, met }: Verdict, unit: string): string {
-  const sign = relation === "at most" ? "≤" : "≥";
-  const scale = peer === undefined ? ` ${unit}` : `x ${peer}`;
-  return `${met ? "met" : "MISSED"}: ${sign} ${limit}${scale}${met ? "" : ` (is ${shortNumber(actual)})`}`;
+/** A goal, with the name of its peer; undefined: it is a bound on our own value. */
+export function goalText({ relation, limit }: Verdict, peerName: string | undefined, unit: string): string {
+  return `${relation === "at most" ? "≤" : "≥"} ${limit}${peerName === undefined ? ` ${unit}` : `x ${peerName}`}`;
 }
 
 /** The rows as a Markdown table: median (lowest–highest) and our value divided by the peer's in bold. */
 export function markdownTable(rows: readonly Row[]): string {
-  const columns = COLUMNS.filter((column) => rows.some((row) => row.spreads[column] !== undefined));
+  const columns = CONTENDERS.filter((column) => rows.some((row) => row.spreads[column] !== undefined));
   const lines = rows.map((row) => {
-    const cells = columns.map((column) => cell(row.spreads[column], row.ratios[column as Peer]));
-    const goals = row.verdicts.map((verdict) => goalText(verdict, row.unit)).join("; ");
-    return [row.name, row.unit, ...cells, goals];
+    const goals = row.verdicts.map((verdict) => {
+      const goal = goalText(verdict, verdict.peer, row.unit);
+      return verdict.met ? `met: ${goal}` : `MISSED: ${goal} (is ${shortNumber(verdict.actual)})`;
+    });
+    return [row.name, row.unit, ...columns.map((column) => cellOf(row, column, true)), goals.join("; ")];
   });
-  const head = ["row", "unit", ...columns, "goals"];
-  const rule = head.map(() => "---");
-  return [head, rule, ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
+  return tableOf(["row", "unit", ...columns, "goals"], lines);
 }
 
 /** Notes on the rows. */
 export function notes(rows: readonly Row[]): string {
-  const noted = rows.filter((row) => row.note !== "");
-  return noted.map((row) => `- ${row.name}: ${row.note}`).join("\n");
+  return rows.flatMap(({ name, note = "" }) => (note === "" ? [] : [`- ${name}: ${note}`])).join("\n");
 }

@@ -1,13 +1,14 @@
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { randomFillSync } from "node:crypto";
+import { closeSync, mkdtempDisposableSync, openSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Bench, sideBySide } from "../bench.ts";
-import { fillFile } from "../fill-file.ts";
 import type { Job } from "../load.ts";
 import type { Contender, Row } from "../row.ts";
 import { transferRows } from "./transfer.ts";
 
 const CHUNK_BYTES = 256 * 1024;
+const BLOCK_BYTES = 1024 * 1024;
 const PARALLEL = 64;
 const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh", "qemu-ga", "node-http2"] as const;
 const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
@@ -21,27 +22,22 @@ const UNSUMMED_NOTE = "ours and grpc-go: all of that but the SHA-256 (skip_sha25
 
 /** Files in and out, one and 64 at a time: read from the page cache, written to a file system in memory. */
 export async function fileRows(bench: Bench): Promise<Row[]> {
-  const written = join(bench.folder, "written");
-  mkdirSync(written);
   // Not in memory: file systems there have no page cache of their own kind.
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-bench-"));
-  try {
-    return await measureFiles(bench, folder, written);
-  } finally {
-    for (const made of [folder, written]) rmSync(made, { recursive: true });
-  }
-}
-
-async function measureFiles(bench: Bench, folder: string, targetFolder: string): Promise<Row[]> {
+  using source = mkdtempDisposableSync(join(tmpdir(), "guest-agent-bench-"));
+  using target = mkdtempDisposableSync(join(bench.folder, "written-"));
   const { streamBytes, slowBytes, parallelBytes } = bench.scale;
   const sizeFor = (contender: Contender): number => (contender === "qemu-ga" ? slowBytes : streamBytes);
   for (const sizeBytes of new Set([streamBytes, slowBytes, parallelBytes])) {
-    fillFile(join(folder, `read-${sizeBytes}`), sizeBytes);
+    fillFile(join(source.path, `read-${sizeBytes}`), sizeBytes);
   }
-  const readOf = (sizeBytes: number): Job => ({ kind: "read", path: join(folder, `read-${sizeBytes}`), probe: true });
+  const readOf = (sizeBytes: number): Job => ({
+    kind: "read",
+    path: join(source.path, `read-${sizeBytes}`),
+    probe: true,
+  });
   const writeOf = (sizeBytes: number): Job => ({
     kind: "write",
-    path: join(targetFolder, "file"),
+    path: join(target.path, "file"),
     totalBytes: sizeBytes,
     chunkBytes: CHUNK_BYTES,
     probe: true,
@@ -64,7 +60,7 @@ async function measureFiles(bench: Bench, folder: string, targetFolder: string):
   const cat = await sideBySide(bench, { name: "file read against cat", contenders: CAT_CONTENDERS }, (contender) =>
     contender === "ours"
       ? readOf(streamBytes)
-      : { kind: "run", command: ["cat", join(folder, `read-${streamBytes}`)], probe: true },
+      : { kind: "run", command: ["cat", join(source.path, `read-${streamBytes}`)], probe: true },
   );
   const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: PARALLEL_CONTENDERS }, () => ({
     ...readOf(parallelBytes),
@@ -83,4 +79,15 @@ async function measureFiles(bench: Bench, folder: string, targetFolder: string):
     ...transferRows(`${PARALLEL} file reads at once`, "out", readMany, READ_NOTE),
     ...transferRows(`${PARALLEL} file writes at once`, "in", writtenMany, WRITE_NOTE),
   ];
+}
+
+/** Makes a file of that size with real content. */
+function fillFile(path: string, sizeBytes: number): void {
+  const block = randomFillSync(new Uint8Array(BLOCK_BYTES));
+  const fd = openSync(path, "w");
+  try {
+    for (let left = sizeBytes; left > 0; left -= BLOCK_BYTES) writeSync(fd, block, 0, Math.min(left, BLOCK_BYTES));
+  } finally {
+    closeSync(fd);
+  }
 }

@@ -1,11 +1,13 @@
-import { closeSync, ftruncateSync, openSync, rmSync } from "node:fs";
+import { rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Bench, type Runs, samplesOf, sideBySide } from "../bench.ts";
+import { type Bench, type Runs, sideBySide, warmUp } from "../bench.ts";
+import type { Measurement } from "../contender.ts";
 import { openField } from "../field.ts";
 import type { Job } from "../load.ts";
-import { makeRow, type Row } from "../row.ts";
-import { type GrowthStep, nameOfStep } from "./growth-names.ts";
+import { DATA_LOADS, nameOfStep } from "../report/growth.ts";
+import { type Contender, type GrowthStep, makeRow, type Row, samplesOf } from "../row.ts";
 import { READER, writer } from "./streams.ts";
+import { cpuOfGib } from "./transfer.ts";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
@@ -17,97 +19,81 @@ const LEAST_BYTES = 64 * MIB;
 /** Rows of their own: a server that was just started compiles what it runs. Few, as memory is told from here on. */
 const FIRST_EXECS: Job = { kind: "run", command: ["/bin/true"], count: 100 };
 const FIRST_EXECS_NAME = "first 100 execs";
-const DATA_LOADS = ["read", "stdout", "stdin"] as const;
 
 /** A step on servers that were just started: the most memory that is seen is that of this step alone. */
 async function startedAfresh(bench: Bench, step: (bench: Bench) => Promise<Row[]>): Promise<Row[]> {
-  const { native, agentProgram, say } = bench;
-  await using field = await openField({ native, agentProgram, peers: [PEER], say });
+  await using field = await openField(bench, [PEER]);
   return await step({ ...bench, ...field });
 }
 
-async function runEach(bench: Bench, job: Job): Promise<void> {
-  for (const { load } of bench.contenders.values()) await load.run(job);
-}
-
-async function execGrowth(bench: Bench, atOnce: number, firstRuns: Runs[]): Promise<Row[]> {
-  const name = nameOfStep({ load: "execs", size: atOnce });
+/** @param first gets what the first commands of each server take, which later ones do not */
+async function execGrowth(bench: Bench, atOnce: number, first: Map<Contender, Measurement[]>): Promise<Row[]> {
+  const step: GrowthStep = { load: "execs", size: atOnce };
+  const once = { name: FIRST_EXECS_NAME, contenders: CONTENDERS, rounds: 1 };
+  for (const [contender, runs] of await sideBySide(bench, once, () => FIRST_EXECS))
+    first.getOrInsert(contender, []).push(...runs);
   const job: Job = { kind: "run", command: ["/bin/true"], count: Math.max(bench.scale.execs, 2 * atOnce), atOnce };
-  firstRuns.push(
-    await sideBySide(bench, { name: FIRST_EXECS_NAME, contenders: CONTENDERS, rounds: 1 }, () => FIRST_EXECS),
-  );
-  const runs = await sideBySide(bench, { name, contenders: CONTENDERS }, () => job);
-  return [...costRows(name, runs), peakRow(name, runs)];
-}
-
-function costRows(name: string, runs: Runs): Row[] {
+  const runs = await sideBySide(bench, { name: nameOfStep(step), contenders: CONTENDERS }, () => job);
+  const [time, cpu] = costRows(nameOfStep(step), runs);
   return [
-    makeRow({
-      name: `${name}: each`,
-      unit: "ms",
-      better: "lower",
-      samples: samplesOf(runs, ({ seconds, operations }) => (seconds * 1e3) / operations),
-    }),
-    makeRow({
-      name: `${name}: CPU of each`,
-      unit: "ms",
-      better: "lower",
-      samples: samplesOf(runs, ({ cpuMs, operations }) => cpuMs / operations),
-    }),
+    { ...time, growth: { ...step, cost: "time" } },
+    { ...cpu, growth: { ...step, cost: "CPU time" } },
+    peakRow(step, runs),
   ];
 }
 
-function together(runs: readonly Runs[]): Runs {
-  const all = CONTENDERS.map((contender) => [contender, runs.flatMap((some) => some.get(contender) ?? [])] as const);
-  return new Map(all);
+function costRows(name: string, runs: Runs): [time: Row, cpu: Row] {
+  const time = samplesOf(runs, ({ seconds, operations }) => (seconds * 1e3) / operations);
+  const cpu = samplesOf(runs, ({ cpuMs, operations }) => cpuMs / operations);
+  return [
+    makeRow({ name: `${name}: each`, unit: "ms", samples: time }),
+    makeRow({ name: `${name}: CPU of each`, unit: "ms", samples: cpu }),
+  ];
 }
 
-function peakRow(name: string, runs: Runs): Row {
+function peakRow(step: GrowthStep, runs: Runs): Row {
   return makeRow({
-    name: `${name}: peak memory`,
+    name: `${nameOfStep(step)}: peak memory`,
     unit: "MB",
-    better: "lower",
     samples: samplesOf(runs, ({ peakBytes }) => peakBytes / 1e6),
+    growth: { ...step, cost: "peak memory" },
   });
 }
 
-function jobOf(load: (typeof DATA_LOADS)[number], path: string, sizeBytes: number): Job {
-  const count = Math.ceil(LEAST_BYTES / sizeBytes);
+function jobOf({ load, size }: GrowthStep, path: string): Job {
+  const count = Math.ceil(LEAST_BYTES / size);
   if (load === "read") return { kind: "read", path, count };
-  if (load === "stdout") return { kind: "run", command: writer(sizeBytes, CHUNK_BYTES), count };
-  return { kind: "feed", command: READER, totalBytes: sizeBytes, chunkBytes: CHUNK_BYTES, count };
+  if (load === "stdout") return { kind: "run", command: writer(size, CHUNK_BYTES), count };
+  return { kind: "feed", command: READER, totalBytes: size, chunkBytes: CHUNK_BYTES, count };
 }
 
 function makeSparse(path: string, sizeBytes: number): void {
-  const fd = openSync(path, "w");
-  ftruncateSync(fd, sizeBytes);
-  closeSync(fd);
+  writeFileSync(path, "");
+  truncateSync(path, sizeBytes);
 }
 
-async function dataGrowth(bench: Bench, { load, size }: DataStep): Promise<Row[]> {
-  const name = nameOfStep({ load, size });
+async function dataGrowth(bench: Bench, step: GrowthStep): Promise<Row[]> {
   const path = join(bench.folder, "sparse");
   makeSparse(path, MIB);
-  await runEach(bench, jobOf(load, path, MIB));
-  makeSparse(path, size);
-  const rounds = size > GIB ? 1 : bench.scale.rounds;
-  const runs = await sideBySide(bench, { name, contenders: CONTENDERS, rounds }, () => jobOf(load, path, size));
+  await warmUp(bench, jobOf({ ...step, size: MIB }, path));
+  makeSparse(path, step.size);
+  const name = nameOfStep(step);
+  const rounds = step.size > GIB ? 1 : bench.scale.rounds;
+  const runs = await sideBySide(bench, { name, contenders: CONTENDERS, rounds }, () => jobOf(step, path));
   rmSync(path);
-  const cpu = samplesOf(runs, ({ cpuMs, bytes }) => cpuMs / 1e3 / (bytes / GIB));
-  return [makeRow({ name: `${name}: CPU`, unit: "s/GiB", better: "lower", samples: cpu }), peakRow(name, runs)];
+  const growth = { ...step, cost: "CPU time" } as const;
+  return [makeRow({ name: `${name}: CPU`, unit: "s/GiB", samples: cpuOfGib(runs), growth }), peakRow(step, runs)];
 }
-
-type DataStep = GrowthStep & { readonly load: (typeof DATA_LOADS)[number] };
 
 /** The same at one, ten, a hundred: a cost that stays the same for each is a straight line for all. */
 export async function growthRows(bench: Bench): Promise<Row[]> {
   const { growthExecs, growthBytes } = bench.scale;
   const rows: Row[] = [];
-  const firstRuns: Runs[] = [];
+  const first = new Map<Contender, Measurement[]>();
   for (const atOnce of growthExecs) {
-    rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce, firstRuns))));
+    rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce, first))));
   }
-  rows.unshift(...costRows(FIRST_EXECS_NAME, together(firstRuns)));
+  rows.unshift(...costRows(FIRST_EXECS_NAME, first));
   for (const size of growthBytes) {
     for (const load of DATA_LOADS) {
       rows.push(...(await startedAfresh(bench, (fresh) => dataGrowth(fresh, { load, size }))));

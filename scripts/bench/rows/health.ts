@@ -1,5 +1,5 @@
-import { type Bench, samplesOf, sideBySide } from "../bench.ts";
-import { makeRow, type Row } from "../row.ts";
+import { type Bench, sideBySide } from "../bench.ts";
+import { makeRow, type Row, samplesOf } from "../row.ts";
 
 /** The smallest call. */
 export async function healthRows(bench: Bench): Promise<Row[]> {
@@ -10,21 +10,14 @@ export async function healthRows(bench: Bench): Promise<Row[]> {
     makeRow({
       name: "Health p50",
       unit: "µs",
-      better: "lower",
-      samples: samplesOf(runs, ({ latency }) => latency?.p50Us),
+      samples: samplesOf(runs, ({ latency }) => latency.p50Us),
       goals: [{ peer: "grpc-go", relation: "at most", limit: 0.9 }],
       note: "qemu-ga: guest-ping over a unix socket, without TLS",
     }),
-    makeRow({
-      name: "Health p99",
-      unit: "µs",
-      better: "lower",
-      samples: samplesOf(runs, ({ latency }) => latency?.p99Us),
-    }),
+    makeRow({ name: "Health p99", unit: "µs", samples: samplesOf(runs, ({ latency }) => latency.p99Us) }),
     makeRow({
       name: "CPU of 1,000 Health calls",
       unit: "ms",
-      better: "lower",
       samples: samplesOf(runs, ({ cpuMs, operations }) => (cpuMs / operations) * 1_000),
       goals: [{ peer: "grpc-go", relation: "at most", limit: 0.7 }],
     }),

@@ -1,84 +1,60 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Bench } from "../bench.ts";
+import type { Running } from "../contender.ts";
 import { anonymousBytesOf, cpuMsOf, wakeUpsOf } from "../proc.ts";
-import { type Contender, makeRow, type Row } from "../row.ts";
+import { makeRow, type Row, samplesOf } from "../row.ts";
 
 const THOUSAND_MINUTES_S = 60_000;
-
-interface Stock {
-  readonly wakeUps: number;
-  readonly cpuMs: number;
-}
 
 /** What every contender does while nobody asks for anything, all at the same time; their clients are gone after this. */
 export async function idleRows(bench: Bench): Promise<Row[]> {
   const { idleSeconds: seconds, settleSeconds } = bench.scale;
   bench.say(`idle for ${seconds} s`);
-  for (const { load } of bench.contenders.values()) load.close();
+  for (const { load } of bench.contenders.values()) await load[Symbol.asyncDispose]();
   await delay(settleSeconds * 1_000);
-  const before = stockOf(bench);
+  const before = [...bench.contenders].map(([contender, running]) => ({ contender, running, stock: stockOf(running) }));
   await delay(seconds * 1_000);
-  const after = stockOf(bench);
-  const perSecond = (pick: (stock: Stock) => number): Partial<Record<Contender, number[]>> =>
-    Object.fromEntries(
-      [...before].map(([contender, first]) => {
-        const last = after.get(contender);
-        return [contender, last === undefined ? [] : [(pick(last) - pick(first)) / seconds]];
-      }),
-    );
-  const cpu = perSecond(({ cpuMs }) => cpuMs);
+  const rests = new Map(
+    before.map(({ contender, running, stock }) => {
+      const now = stockOf(running);
+      const rest = {
+        wakeUpsASecond: (now.wakeUps - stock.wakeUps) / seconds,
+        cpuMsASecond: (now.cpuMs - stock.cpuMs) / seconds,
+        bytes: now.bytes,
+        timesAtFirst: now.bytes / (bench.idleBytes.get(contender) ?? NaN),
+      };
+      return [contender, [rest]] as const;
+    }),
+  );
   return [
     makeRow({
       name: "wake-ups at idle",
       unit: "1/s",
-      better: "lower",
-      samples: perSecond(({ wakeUps }) => wakeUps),
+      samples: samplesOf(rests, ({ wakeUpsASecond }) => wakeUpsASecond),
       goals: [{ relation: "at most", limit: 0 }],
       note: `voluntary context switches over ${seconds} s without a client and without ready_cmd`,
     }),
     makeRow({
       name: "CPU of 1,000 idle minutes",
       unit: "ms",
-      better: "lower",
-      samples: Object.fromEntries(
-        Object.entries(cpu).map(([contender, values]) => [contender, values.map((ms) => ms * THOUSAND_MINUTES_S)]),
-      ),
+      samples: samplesOf(rests, ({ cpuMsASecond }) => cpuMsASecond * THOUSAND_MINUTES_S),
       note: `extrapolated from ${seconds} s`,
     }),
-    ...returnRows(bench, settleSeconds + seconds),
-  ];
-}
-
-function stockOf(bench: Bench): Map<Contender, Stock> {
-  return new Map(
-    [...bench.contenders].map(([contender, running]) => {
-      const pids = running.pids();
-      return [contender, { wakeUps: wakeUpsOf(pids), cpuMs: cpuMsOf(pids) }];
-    }),
-  );
-}
-
-function returnRows(bench: Bench, seconds: number): Row[] {
-  const now = [...bench.contenders].map(
-    ([contender, running]) => [contender, anonymousBytesOf(running.pids())] as const,
-  );
-  const ratios = now.flatMap(([contender, bytes]) => {
-    const atFirst = bench.idleBytes.get(contender);
-    return atFirst === undefined ? [] : [[contender, [bytes / atFirst]] as const];
-  });
-  return [
     makeRow({
-      name: `memory ${seconds} s after all loads`,
+      name: `memory ${settleSeconds + seconds} s after all loads`,
       unit: "MB",
-      better: "lower",
-      samples: Object.fromEntries(now.map(([contender, bytes]) => [contender, [bytes / 1e6]])),
+      samples: samplesOf(rests, ({ bytes }) => bytes / 1e6),
     }),
     makeRow({
       name: "the same, times that before all loads",
       unit: "x",
-      better: "lower",
-      samples: Object.fromEntries(ratios),
+      samples: samplesOf(rests, ({ timesAtFirst }) => timesAtFirst),
       goals: [{ relation: "at most", limit: 1.2 }],
     }),
   ];
+}
+
+function stockOf(running: Running): { readonly wakeUps: number; readonly cpuMs: number; readonly bytes: number } {
+  const pids = running.pids();
+  return { wakeUps: wakeUpsOf(pids), cpuMs: cpuMsOf(pids), bytes: anonymousBytesOf(pids) };
 }

@@ -13,7 +13,7 @@ export function sizeRows(bench: Bench): Row[] {
   const folder = dirname(bench.agentProgram);
   const [archive] = globSync(join(dirname(folder), `guest-agent-*-linux-${process.arch}.tar.zst`));
   const row = (name: string, values: readonly number[]): Row =>
-    makeRow({ name, unit: "MB", better: "lower", samples: { ours: values.map((bytes) => bytes / 1e6) } });
+    makeRow({ name, unit: "MB", samples: { ours: values.map((bytes) => bytes / 1e6) } });
   return [
     row("size of the folder", [folderBytes(folder)]),
     row("size of the archive", archive === undefined ? [] : [statSync(archive).size]),

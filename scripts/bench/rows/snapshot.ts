@@ -18,7 +18,7 @@ export async function snapshotRows(bench: Bench): Promise<Row[]> {
   const { withBytes, withoutBytes, afterStart, atSnapshot } = await measureFootprint(dirname(bench.agentProgram));
   const row = (name: string, bytes: number, limitMb: number, note: string): Row => {
     const goals: Goal[] = [{ relation: "at most", limit: limitMb }];
-    return makeRow({ name, unit: "MB", better: "lower", samples: { ours: [bytes / MB] }, goals, note });
+    return makeRow({ name, unit: "MB", samples: { ours: [bytes / MB] }, goals, note });
   };
   const resident = atSnapshot.anonymousBytes + atSnapshot.mappedBytes;
   const guests = `QEMU wrote ${(withBytes / MB).toFixed(0)} MB with it and ${(withoutBytes / MB).toFixed(0)} MB without`;

@@ -1,5 +1,5 @@
-import { type Runs, samplesOf } from "../bench.ts";
-import { type Goal, makeRow, type Row } from "../row.ts";
+import type { Runs } from "../bench.ts";
+import { type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
 
 const GIB = 2 ** 30;
 
@@ -16,6 +16,21 @@ function goals(limit: number, relation: Goal["relation"], sshLimit: number): rea
     { peer: "grpc-go", relation, limit },
     { peer: "openssh", relation, limit: sshLimit },
   ];
+}
+
+/** CPU time of the server in seconds, for each GiB. */
+export function cpuOfGib(runs: Runs): Samples {
+  return samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB));
+}
+
+/** What a second caller sees beside a load. */
+export function besideRow(name: string, runs: Runs, note = ""): Row {
+  return makeRow({
+    name,
+    unit: "ms",
+    samples: samplesOf(runs, ({ probe }) => (probe === undefined ? undefined : probe.p99Us / 1e3)),
+    note,
+  });
 }
 
 /** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile. */
@@ -35,15 +50,9 @@ export function transferRows(name: string, direction: Direction, runs: Runs, not
     makeRow({
       name: `${name}: CPU`,
       unit: "s/GiB",
-      better: "lower",
-      samples: samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB)),
+      samples: cpuOfGib(runs),
       goals: goals(CPU_LIMITS[direction], "at most", 0.5),
     }),
-    makeRow({
-      name: `${name}: Health p99 beside it`,
-      unit: "ms",
-      better: "lower",
-      samples: samplesOf(runs, ({ probe }) => (probe === undefined ? undefined : probe.p99Us / 1e3)),
-    }),
+    besideRow(`${name}: Health p99 beside it`, runs),
   ];
 }

@@ -21,7 +21,6 @@ export function bareNetServer(folder: string, node: string = process.execPath): 
     command: [node, script],
     env: { PATH },
     portIn: (line) => (/^port \d+$/.test(line) ? Number(line.slice("port ".length)) : undefined),
-    workloadLine: undefined,
   };
 }
 

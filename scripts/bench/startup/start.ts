@@ -1,6 +1,7 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect } from "node:net";
+import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
@@ -16,12 +17,12 @@ export interface Program {
   /** Port that it listens on, once a line of its output says so. */
   readonly portIn: (line: string) => number | undefined;
   /** A line that says that the workload runs; undefined: it has none. */
-  readonly workloadLine: string | undefined;
+  readonly workloadLine?: string;
 }
 
 /** One start, times in milliseconds from before the program was spawned. */
 export interface Start {
-  /** The workload has executed and its first line has arrived; NaN without a workload. */
+  /** The workload has executed and its first line has arrived; without a workload as portMs. */
   readonly workloadMs: number;
   /** A connection to its port was accepted. */
   readonly portMs: number;
@@ -37,53 +38,50 @@ export async function measureStart(program: Program): Promise<Start> {
   const begunMs = performance.now();
   const sinceMs = (): number => performance.now() - begunMs;
   const child = spawn(file, args, { env: program.env, stdio: ["pipe", "pipe", "pipe"] });
+  const closed = Promise.withResolvers<void>();
+  child.once("close", () => closed.resolve());
   const limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
   try {
-    const { workload, port } = milestones(child, program, sinceMs);
-    const [workloadMs, portMs] = await Promise.all([workload, port]);
+    const [workloadMs, portMs] = await Promise.all(milestones(child, program, sinceMs));
     const cpuMs = cpuMsOf(ownProcesses(child.pid ?? 0));
     await delay(SETTLE_MS);
     return { workloadMs, portMs, cpuMs, anonymousBytes: anonymousBytesOf(ownProcesses(child.pid ?? 0)) };
   } finally {
     clearTimeout(limit);
-    const closed = once(child, "close");
     // The workload ends with its input, and the agent with it.
     child.stdin.end();
     child.kill("SIGTERM");
-    await closed;
+    await closed.promise;
   }
 }
 
 function milestones(
   child: ChildProcessByStdio<Writable, Readable, Readable>,
-  program: Program,
+  { command, portIn, workloadLine }: Program,
   sinceMs: () => number,
-): { readonly workload: Promise<number>; readonly port: Promise<number> } {
-  const workload = Promise.withResolvers<number>();
+): readonly [workload: Promise<number>, port: Promise<number>] {
   const port = Promise.withResolvers<number>();
-  if (program.workloadLine === undefined) workload.resolve(Number.NaN);
-  let said = "";
-  let listens = false;
-  const look = (text: string): void => {
-    said += text;
-    const lines = said.split("\n").slice(0, -1);
-    if (program.workloadLine !== undefined && lines.includes(program.workloadLine)) workload.resolve(sinceMs());
-    const number = lines.map(program.portIn).find((found) => found !== undefined);
-    if (number === undefined || listens) return;
-    listens = true;
-    port.resolve(accepted(number).then(sinceMs));
+  const workload = workloadLine === undefined ? port : Promise.withResolvers<number>();
+  const said: string[] = [];
+  const look = (line: string): void => {
+    said.push(line);
+    if (line === workloadLine) workload.resolve(sinceMs());
+    const number = portIn(line);
+    if (number !== undefined) port.resolve(accepted(number).then(sinceMs));
   };
-  child.stdout.setEncoding("utf8").on("data", look);
-  child.stderr.setEncoding("utf8").on("data", look);
+  createInterface({ input: child.stdout }).on("line", look);
+  createInterface({ input: child.stderr }).on("line", look);
+  child.once("error", ({ message }) => said.push(message));
   child.once("close", () => {
-    const early = new Error(`${program.command[0]} ended before it listened:\n${said}`);
+    const early = new Error(`${command[0]} ended before it listened:\n${said.join("\n")}`);
     workload.reject(early);
     port.reject(early);
   });
-  return { workload: workload.promise, port: port.promise };
+  return [workload.promise, port.promise];
 }
 
-async function accepted(port: number): Promise<void> {
+/** Connects to a port and leaves. */
+export async function accepted(port: number): Promise<void> {
   const socket = connect(port, "127.0.0.1");
   await once(socket, "connect");
   socket.destroy();

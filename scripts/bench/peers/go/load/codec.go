@@ -61,14 +61,3 @@ func (m *rawMessage) fields(visit func(number int, length int64)) error {
 		}
 	}
 }
-
-// payloadBytes is the length of one field's content.
-func (m *rawMessage) payloadBytes(number int) (int64, error) {
-	total := int64(0)
-	err := m.fields(func(found int, length int64) {
-		if found == number {
-			total += length
-		}
-	})
-	return total, err
-}

@@ -18,7 +18,10 @@ import (
 	pb "guest-agent/bench/gen/svc/guest/v1alpha1"
 )
 
-const service = "/svc.guest.v1alpha1.GuestAgent/"
+const (
+	service        = "/svc.guest.v1alpha1.GuestAgent/"
+	chunkDataField = 2
+)
 
 var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
@@ -117,12 +120,15 @@ func (t *grpcTarget) readFile(path string) (int64, error) {
 		} else if err != nil {
 			return total, err
 		}
-		count, err := raw.payloadBytes(2)
+		err := raw.fields(func(number int, length int64) {
+			if number == chunkDataField {
+				total += length
+			}
+		})
 		raw.free()
 		if err != nil {
 			return total, err
 		}
-		total += count
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 // httpsTarget moves files over HTTP/1.1; each call under way has a connection of its own, which is used again.
 type httpsTarget struct {
+	unsupported
 	client *http.Client
 	origin string
 	token  string
@@ -87,8 +88,3 @@ func (c *chunks) Read(target []byte) (int, error) {
 	c.left -= int64(count)
 	return count, nil
 }
-
-func (t *httpsTarget) run([]string, bool) (int64, error)  { return 0, errUnsupported }
-func (t *httpsTarget) feed([]string, int64, int) error    { return errUnsupported }
-func (t *httpsTarget) echo([]string) (echoSession, error) { return nil, errUnsupported }
-func (t *httpsTarget) duties() error                      { return errUnsupported }

@@ -46,19 +46,19 @@ func (b *bench) run(job job) (*jobResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if job.Probe {
-		stop, err := b.startProbe()
-		if err != nil {
-			return nil, err
-		}
-		result, err := measure(job, operation)
-		probe := stop()
-		if err == nil {
-			result.Probe = probe
-		}
-		return result, err
+	if !job.Probe {
+		return measure(job, operation)
 	}
-	return measure(job, operation)
+	stop, err := b.startProbe()
+	if err != nil {
+		return nil, err
+	}
+	result, err := measure(job, operation)
+	probe := stop()
+	if err == nil {
+		result.Probe = probe
+	}
+	return result, err
 }
 
 func (b *bench) operationOf(job job) (operation, error) {
@@ -94,18 +94,6 @@ func (b *bench) operationOf(job job) (operation, error) {
 		}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
-	case "hold":
-		var mutex sync.Mutex
-		return func(int) (int64, error) {
-			session, err := target.echo(job.Command)
-			if err != nil {
-				return 0, err
-			}
-			mutex.Lock()
-			b.held = append(b.held, session)
-			mutex.Unlock()
-			return 1, session.roundTrip()
-		}, nil
 	case "release":
 		return func(int) (int64, error) { return 0, b.release() }, nil
 	case "duties":

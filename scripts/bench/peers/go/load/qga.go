@@ -17,6 +17,7 @@ const (
 
 // qgaTarget speaks JSON to the QEMU guest agent over its socket; it takes one command at a time.
 type qgaTarget struct {
+	unsupported
 	connection net.Conn
 	answers    *bufio.Reader
 	mutex      sync.Mutex
@@ -69,12 +70,6 @@ func (t *qgaTarget) call(command string, arguments, result any) error {
 }
 
 func (t *qgaTarget) ping() error { return t.call("guest-ping", nil, nil) }
-
-func (t *qgaTarget) duties() error { return errUnsupported }
-
-func (t *qgaTarget) echo([]string) (echoSession, error) { return nil, errUnsupported }
-
-func (t *qgaTarget) feed([]string, int64, int) error { return errUnsupported }
 
 // run starts a command and asks for its end until it has come: it has no other way.
 func (t *qgaTarget) run(command []string, inTerminal bool) (int64, error) {

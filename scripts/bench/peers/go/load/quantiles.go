@@ -8,8 +8,6 @@ import (
 type quantiles struct {
 	P50Us float64 `json:"p50Us"`
 	P99Us float64 `json:"p99Us"`
-	MaxUs float64 `json:"maxUs"`
-	Count int     `json:"count"`
 }
 
 func quantilesOf(durations []time.Duration) *quantiles {
@@ -20,5 +18,5 @@ func quantilesOf(durations []time.Duration) *quantiles {
 	at := func(part float64) float64 {
 		return float64(sorted[int(part*float64(len(sorted)-1)+0.5)].Nanoseconds()) / 1e3
 	}
-	return &quantiles{P50Us: at(0.5), P99Us: at(0.99), MaxUs: at(1), Count: len(sorted)}
+	return &quantiles{P50Us: at(0.5), P99Us: at(0.99)}
 }

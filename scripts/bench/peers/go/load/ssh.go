@@ -16,6 +16,7 @@ const sftpPacketBytes = 255 * 1024
 
 // sshTarget is one connection that all sessions share.
 type sshTarget struct {
+	unsupported
 	client *ssh.Client
 	files  *sftp.Client
 }
@@ -50,8 +51,6 @@ func (t *sshTarget) ping() error {
 	_, _, err := t.client.SendRequest("keepalive@openssh.com", true, nil)
 	return err
 }
-
-func (t *sshTarget) duties() error { return errUnsupported }
 
 type counter struct{ bytes int64 }
 

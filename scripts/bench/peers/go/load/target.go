@@ -27,3 +27,11 @@ type echoSession interface {
 	roundTrip() error
 	end() error
 }
+
+// unsupported is embedded in targets that have not all operations.
+type unsupported struct{}
+
+func (unsupported) run([]string, bool) (int64, error)  { return 0, errUnsupported }
+func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
+func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
+func (unsupported) duties() error                      { return errUnsupported }

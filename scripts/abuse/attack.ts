@@ -1,5 +1,5 @@
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
-import type { Random } from "./fuzz.ts";
+import type { Random } from "../../test/fixtures/seeded-random.ts";
 
 /** The target of an attack. */
 export interface Target {

@@ -1,0 +1,53 @@
+import type { Bench } from "./bench.ts";
+import type { Row } from "./row.ts";
+import { dutiesRows } from "./rows/duties.ts";
+import { execRows } from "./rows/exec.ts";
+import { fileRows } from "./rows/files.ts";
+import { growthRows } from "./rows/growth.ts";
+import { healthRows } from "./rows/health.ts";
+import { idleRows } from "./rows/idle.ts";
+import { memoryRows } from "./rows/memory.ts";
+import { sizeRows } from "./rows/size.ts";
+import { snapshotRows } from "./rows/snapshot.ts";
+import { streamRows } from "./rows/streams.ts";
+import { firstCallsRows } from "./startup/first-calls.ts";
+import { coldStartupRows, startupRows } from "./startup/rows.ts";
+
+/** Name of a group of rows. */
+export type Group =
+  | "health"
+  | "exec"
+  | "streams"
+  | "files"
+  | "idle"
+  | "growth"
+  | "startup"
+  | "size"
+  | "duties"
+  | "memory"
+  | "snapshot";
+
+/**
+ * How each group of rows is measured, in that order. Idle comes right after the loads: from growth on, whatever is measured
+ * has a server of its own.
+ */
+export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
+  health: healthRows,
+  exec: execRows,
+  streams: streamRows,
+  files: fileRows,
+  idle: idleRows,
+  growth: growthRows,
+  startup: async (bench) => [
+    ...(await startupRows(bench)),
+    ...(await firstCallsRows(bench)),
+    ...(await coldStartupRows(bench)),
+  ],
+  size: sizeRows,
+  duties: dutiesRows,
+  memory: memoryRows,
+  snapshot: snapshotRows,
+};
+
+/** The groups, in the order in which they are measured. */
+export const GROUPS: readonly Group[] = Object.keys(MEASURES) as Group[];

@@ -1,0 +1,145 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { execaSync } from "execa";
+import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
+import { missingPrograms, type Program, providePrograms } from "../../machine/programs.ts";
+import type { Running } from "../contender.ts";
+import { LineProcess } from "../line-process.ts";
+import { Load } from "../load.ts";
+import { parentOf } from "../proc.ts";
+import type { Peer } from "../row.ts";
+import { OPENSSH } from "./openssh.ts";
+
+/** Sources of the native program: the client of all contenders, and the servers in Go. */
+export const GO_SOURCES: string = join(import.meta.dirname, "go");
+/** Of the built agent (scripts/package/bake.ts). */
+const NODE_FLAGS = ["--max-semi-space-size=1", "--v8-pool-size=0"];
+const QEMU_GA = "/usr/sbin/qemu-ga";
+
+/** What a peer is started with. */
+export interface Grounds {
+  /** The native program. */
+  readonly program: string;
+  /** For keys, sockets and the like; the caller removes it. */
+  readonly folder: string;
+  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
+  readonly credentialsFolder: string;
+  readonly token: string;
+}
+
+/** How to start a peer's server, and how the client gets to it. */
+export interface PeerPlan {
+  readonly description: string;
+  readonly command: readonly [file: string, ...args: string[]];
+  /** The client's arguments, once the server can be dialled. */
+  readonly target: (server: LineProcess) => Promise<readonly string[]>;
+  /** The server's processes. Default: the one that was started. */
+  readonly pids?: (server: LineProcess) => readonly number[];
+}
+
+/** A peer. */
+export interface PeerKind {
+  /** Programs of Debian without which it is not measured. */
+  readonly needs?: readonly Program[];
+  readonly plan: (grounds: Grounds) => PeerPlan | Promise<PeerPlan>;
+}
+
+/** The target of a server that prints its port first. */
+function printedPort(protocol: "grpc" | "https", { credentialsFolder, token }: Grounds): PeerPlan["target"] {
+  return async (server) => [protocol, `127.0.0.1:${await server.line()}`, credentialsFolder, token];
+}
+
+/** Peers that calls are made to: all but node-net, which is for the start alone. */
+export type ServingPeer = Exclude<Peer, "node-net">;
+
+const PEERS: Readonly<Record<ServingPeer, PeerKind>> = {
+  "grpc-go": {
+    plan: (grounds) => ({
+      description: `a server of the same schema with grpc-go ${grpcGoVersion()}`,
+      command: [grounds.program, "serve", grounds.credentialsFolder, grounds.token],
+      target: printedPort("grpc", grounds),
+    }),
+  },
+  "go-https": {
+    plan: (grounds) => ({
+      description: "files over HTTP/1.1 and TLS 1.3 by Go's standard library alone: io.Copy to and from the file",
+      command: [grounds.program, "serve-https", grounds.credentialsFolder, grounds.token],
+      target: printedPort("https", grounds),
+    }),
+  },
+  "node-http2": {
+    plan: (grounds) => ({
+      description: `a bare node:http2 server on Node ${process.versions.node}: fixed answers, no files, no checks`,
+      command: [
+        process.execPath,
+        ...NODE_FLAGS,
+        join(import.meta.dirname, "node-http2-server.ts"),
+        grounds.credentialsFolder,
+      ],
+      target: printedPort("grpc", grounds),
+    }),
+  },
+  openssh: OPENSSH,
+  "qemu-ga": {
+    needs: [{ name: "qemu-ga", package: "qemu-guest-agent" }],
+    plan: ({ folder }) => {
+      const socket = join(folder, "qemu-ga.sock");
+      return {
+        description: `${execaSync(QEMU_GA, ["--version"]).stdout} over its socket: no TLS, one command at a time`,
+        command: [QEMU_GA, "-m", "unix-listen", "-p", socket, "-t", folder],
+        target: async (server) => {
+          await server.until(() => existsSync(socket));
+          return ["qga", socket];
+        },
+      };
+    },
+  },
+};
+
+/** The peers, in the order of their start. */
+export const SERVING_PEERS = Object.keys(PEERS) as readonly ServingPeer[];
+
+function grpcGoVersion(): string {
+  const modules = readFileSync(join(GO_SOURCES, "go.mod"), "utf8");
+  return /google\.golang\.org\/grpc (v\S+)/.exec(modules)?.[1] ?? "";
+}
+
+/** Programs of a peer that this machine lacks, and that could not be installed. */
+export function lackedBy(peer: ServingPeer): readonly Program[] {
+  const { needs = [] } = PEERS[peer];
+  // On a machine with an init an installation would open OpenSSH's port to the world.
+  return existsSync("/run/systemd/system") ? missingPrograms(needs) : providePrograms(needs, `for ${peer}`);
+}
+
+/** Starts a peer and connects to it. */
+export async function startPeer(peer: ServingPeer, grounds: Grounds): Promise<Running> {
+  const { description, command, target, pids = ({ pid }) => [pid] } = await PEERS[peer].plan(grounds);
+  await using starting = new AsyncDisposableStack();
+  const server = starting.use(new LineProcess(...command));
+  const load = starting.use(new Load(grounds.program, ...(await target(server))));
+  const started = starting.move();
+  return { description, load, pids: () => pids(server), [Symbol.asyncDispose]: () => started.disposeAsync() };
+}
+
+/** The built agent under its launcher. */
+export interface MeasuredAgent extends Running {
+  readonly agent: RunningAgent;
+}
+
+/** Starts the built agent without a workload, and connects to it. */
+export async function startBuiltAgent(native: string, agentProgram: string): Promise<MeasuredAgent> {
+  const agent = await startAgent({ command: [agentProgram] });
+  const load = new Load(native, "grpc", `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
+  const pids = [agent.pid, parentOf(agent.pid)].filter((pid) => pid !== process.pid);
+  return {
+    description: "the built agent under its launcher",
+    agent,
+    load,
+    // The agent's own children are commands: until it has become one, a child shares, and seems to have, all its memory.
+    pids: () => pids,
+    [Symbol.asyncDispose]: async () => {
+      await load[Symbol.asyncDispose]();
+      await agent[Symbol.asyncDispose]();
+    },
+  };
+}
