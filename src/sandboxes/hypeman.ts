@@ -1,7 +1,7 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import { SandboxError, statusOf, substrateError } from "./errors.ts";
 import type { SandboxSpec } from "./spec.ts";
-import type { DaemonFacts, Image, Instance, Snapshot, Tags, Volume, VolumeMount } from "./substrate.ts";
+import type { DaemonFacts, Image, Instance, InstanceParts, Snapshot, Substrate, Tags, Volume } from "./substrate.ts";
 
 /** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
 const DEFAULT_TIMEOUT_MS = 90_000;
@@ -21,55 +21,37 @@ export interface HypemanOptions {
 }
 
 /**
- * A connection to the substrate's daemon over its official client, the package @onkernel/hypeman, which nothing else loads.
+ * Connects to the substrate's daemon over its official client, the package @onkernel/hypeman, which nothing else loads.
  * Rejects with SandboxError (MISSING_PACKAGE) where that is not installed.
  */
-export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
-  return Substrate.connect(options);
+export async function connectHypeman(options: HypemanOptions): Promise<Substrate> {
+  const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  let sdk;
+  try {
+    sdk = await import("@onkernel/hypeman");
+  } catch (error) {
+    const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
+    throw new SandboxError("MISSING_PACKAGE", message, error);
+  }
+  const client = new sdk.Hypeman({
+    apiKey: apiToken,
+    baseURL: baseUrl ?? null,
+    timeout: timeoutMs,
+    // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
+    maxRetries: 0,
+    // The client would write to the console of the program that uses it.
+    logLevel: "off",
+  });
+  return new HypemanSubstrate(client, timeoutMs);
 }
 
-/** What a sandbox is for the substrate, beside its specification. */
-interface InstanceParts {
-  readonly name: string;
-  readonly entrypoint: string;
-  /** No place for a secret: every read of the instance returns it. */
-  readonly env: Readonly<Record<string, string>>;
-  readonly tags: Tags;
-  readonly volumes: readonly VolumeMount[];
-}
-
-/**
- * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no
- * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
- */
-export class Substrate {
+class HypemanSubstrate implements Substrate {
   readonly #client: Hypeman;
   readonly #timeoutMs: number;
 
-  private constructor(client: Hypeman, timeoutMs: number) {
+  constructor(client: Hypeman, timeoutMs: number) {
     this.#client = client;
     this.#timeoutMs = timeoutMs;
-  }
-
-  /** As connectHypeman. */
-  static async connect({ baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS }: HypemanOptions): Promise<Substrate> {
-    let sdk;
-    try {
-      sdk = await import("@onkernel/hypeman");
-    } catch (error) {
-      const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
-      throw new SandboxError("MISSING_PACKAGE", message, error);
-    }
-    const client = new sdk.Hypeman({
-      apiKey: apiToken,
-      baseURL: baseUrl ?? null,
-      timeout: timeoutMs,
-      // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
-      maxRetries: 0,
-      // The client would write to the console of the program that uses it.
-      logLevel: "off",
-    });
-    return new Substrate(client, timeoutMs);
   }
 
   async facts(): Promise<DaemonFacts> {
@@ -90,12 +72,10 @@ export class Substrate {
     return this.#call((client, options) => client.images.list({}, options));
   }
 
-  /** Undefined: there is none of that name (a repository with its tag or digest). */
   image(name: string): Promise<Image | undefined> {
     return this.#found((client, options) => client.images.get(name, options));
   }
 
-  /** Undefined: there is none with that id. */
   async volume(id: string): Promise<Volume | undefined> {
     const found = await this.#found((client, options) => client.volumes.get(id, options));
     return found && volumeOf(found);
@@ -106,13 +86,11 @@ export class Substrate {
     return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
   }
 
-  /** Makes a volume from a .tar.gz with relative paths. */
   async createVolume({ id, tags }: Volume, archive: Uint8Array): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
     await this.#call((client, options) => client.volumes.createFromArchive(archive, about, options));
   }
 
-  /** Resolves with false where an instance still has it. A missing volume is no error. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
       await this.#found((client, options) => client.volumes.delete(id, options));
@@ -123,13 +101,11 @@ export class Substrate {
     }
   }
 
-  /** Undefined: there is none with that id. */
   async instance(id: string): Promise<Instance | undefined> {
     const found = await this.#found((client, options) => client.instances.get(id, options));
     return found && instanceOf(found);
   }
 
-  /** All instances with these tags, in whatever state. */
   async instances(tags: Tags): Promise<readonly Instance[]> {
     const queries = [{ tags }, ...STATES_NOT_LISTED.map((state) => ({ tags, state }))];
     const lists = await Promise.all(
@@ -143,7 +119,6 @@ export class Substrate {
     return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
   }
 
-  /** A missing one is no error. */
   async deleteInstance(id: string): Promise<void> {
     await this.#found((client, options) => client.instances.delete(id, {}, options));
   }
@@ -164,7 +139,6 @@ export class Substrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));
@@ -175,18 +149,15 @@ export class Substrate {
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
-  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
     return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
-  /** A missing one is no error. */
   async deleteSnapshot(id: string): Promise<void> {
     await this.#found((client, options) => client.snapshots.delete(id, options));
   }
 
-  /** Makes a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance> {
     const body = { name, target_state: "Running" } as const;
     return this.#instance((client, options) => client.snapshots.fork(id, body, options));

@@ -2,12 +2,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
-import type { Substrate } from "./hypeman.ts";
 import { awaken, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
 import { compareKeys, hostCpuClass } from "./keys.ts";
-import type { Instance, InstanceState, Tags } from "./substrate.ts";
+import type { Instance, InstanceState, Substrate, Tags } from "./substrate.ts";
 
 /** The substrate contract's port of the agent. */
 const AGENT_PORT = 7071;

@@ -1,3 +1,5 @@
+import type { SandboxSpec } from "./spec.ts";
+
 /** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
 export type Tags = Readonly<Record<string, string>>;
 
@@ -63,4 +65,52 @@ export interface DaemonFacts {
   readonly defaultHypervisor: string;
   /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork". */
   readonly features: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+/** What an instance is made of, beside its specification. */
+export interface InstanceParts {
+  readonly name: string;
+  readonly entrypoint: string;
+  /** No place for a secret: every read of the instance returns it. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly tags: Tags;
+  readonly volumes: readonly VolumeMount[];
+}
+
+/**
+ * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no
+ * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
+ */
+export interface Substrate {
+  facts(): Promise<DaemonFacts>;
+  images(): Promise<readonly Image[]>;
+  /** Undefined: there is none of that name (a repository with its tag or digest). */
+  image(name: string): Promise<Image | undefined>;
+  /** Undefined: there is none with that id. */
+  volume(id: string): Promise<Volume | undefined>;
+  volumes(tags: Tags): Promise<readonly Volume[]>;
+  /** Makes a volume from a .tar.gz with relative paths. */
+  createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
+  /** Resolves with false where an instance still has it. A missing volume is no error. */
+  deleteVolume(id: string): Promise<boolean>;
+  /** Undefined: there is none with that id. */
+  instance(id: string): Promise<Instance | undefined>;
+  /** All instances with these tags, in whatever state. */
+  instances(tags: Tags): Promise<readonly Instance[]>;
+  createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance>;
+  /** A missing one is no error. */
+  deleteInstance(id: string): Promise<void>;
+  standby(id: string): Promise<Instance>;
+  restore(id: string): Promise<Instance>;
+  stop(id: string): Promise<Instance>;
+  start(id: string): Promise<Instance>;
+  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
+  fork(id: string, name: string): Promise<Instance>;
+  snapshots(tags: Tags): Promise<readonly Snapshot[]>;
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
+  createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
+  /** A missing one is no error. */
+  deleteSnapshot(id: string): Promise<void>;
+  /** Makes a running instance from a snapshot. */
+  forkSnapshot(id: string, name: string): Promise<Instance>;
 }

@@ -221,8 +221,8 @@ describe("the management socket", () => {
     await writeFile(join(dir, "file"), "");
     await assert.rejects(other.listenUnix(join(dir, "file")), /is there already and is no socket/);
     await assert.rejects(other.listenUnix(join(dir, "x".repeat(120))), /bytes; at most 107 fit/);
-    for (const path of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
-      await assert.rejects(other.listenUnix(path), /no folder and cannot become one; name another/);
+    for (const elsewhere of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
+      await assert.rejects(other.listenUnix(elsewhere), /no folder and cannot become one; name another/);
     }
     await server.shutdown(0);
   });
