@@ -1,7 +1,7 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import { SandboxError, statusOf, substrateError } from "./errors.ts";
-import type { SandboxSpec } from "./spec.ts";
-import type { DaemonFacts, Image, Instance, InstanceParts, Snapshot, Substrate, Tags, Volume } from "./substrate.ts";
+import type { SandboxSpec, Tags } from "./spec.ts";
+import type { DaemonFacts, Image, Instance, InstanceParts, Snapshot, Substrate, Volume } from "./substrate.ts";
 
 /** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
 const DEFAULT_TIMEOUT_MS = 90_000;

@@ -6,7 +6,7 @@ export type { HookOutcome, Phase, SnapshotEntry as SnapshotInfo } from "./journa
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { type NodeCapabilities, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
-export type { IdleAction, NetworkSpec, SandboxSpec } from "./spec.ts";
+export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type {
   DaemonFacts,
   Image,
@@ -15,7 +15,6 @@ export type {
   InstanceState,
   Snapshot,
   Substrate,
-  Tags,
   Volume,
   VolumeMount,
 } from "./substrate.ts";

@@ -5,8 +5,7 @@ import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../domain/index.ts";
 import { SandboxError } from "./errors.ts";
 import type { SnapshotKeys } from "./keys.ts";
-import type { IdleAction } from "./spec.ts";
-import type { Tags } from "./substrate.ts";
+import type { IdleAction, Tags } from "./spec.ts";
 
 /** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
 export type Phase = "creating" | "ready" | "removing";

@@ -6,7 +6,8 @@ import { awaken, type Awakening, type Patience } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
 import { compareKeys, hostCpuClass } from "./keys.ts";
-import type { Instance, InstanceState, Substrate, Tags } from "./substrate.ts";
+import type { Tags } from "./spec.ts";
+import type { Instance, InstanceState, Substrate } from "./substrate.ts";
 
 /** The substrate contract's port of the agent. */
 const AGENT_PORT = 7071;

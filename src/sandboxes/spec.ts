@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { SandboxError } from "./errors.ts";
-import type { Tags } from "./substrate.ts";
+
+/** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
+export type Tags = Readonly<Record<string, string>>;
 
 /** What `watch` does with a sandbox whose workload has declared itself idle. */
 export type IdleAction = "none" | "standby" | "stop";

@@ -1,7 +1,4 @@
-import type { SandboxSpec } from "./spec.ts";
-
-/** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
-export type Tags = Readonly<Record<string, string>>;
+import type { SandboxSpec, Tags } from "./spec.ts";
 
 /** State of an instance by the substrate's names. "Running" is said of VMM or init, not of the workload. */
 export type InstanceState =

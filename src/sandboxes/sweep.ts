@@ -3,7 +3,7 @@ import { SandboxError, sandboxError } from "./errors.ts";
 import type { JournalEntry } from "./journal.ts";
 import { JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
 import { discard } from "./removal.ts";
-import type { Tags } from "./substrate.ts";
+import type { Tags } from "./spec.ts";
 
 /** What a sweep has done, by names and ids. */
 export interface SweepReport {
