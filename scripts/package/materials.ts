@@ -108,12 +108,8 @@ export interface NpmPackage {
 
 /** The npm packages of bundled files, by name, without the project itself. */
 export function packagesOf(root: string, files: readonly string[]): NpmPackage[] {
-  const folders = new Set(files.flatMap((file) => packageFolder(file) ?? []));
-  return [...folders].toSorted().map((folder) => readPackage(join(root, folder)));
-}
-
-function packageFolder(file: string): string | undefined {
-  return /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file)?.[0];
+  const folders = files.flatMap((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file)?.[0] ?? []);
+  return [...new Set(folders)].toSorted().map((folder) => readPackage(join(root, folder)));
 }
 
 /** Reads a package's manifest. */
@@ -122,12 +118,6 @@ export function readPackage(folder: string): NpmPackage {
   const { name, version, license } = manifest;
   if (typeof license !== "string") throw new Error(`${name} names no licence: it cannot be shipped`);
   return { name, version, license, folder };
-}
-
-/** Files of a package that state its licence. */
-function licenceFiles({ folder }: NpmPackage): string[] {
-  const names = existsSync(folder) ? readdirSync(folder) : [];
-  return names.filter((name) => /^(licen[cs]e|notice|copying)/i.test(name)).toSorted();
 }
 
 /** Puts the licences of everything shipped into a folder, one folder of it for each package. */
@@ -142,7 +132,7 @@ export function collectLicences({ project, node, npm, debian }: Materials, folde
 /** A package without such a file names its licence in the manifest. */
 function copyLicences(source: NpmPackage, folder: string): void {
   mkdirSync(folder, { recursive: true });
-  const files = licenceFiles(source);
+  const files = readdirSync(source.folder).filter((name) => /^(licen[cs]e|notice|copying)/i.test(name));
   for (const file of files) copyFileSync(join(source.folder, file), join(folder, file));
   if (files.length === 0) {
     writeFileSync(join(folder, "LICENSE"), `${source.name} ${source.version}: ${source.license}\n`);
