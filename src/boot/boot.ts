@@ -7,7 +7,7 @@ import {
 } from "../config/index.ts";
 import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
-import { complain, jsonLog, stderrLines, takeInheritance } from "../platform/index.ts";
+import { complain, jsonLog, logWarnings, stderrLines, takeInheritance } from "../platform/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 import { Agent } from "./agent.ts";
 import { guestPlatform } from "./platform.ts";
@@ -27,6 +27,7 @@ export async function boot(addon: Addon): Promise<number> {
   const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
+  logWarnings(log);
   if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
   let status: number;
   try {

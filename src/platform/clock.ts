@@ -1,4 +1,4 @@
-import type { Clock, Timers } from "../domain/index.ts";
+import { type Clock, TIMER_LIMIT_MS, type Timers } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 
 /** The guest's clocks. */
@@ -10,10 +10,10 @@ export function guestClock(addon: Addon): Clock {
   };
 }
 
-/** Node's own timers. */
+/** Node's own timers. None takes longer than TIMER_LIMIT_MS, 24 days: Node runs the task of a longer one at once. */
 export const nodeTimers: Timers = {
   after: (delayMs, task) => {
-    const timer = setTimeout(task, delayMs);
+    const timer = setTimeout(task, Math.min(delayMs, TIMER_LIMIT_MS));
     return () => clearTimeout(timer);
   },
 };

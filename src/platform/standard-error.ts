@@ -11,6 +11,13 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
+  // Node would print its warnings there, fail, and end the process.
+  process.removeAllListeners("warning");
+}
+
+/** Logs Node's warnings from now on: each tells of a fault in the agent. */
+export function logWarnings(log: Log): void {
+  process.on("warning", ({ name, message }) => log.warn("node_warning", { name, problem: message }));
 }
 
 /** Prints a line for a person while there is no log. */

@@ -95,10 +95,11 @@ describe("contract: last_user_activity", () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sleep", "1000"] });
     await stream.next();
-    const first = await health();
-    assert.equal(ms(first.lastUserActivity), ms(first.guestTime));
-    const second = await health();
-    assert.ok(ms(second.lastUserActivity) > ms(first.lastUserActivity) || ms(second.guestTime) === ms(first.guestTime));
+    for (let asked = 0; asked < 2; asked++) {
+      const askedMs = Date.now();
+      const { lastUserActivity, guestTime } = await health();
+      assert.ok(ms(lastUserActivity) >= askedMs - 1 && ms(lastUserActivity) <= ms(guestTime));
+    }
   });
 
   it("stands still while a terminal is open and nobody types, and moves when somebody does", async () => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
@@ -7,6 +8,7 @@ import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { until } from "../fixtures/awake.ts";
+import { exec } from "../fixtures/exec-stream.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { noProcessWith } from "../fixtures/processes.ts";
 
@@ -77,6 +79,17 @@ describe("ready_cmd", () => {
     assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).ready, true);
   });
 
+  it("may have a pause and a timeout of weeks, longer than any timer of Node", async () => {
+    const runs = join(folder, "runs");
+    const weeks = { interval_ms: 2 ** 32 - 1, timeout_ms: 2 ** 32 - 1 };
+    await using agent = await startAgent({
+      process: { ready_cmd: { args: ["sh", "-c", 'echo run >> "$0"; sleep 0.1', runs], ...weeks } },
+    });
+    assert.equal((await agent.logged("readiness_changed"))["exitCode"], 0);
+    for (let later = 0; later < 20; later++) await exec(agent, { args: ["true"] });
+    assert.equal(await readFile(runs, "utf8"), "run\n");
+  });
+
   it("that is not there is 127", async () => {
     await using agent = await startAgent({ process: { ready_cmd: { args: ["no-such-command"] } } });
     assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).readyCmdExit, 127);
@@ -104,6 +117,7 @@ describe("ready_cmd", () => {
         ready_cmd: { args: ["sh", "-c", `touch ${began}; sleep ${mark}`], timeout_ms: HOUR_MS },
       },
     });
+    await until(() => existsSync(began), "it has begun");
     assert.equal((await agent.stop()).code, 0);
     await noProcessWith(mark);
   });

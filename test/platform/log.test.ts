@@ -89,3 +89,10 @@ test("lines on standard error are whole, and those dropped are told of", async (
   for (const line of lines) counted += (JSON.parse(line) as { dropped_lines?: number }).dropped_lines ?? 0;
   assert.ok(lines.length > 10 && counted <= 2_000);
 });
+
+test("a warning of Node's is logged, and does not end the process", async () => {
+  const { end, stdout, stderr } = await run(request(script("warn")));
+  assert.deepEqual([end.code, stdout.toString()], [0, "lives\n"], stderr.toString());
+  const { level, event, name, problem } = JSON.parse(stderr.toString()) as Record<string, unknown>;
+  assert.deepEqual([level, event, name, problem], ["warn", "node_warning", "OddWarning", "something is odd"]);
+});

@@ -151,7 +151,8 @@ export interface ChildProcess {
   outputHolders(): readonly number[];
   /**
    * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes
-   * write to its pipes, so that they do not die of SIGPIPE. Call it once, after `ended`.
+   * write to its pipes, so that they do not die of SIGPIPE. Call it once, after `ended`; or when SIGKILL has not ended the
+   * process, which hangs in the kernel then: it is reaped once it has ended.
    */
   release(): void;
 }

@@ -82,7 +82,9 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
         const fd = source.leave();
         if (fd !== undefined) keptPipes.keep(fd);
       }
-      addon.reap(pid);
+      // One that hangs in the kernel and survived SIGKILL is still there: without this it would stay a zombie for ever.
+      if (addon.peekEnd(pid) === 0) void ended.then(() => addon.reap(pid));
+      else addon.reap(pid);
       tree.release();
       session.release();
     },

@@ -90,7 +90,6 @@ export class NativeProcesses implements Processes {
 /** Kills a child that runs although its start has failed. */
 async function undo(child: ChildProcess, failure: SpawnError): Promise<never> {
   await child.tree.killWithin(KILL_WAIT_MS);
-  await child.ended;
   child.release();
   throw failure;
 }

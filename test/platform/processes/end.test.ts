@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../fixtures/awake.ts";
 import { openDescriptors, ownZombies, processById } from "../../fixtures/proc.ts";
+import { program } from "../../fixtures/programs/index.ts";
 import { addon, launch, processes, request, run, shell } from "../../fixtures/spawning.ts";
 
 test("an exit code is reported, all of its eight bits", async () => {
@@ -82,4 +83,30 @@ test("500 children, on pipes and in terminals, leave no descriptor and no zombie
   }
   assert.deepEqual(openDescriptors(), before);
   assert.deepEqual(ownZombies(), []);
+});
+
+test("a child that survives SIGKILL, as it hangs in the kernel, can be released, and is reaped when it ends after all", async (t) => {
+  if (process.getuid?.() !== 0) {
+    t.skip("needs root");
+    return;
+  }
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-hang-"));
+  try {
+    const server = request([program("hanging_mount"), folder, "serve"], { stdio: { kind: "pipes", stdin: true } });
+    await using mount = await launch(server);
+    if ((await mount.stdout.until(/ready/).catch(() => undefined)) === undefined) {
+      t.skip("needs FUSE");
+      return;
+    }
+    const child = await processes.spawn(request(["/bin/cat", join(folder, "file")]));
+    await mount.stdout.until(/taken/);
+    assert.equal(await child.tree.killWithin(100), false);
+    child.release();
+    mount.child.stdin?.end();
+    await mount.child.ended;
+    assert.equal((await child.ended).signal, 9);
+    assert.equal(processById(child.pid), undefined);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
