@@ -229,6 +229,17 @@ describe("a kept command", () => {
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
   });
 
+  test("drops what is written to one without input, however much it is", async () => {
+    const command = client.exec({ args: ["sleep", "1000"], keep: { name: "deaf" } });
+    await command.attached;
+    const { stdin, attached } = client.attach("deaf");
+    await attached;
+    await new Promise<void>((resolve, reject) => {
+      stdin.write(Buffer.alloc(512 * KIBIBYTE * KIBIBYTE), (error) => (error ? reject(error) : resolve()));
+    });
+    await client.endExec("deaf");
+  });
+
   test("is given up when its connection is lost after its client was closed", async () => {
     await using proxy = await startCuttingProxy(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
