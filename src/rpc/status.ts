@@ -48,13 +48,10 @@ export const OK_FIELDS: Fields = { "grpc-status": "0" };
  * the message and one and a third in the details.
  */
 export function errorFields(error: AgentError): Fields {
-  let limitChars = TEXT_LIMIT_CHARS;
-  let fields = fieldsWithin(error, limitChars);
-  while (sizeBytes(fields) > STATUS_LIMIT_BYTES && limitChars > 1) {
-    limitChars = Math.floor(limitChars * 0.75);
-    fields = fieldsWithin(error, limitChars);
+  for (let limitChars = TEXT_LIMIT_CHARS; ; limitChars = Math.floor(limitChars * 0.75)) {
+    const fields = fieldsWithin(error, limitChars);
+    if (sizeBytes(fields) <= STATUS_LIMIT_BYTES || limitChars <= 1) return fields;
   }
-  return fields;
 }
 
 function fieldsWithin(error: AgentError, limitChars: number): Fields {

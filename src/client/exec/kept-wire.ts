@@ -15,7 +15,7 @@ import type { Channel } from "../channel.ts";
 import { abortedError, GuestError, type GuestStatus, messageOf } from "../errors.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
-import { type KeptEvent, type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
+import { type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
 import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
@@ -219,7 +219,7 @@ export class KeptWire implements ExecWire {
     this.#attempt?.resolve(undefined);
     this.#attempt = undefined;
     this.#attach(started);
-    this.#tell({ kind: "back" });
+    this.#parts.options.onEvent?.({ kind: "back" });
   }
 
   #attach(started: ExecStarted): void {
@@ -245,7 +245,7 @@ export class KeptWire implements ExecWire {
   #miss({ stream: number, bytes }: ExecGap): void {
     const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
     const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
-    this.#tell({ kind: "gap", stream, offset, bytes });
+    this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;
     const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
     this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
@@ -260,7 +260,7 @@ export class KeptWire implements ExecWire {
     else {
       this.#isAttached = false;
       this.#input.detach();
-      this.#tell({ kind: "lost", error });
+      this.#parts.options.onEvent?.({ kind: "lost", error });
       this.#comeBack(this.#started.execId, error);
     }
   }
@@ -290,10 +290,9 @@ export class KeptWire implements ExecWire {
 
   /** One attempt. Resolves when the agent has answered. */
   async #redial(execId: string): Promise<void> {
-    const { dial, alwaysDials, name } = this.#parts;
+    const { alwaysDials, name } = this.#parts;
     if (alwaysDials || this.#isStuck) {
-      // Credentials that are just being replaced make it impossible to dial for a moment.
-      const channel = await dial().catch(notDialled);
+      const channel = await this.#dial();
       this.#isStuck = false;
       this.#closeOwnChannel();
       this.#channel = channel;
@@ -306,12 +305,7 @@ export class KeptWire implements ExecWire {
     this.#attempt = attempt;
     this.#begin({
       case: "attach",
-      value: create(ExecAttachSchema, {
-        name,
-        execId,
-        ...this.#outputs?.offsets,
-        ...(this.#size && { size: this.#size }),
-      }),
+      value: create(ExecAttachSchema, { name, execId, ...this.#outputs?.offsets, size: this.#size }),
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
@@ -327,14 +321,22 @@ export class KeptWire implements ExecWire {
     }
   }
 
+  /** Credentials that are just being replaced make it impossible to dial for a moment. */
+  #dial(): Promise<Channel> {
+    return this.#parts.dial().catch((cause: unknown) => {
+      if (cause instanceof GuestError) throw cause;
+      throw new GuestError({
+        status: "UNAVAILABLE",
+        message: `the agent cannot be dialled: ${messageOf(cause)}`,
+        cause,
+      });
+    });
+  }
+
   readonly #onAbort = (): void => {
     const { signal } = this.#parts.options;
     if (signal !== undefined) this.#fail(abortedError(signal));
   };
-
-  #tell(event: KeptEvent): void {
-    this.#parts.options.onEvent?.(event);
-  }
 
   #end(): void {
     const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
@@ -351,9 +353,9 @@ export class KeptWire implements ExecWire {
 
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
   async forget(deadlineMs?: number): Promise<void> {
-    const { name, channel, dial } = this.#parts;
+    const { name, channel } = this.#parts;
     // One that was dialled here is closed by then.
-    const own = this.#isOver && this.#channel !== channel ? await dial() : undefined;
+    const own = this.#isOver && this.#channel !== channel ? await this.#dial() : undefined;
     try {
       const request = { name, execId: this.#started?.execId ?? "" };
       await (own ?? this.#channel).unary(ExecSessions.method.endExec, request, { deadlineMs });
@@ -383,11 +385,6 @@ export class KeptWire implements ExecWire {
   #closeOwnChannel(): void {
     if (this.#channel !== this.#parts.channel) this.#channel.close();
   }
-}
-
-function notDialled(cause: unknown): never {
-  if (cause instanceof GuestError) throw cause;
-  throw new GuestError({ status: "UNAVAILABLE", message: `the agent cannot be dialled: ${messageOf(cause)}`, cause });
 }
 
 function failure(status: GuestStatus, message: string, reason?: string): GuestError {

@@ -10,10 +10,12 @@ const CHUNK_BYTES = 64 * 1024;
  * that the command does not take a part for the whole.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  const writePieces = (bytes: Buffer, done: () => void): void => {
-    const rest = bytes.subarray(CHUNK_BYTES);
-    const sent = rest.length === 0 ? done : (): void => writePieces(rest, done);
-    wire.send({ case: "stdin", value: bytes.subarray(0, CHUNK_BYTES) }, sent);
+  // Awaited: a wire that drops what it gets asks for the next piece at once, and calls within calls have an end.
+  const writePieces = async (bytes: Buffer): Promise<void> => {
+    for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
+      const value = bytes.subarray(at, at + CHUNK_BYTES);
+      await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
+    }
   };
   const close = (): void => {
     if (isWanted) wire.send({ case: "stdinClose", value: {} });
@@ -21,7 +23,7 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   const stream = new Writable({
     decodeStrings: true,
     write(bytes: Buffer, _encoding, done): void {
-      writePieces(bytes, done);
+      writePieces(bytes).then(() => done(), done);
     },
     final(done): void {
       close();

@@ -229,6 +229,17 @@ describe("a kept command", () => {
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
   });
 
+  test("drops what is written to one without input, however much it is", async () => {
+    const command = client.exec({ args: ["sleep", "1000"], keep: { name: "deaf" } });
+    await command.attached;
+    const { stdin, attached } = client.attach("deaf");
+    await attached;
+    await new Promise<void>((resolve, reject) => {
+      stdin.write(Buffer.alloc(512 * KIBIBYTE * KIBIBYTE), (error) => (error ? reject(error) : resolve()));
+    });
+    await client.endExec("deaf");
+  });
+
   test("is given up when its connection is lost after its client was closed", async () => {
     await using proxy = await startCuttingProxy(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
@@ -282,6 +293,32 @@ describe("a kept command", () => {
     assert.equal(await text(command.stdout), "over there");
     assert.equal((await command.wait()).code, 0);
     assert.equal(await stateOf("moved"), undefined);
+  });
+
+  test("fails to be forgotten with the client's own error where its agent cannot be dialled by then", async () => {
+    const gone = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: gone.port });
+    const { ca, client: own } = agent.certificates;
+    const there = { caPem: ca, certPem: own.cert, keyPem: own.key, serverName: SERVER_NAME, token: agent.token };
+    let areThere = true;
+    const connectOptions = () => {
+      if (!areThere) throw new TypeError("the credentials are just being replaced");
+      return { address: `127.0.0.1:${agent.port}`, ...there };
+    };
+    const { options, next } = watched({ forget: false, resume: { connectOptions } });
+    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "unforgotten" } }, options);
+    await command.attached;
+    const back = next("back");
+    await gone[Symbol.asyncDispose]();
+    await back;
+    command.stdin.end();
+    await command.wait();
+    areThere = false;
+    const error = await failureOf(command.forget());
+    assert.deepEqual([error.status, /cannot be dialled: .*replaced/.test(error.message)], ["UNAVAILABLE", true]);
+    areThere = true;
+    await command.forget();
+    assert.equal(await stateOf("unforgotten"), undefined);
   });
 
   test("is an error where nobody asked to resume, and can be taken up where it was", async () => {
