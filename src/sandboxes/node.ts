@@ -61,7 +61,8 @@ export class Node {
   readonly agentPort: number;
   readonly nodeId: string;
   readonly #options: NodeOptions;
-  #agent: Promise<AgentVolume> | undefined;
+  /** The agent's volume when it was last looked for, without its content, which is large. */
+  #agent: Omit<AgentVolume, "content"> | undefined;
   /** The last operation of each name, which the next one waits for. */
   readonly #turns = new Map<string, Promise<unknown>>();
 
@@ -104,20 +105,18 @@ export class Node {
   }
 
   /** The agent's volume at the substrate; made where there is none. */
-  async agentVolume(): Promise<AgentVolume> {
+  async agentVolume(): Promise<Omit<AgentVolume, "content">> {
     const { agent } = this.#options;
     if (agent === undefined) {
       throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
     }
-    this.#agent ??= agentVolume(agent);
-    // A failure is not kept: the next attempt may find the archive.
-    this.#agent.catch(() => (this.#agent = undefined));
-    const volume = await this.#agent;
+    if (this.#agent !== undefined && (await this.substrate.volume(this.#agent.id)) !== undefined) return this.#agent;
+    const { content, ...volume } = await agentVolume(agent);
+    this.#agent = volume;
     if ((await this.substrate.volume(volume.id)) !== undefined) return volume;
-    if (volume.content === undefined)
-      throw new SandboxError("NOT_FOUND", `there is no volume ${volume.id} of the agent`);
+    if (content === undefined) throw new SandboxError("NOT_FOUND", `there is no volume ${volume.id} of the agent`);
     try {
-      await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, volume.content);
+      await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, content);
     } catch (error) {
       // No failure where another node has just made it, or where only the answer was lost.
       if ((await this.substrate.volume(volume.id)) === undefined) throw error;
