@@ -32,7 +32,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   const options = await connectOptions(target);
   let latest: GuestClient | undefined;
   // A bridge has a socket in TMPDIR.
-  if (target.bridge !== undefined) atTheEnd(host, () => latest?.close());
+  if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
     place: target.bridge ?? target.address ?? "",
     connect: () => {
@@ -41,20 +41,6 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
     },
     redial: target.bridge === undefined ? () => connectOptions(target) : undefined,
   };
-}
-
-/** Runs an action before guestctl ends: normally, or by a signal without another handler. */
-function atTheEnd(host: NodeJS.Process, action: () => void): void {
-  host.once("exit", action);
-  for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) {
-    const end = (): void => {
-      if (host.listenerCount(signal) > 1) return;
-      action();
-      host.off(signal, end);
-      host.kill(host.pid, signal);
-    };
-    host.on(signal, end);
-  }
 }
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {

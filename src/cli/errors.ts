@@ -1,3 +1,5 @@
+import { constants } from "node:os";
+
 /** An error of guestctl itself. The message says what is wrong and what to do. */
 export class CliError extends Error {
   override readonly name: string = "CliError";
@@ -26,6 +28,6 @@ export const STATUS_CANNOT_RUN = 126;
 export const STATUS_NOT_FOUND = 127;
 
 /** Status of a process that a signal ended. */
-export function signalStatus(signal: number): number {
-  return 128 + signal;
+export function signalStatus(signal: NodeJS.Signals): number {
+  return 128 + constants.signals[signal];
 }

@@ -1,3 +1,4 @@
+import { signalStatus } from "./errors.ts";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */
@@ -19,6 +20,17 @@ function leaveUnwritten(error: NodeJS.ErrnoException): never {
   process.exit(STATUS_NOT_WRITTEN);
 }
 
+/** Leaves by a signal that nothing else handles, as without a handler, but not before listeners of "exit" have tidied up. */
+function leaveBySignal(signal: NodeJS.Signals): void {
+  if (process.listenerCount(signal) > 1) return;
+  process.once("exit", () => {
+    process.off(signal, leaveBySignal);
+    process.kill(process.pid, signal);
+  });
+  process.exit(signalStatus(signal));
+}
+
+for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.on(signal, leaveBySignal);
 process.stdout.on("error", leaveUnwritten);
 process.stderr.on("error", () => undefined);
 const status = await guestctl(process.argv.slice(2), process);

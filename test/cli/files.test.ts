@@ -418,6 +418,19 @@ describe("guestctl cp", () => {
     assert.match(failed.stderr, /failed in the sandbox with status 3: first\?\]0;evil\?\nsecond\n$/);
   });
 
+  it("leaves nothing behind when it is interrupted, and dies of the signal", async () => {
+    await writeFile(folder.at("large"), "");
+    await truncate(folder.at("large"), 100 * 1024 ** 3);
+    await mkdir(folder.at("out"));
+    const copying = startGuestctl(["cp", `:${folder.at("large")}`, folder.at("out/")], guestctlVariables(agent));
+    while ((await readdir(folder.at("out"))).length === 0) {
+      assert.equal(await Promise.race([copying.ended, sleep(10)]), undefined, "it has ended");
+    }
+    copying.kill("SIGINT");
+    assert.equal(await copying.ended, undefined);
+    assert.deepEqual(await readdir(folder.at("out")), []);
+  });
+
   it("takes no setuid bits out of a sandbox", async () => {
     await writeFile(folder.at("program"), "x");
     await chmod(folder.at("program"), 0o4755);

@@ -46,7 +46,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const report = new CopyReport();
     // A transfer may take any time, so first check that the agent answers.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    await copy(order, { client, report, terminal: host.stderr, makesParents: values.parents === true }, host);
+    await copy(order, { client, report, host, makesParents: values.parents === true });
     const { files, bytes, skipped } = report;
     if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);
     return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };

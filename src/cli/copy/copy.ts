@@ -1,7 +1,6 @@
 import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../gen/svc/guest/v1alpha1/files_pb.ts";
-import type { Host } from "../command-line.ts";
 import { CliError, UsageError } from "../errors.ts";
 import { downloadFile, downloadTree } from "./download.ts";
 import { statIfThere, tarIn, tarOut } from "./guest-command.ts";
@@ -9,14 +8,15 @@ import { locally, localTree } from "./local-tree.ts";
 import { type CopyContext, Progress } from "./report.ts";
 import { uploadFile, uploadTree } from "./upload.ts";
 
-/** Runs a copy. Into an existing directory, as with cp(1). Archives are those on standard input and output. */
-export async function copy(order: CopyOrder, context: CopyContext, host: Host): Promise<void> {
+/** Runs a copy. Into an existing directory, as with cp(1). */
+export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
-  if (order.direction === "tar out") return tarOut(context.client, sources[0] ?? "", host.stdout);
-  if (order.direction === "tar in") return tarIn(context.client, destination, host.stdin);
+  const { client, host } = context;
+  if (order.direction === "tar out") return tarOut(client, sources[0] ?? "", host.stdout);
+  if (order.direction === "tar in") return tarIn(client, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload
-    ? (await statIfThere(context.client, destination))?.type === FileType.DIRECTORY
+    ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
     : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
   if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is no directory; several sources need one`);
@@ -34,7 +34,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
   const stats = await locally(local, stat(local));
   if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a directory`);
   const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
-  using progress = new Progress(context.terminal, basename(local), totalBytes);
+  using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
   await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote));
 }
@@ -45,7 +45,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   const attributes = await context.client.statPath(remote);
   const isDirectoryThere = attributes.type === FileType.DIRECTORY;
   using progress = new Progress(
-    context.terminal,
+    context.host.stderr,
     basename(remote),
     isDirectoryThere ? undefined : Number(attributes.size),
   );

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { open, rename, unlink } from "node:fs/promises";
+import { rmSync } from "node:fs";
+import { open, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { SparseFile } from "../../domain/index.ts";
@@ -17,9 +18,11 @@ export async function downloadFile(
   stat: StatPathResponse,
   local: string,
 ): Promise<void> {
-  const { client, progress, report } = parts;
+  const { client, progress, report, host } = parts;
   const temporary = join(dirname(local), `.guestctl-${randomBytes(8).toString("hex")}.tmp`);
   const file = await locally(local, open(temporary, "wx", 0o600));
+  const remove = (): void => rmSync(temporary, { force: true });
+  host.once("exit", remove);
   try {
     let received = 0;
     const content = new SparseFile(file);
@@ -37,9 +40,10 @@ export async function downloadFile(
     report.files += 1;
     report.bytes += received;
   } catch (error) {
-    await unlink(temporary).catch(() => undefined);
     throw error instanceof Error && "syscall" in error ? localFailure(local, error) : error;
   } finally {
+    host.off("exit", remove);
+    remove();
     await file.close();
   }
 }

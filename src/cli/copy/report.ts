@@ -1,11 +1,12 @@
 import type { GuestClient } from "../../client/index.ts";
+import type { Host } from "../command-line.ts";
 
 /** What a copy works with. */
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
-  /** Where progress is shown, if it is a terminal. */
-  readonly terminal: NodeJS.WriteStream;
+  /** Has the archives on its standard input and output, and shows progress on its standard error, if that is a terminal. */
+  readonly host: Host;
   /** Make missing folders above the destination. */
   readonly makesParents: boolean;
 }

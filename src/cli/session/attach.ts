@@ -1,11 +1,10 @@
-import { constants } from "node:os";
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import type { ExecProcess, ExecResult, KeptProcess } from "../../client/index.ts";
 import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
 import { jsonLine, writeAll } from "../output.ts";
 import { openKeyboard } from "./keyboard.ts";
-import { followSize } from "./terminal.ts";
+import { followSize, handleSignals } from "./terminal.ts";
 
 /** A command and its connection to the local process. */
 interface Session {
@@ -107,7 +106,6 @@ function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
 
 /** Signals to forward to the command. */
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
-type Signal = (typeof SIGNALS)[number];
 
 /** After that many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
 const PATIENCE = 3;
@@ -118,19 +116,10 @@ const PATIENCE = 3;
  */
 function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
   let interrupts = 0;
-  const leave = (signal: Signal): void => host.exit(signalStatus(constants.signals[signal]));
-  const forward = (signal: Signal): void => {
-    if (signal === "SIGINT" && ++interrupts >= PATIENCE) leave(signal);
-    process.signal(signal);
-  };
-  const handlers = SIGNALS.map((signal) => {
-    const means = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) ? leave : forward;
-    return [signal, () => means(signal)] as const;
+  return handleSignals(host, SIGNALS, (signal) => {
+    if (signal === "SIGINT") interrupts += 1;
+    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= PATIENCE;
+    if (leaves) host.exit(signalStatus(signal));
+    process.signal(signal as (typeof SIGNALS)[number]);
   });
-  for (const [signal, handler] of handlers) host.on(signal, handler);
-  return {
-    [Symbol.dispose]: () => {
-      for (const [signal, handler] of handlers) host.off(signal, handler);
-    },
-  };
 }

@@ -35,6 +35,20 @@ export function followSize(process: ExecProcess, host: NodeJS.Process): Disposab
   };
 }
 
+/** Handles these signals until disposed of. */
+export function handleSignals(
+  host: NodeJS.Process,
+  signals: readonly NodeJS.Signals[],
+  handle: (signal: NodeJS.Signals) => void,
+): Disposable {
+  for (const signal of signals) host.on(signal, handle);
+  return {
+    [Symbol.dispose]: () => {
+      for (const signal of signals) host.off(signal, handle);
+    },
+  };
+}
+
 function localTerminal(host: NodeJS.Process): WriteStream | undefined {
   return [host.stdout, host.stderr].find((stream) => stream.isTTY);
 }

@@ -1,7 +1,6 @@
-import { constants } from "node:os";
 import type { Connector } from "../connection.ts";
 import { signalStatus } from "../errors.ts";
-import { enterRawMode } from "../session/terminal.ts";
+import { enterRawMode, handleSignals } from "../session/terminal.ts";
 import { type Sample, samples, type WatchOptions } from "./watch.ts";
 import { NO_HISTORY, type ViewLine, viewLines, withSample } from "./view.ts";
 
@@ -42,8 +41,7 @@ export async function watchLive(
     const text = lines.map((line) => `${styled(line, isPlain)}${ERASE_LINE}`).join("\r\n");
     host.stdout.write(`${HOME}${text}${ERASE_BELOW}`);
   };
-  const end = (signal: (typeof ENDING)[number]): void => host.exit(signalStatus(constants.signals[signal]));
-  for (const signal of ENDING) host.on(signal, end);
+  using _signals = handleSignals(host, ENDING, (signal) => host.exit(signalStatus(signal)));
   using raw = enterRawMode(host, {
     entered: () => {
       isShown = true;
@@ -73,7 +71,6 @@ export async function watchLive(
     clearInterval(timer);
     host.stdin.off("data", press).pause();
     host.stdout.off("resize", draw);
-    for (const signal of ENDING) host.off(signal, end);
   }
 }
 
