@@ -4,10 +4,9 @@
  */
 import { execaSync } from "execa";
 import { type Check, ROOT } from "./checks/tool.ts";
-import { nativeChecks } from "./checks/native.ts";
 import { repositoryChecks } from "./checks/repository.ts";
 import { schemaChecks } from "./checks/schema.ts";
-import { typescriptChecks } from "./checks/typescript.ts";
+import { nativeChecks, typescriptChecks } from "./checks/sources.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 
 const ALL: readonly Check[] = [...typescriptChecks, ...nativeChecks, ...schemaChecks, ...repositoryChecks];

@@ -147,7 +147,7 @@ async function flood({ agent, inputs }: Target, burst: (peer: RawHttp2) => Buffe
     const many = Buffer.concat(Array.from({ length: 200 }, () => one));
     for (let index = 0; index < 20 && !peer.isEnded; index++, sent += 200) {
       peer.send(many);
-      if (!peer.isTaken) await Promise.race([peer.flushed(), delay(100)]);
+      if (!peer.hasRoom) await Promise.race([peer.flushed(), delay(100)]);
     }
   }
   return sent;

@@ -1,7 +1,6 @@
 import { messageOf } from "../../src/domain/index.ts";
-import { measure, type Measurement } from "./contender.ts";
+import { type Job, measure, type Measurement } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
-import type { Job } from "./load.ts";
 import type { Contender } from "./row.ts";
 import type { Scale } from "./scale.ts";
 

@@ -1,14 +1,9 @@
 import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
-import { dutiesRows } from "./rows/duties.ts";
-import { execRows } from "./rows/exec.ts";
+import { dutiesRows, execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
 import { growthRows } from "./rows/growth.ts";
-import { healthRows } from "./rows/health.ts";
-import { idleRows } from "./rows/idle.ts";
-import { memoryRows } from "./rows/memory.ts";
-import { sizeRows } from "./rows/size.ts";
-import { snapshotRows } from "./rows/snapshot.ts";
+import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
 import { streamRows } from "./rows/streams.ts";
 import { firstCallsRows } from "./startup/first-calls.ts";
 import { coldStartupRows, startupRows } from "./startup/rows.ts";

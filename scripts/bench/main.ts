@@ -6,7 +6,7 @@ import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
 import { type Group, MEASURES } from "./groups.ts";
-import { GUARD_PEER, lossesAgainst, type Loss, readRecorded, together, writeRecorded } from "./guard.ts";
+import { GUARD_PEER, type Loss, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
 import { type Options, readOptions } from "./options.ts";
 import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
 import { plotGrowth } from "./report/growth-plot.ts";

@@ -1,6 +1,7 @@
+import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
-import { openConnections } from "./footprint.ts";
+import { openDescriptors } from "../../test/fixtures/proc.ts";
 
 /** Time for a connection that came or went to be known on both sides, on a busy machine. */
 const AGREE_LIMIT_MS = 20_000;
@@ -20,6 +21,19 @@ export interface ConnectionsSeen {
 /** The agent's own count, by the last line of its log that tells it. */
 function counted(agent: RunningAgent): number {
   return Number(agent.log.findLast(({ connections }) => connections !== undefined)?.["connections"] ?? 0);
+}
+
+/** Sockets that a process holds of connections to a TCP port of its own, as the kernel shows them. */
+function openConnections(pid: number, port: number): number {
+  const inodes = new Set(openDescriptors(pid).map((entry) => /socket:\[(\d+)\]$/.exec(entry)?.[1]));
+  const local = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, "0")}$`);
+  const LISTEN = "0A";
+  return ["tcp", "tcp6"]
+    .flatMap((table) => readFileSync(`/proc/${pid}/net/${table}`, "utf8").split("\n").slice(1))
+    .map((line) => line.trim().split(/\s+/))
+    .filter(
+      ([, address = "", , state, , , , , , inode]) => local.test(address) && state !== LISTEN && inodes.has(inode),
+    ).length;
 }
 
 /**

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { errnoOf } from "../../src/domain/index.ts";
-import { allProcesses, cgroupMounts, openDescriptors } from "../../test/fixtures/proc.ts";
+import { allProcesses, cgroupMounts } from "../../test/fixtures/proc.ts";
 
 const LOOK_MS = 100;
 
@@ -74,17 +74,4 @@ export function memoryOf(pid: number): { readonly ownBytes: number; readonly pea
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const field = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(status)?.[1]) * 1024;
   return { ownBytes: field("RssAnon"), peakBytes: field("VmHWM") };
-}
-
-/** Sockets that a process holds of connections to a TCP port of its own, as the kernel shows them. */
-export function openConnections(pid: number, port: number): number {
-  const inodes = new Set(openDescriptors(pid).map((entry) => /socket:\[(\d+)\]$/.exec(entry)?.[1]));
-  const local = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, "0")}$`);
-  const LISTEN = "0A";
-  return ["tcp", "tcp6"]
-    .flatMap((table) => readFileSync(`/proc/${pid}/net/${table}`, "utf8").split("\n").slice(1))
-    .map((line) => line.trim().split(/\s+/))
-    .filter(
-      ([, address = "", , state, , , , , , inode]) => local.test(address) && state !== LISTEN && inodes.has(inode),
-    ).length;
 }

@@ -3,9 +3,9 @@ import { closeSync, mkdtempDisposableSync, openSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Bench, sideBySide } from "../bench.ts";
-import type { Job } from "../load.ts";
+import type { Job } from "../contender.ts";
 import type { Contender, Row } from "../row.ts";
-import { transferRows } from "./transfer.ts";
+import { transferRows } from "./streams.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 const BLOCK_BYTES = 1024 * 1024;

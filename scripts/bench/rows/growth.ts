@@ -1,13 +1,11 @@
 import { rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Bench, type Runs, sideBySide, warmUp } from "../bench.ts";
-import type { Measurement } from "../contender.ts";
+import type { Job, Measurement } from "../contender.ts";
 import { openField } from "../field.ts";
-import type { Job } from "../load.ts";
 import { DATA_LOADS, nameOfStep } from "../report/growth.ts";
 import { type Contender, type GrowthStep, makeRow, type Row, samplesOf } from "../row.ts";
-import { READER, writer } from "./streams.ts";
-import { cpuOfGib } from "./transfer.ts";
+import { cpuOfGib, READER, writer } from "./streams.ts";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;

@@ -4,8 +4,7 @@ import { basename, dirname, join } from "node:path";
 import { execaSync } from "execa";
 import type { Bench } from "../bench.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
-import { bareNetServer, builtAgent } from "./programs.ts";
-import { measureStart, type Start } from "./start.ts";
+import { bareNetServer, builtAgent, measureStart, type Start } from "./start.ts";
 
 const NOTE =
   "with mutual TLS and a workload; node-net: a bare node:net server of the same Node, until its port answers";

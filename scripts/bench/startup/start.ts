@@ -1,11 +1,26 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
+import { issueCertificates } from "../../../test/fixtures/certificates.ts";
+import { freePort } from "../../machine/free-port.ts";
 import { anonymousBytesOf, childrenOf, cpuMsOf, nameOf } from "../proc.ts";
 
+const PATH = "/usr/bin:/bin";
+const WORKLOAD_LINE = "workload-executes";
+/** A shell that says that line and ends with its input, and the name of its process. */
+const WORKLOAD: readonly string[] = ["/bin/sh", "-c", `echo ${WORKLOAD_LINE}; read end`];
+const WORKLOAD_NAME = "sh";
+
+/** The smallest program on Node that listens. */
+const NET_SERVER = `
+const server = require("node:net").createServer(() => {});
+server.listen(0, "127.0.0.1", () => require("node:fs").writeSync(1, "port " + server.address().port + "\\n"));
+`;
 /** Enough time for garbage and threads of the start to go. */
 const SETTLE_MS = 300;
 const LIMIT_MS = 30_000;
@@ -93,10 +108,44 @@ function ownProcesses(pid: number): number[] {
   return [pid, ...agents];
 }
 
-/** Name of the workload's process: a shell that says a line and waits for its input to end. */
-const WORKLOAD_NAME = "sh";
+/** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
+export function bareNetServer(folder: string, node: string = process.execPath): Program {
+  const script = join(folder, "net-server.cjs");
+  writeFileSync(script, NET_SERVER);
+  return {
+    command: [node, script],
+    env: { PATH },
+    portIn: (line) => (/^port \d+$/.test(line) ? Number(line.slice("port ".length)) : undefined),
+  };
+}
 
-/** Arguments of a workload that says a line when it executes, and ends with its input. */
-export function workloadThatSays(line: string): readonly string[] {
-  return ["/bin/sh", "-c", `echo ${line}; read end`];
+/**
+ * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a workload.
+ */
+export async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
+  const { ca, server } = await issueCertificates();
+  const put = (name: string, text: string): string => {
+    const file = join(folder, name);
+    writeFileSync(file, text, { mode: 0o600 });
+    return file;
+  };
+  mkdirSync(folder, { recursive: true });
+  const env = {
+    PATH,
+    SVC_INSTANCE_TOKEN: "startup-0123456789",
+    SVC_TLS_CERT_FILE: put("server.pem", server.cert),
+    SVC_TLS_KEY_FILE: put("server.key", server.key),
+    SVC_TLS_CLIENT_CA_FILE: put("ca.pem", ca),
+    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_PROCESS_SPEC: JSON.stringify({ args: WORKLOAD }),
+  };
+  return async () => {
+    const port = await freePort();
+    return {
+      command: [program],
+      env: { ...env, SVC_GUEST_PORT: String(port) },
+      portIn: (line) => (line.includes('"management_listening"') ? port : undefined),
+      workloadLine: WORKLOAD_LINE,
+    };
+  };
 }

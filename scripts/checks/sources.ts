@@ -2,6 +2,16 @@ import { execa } from "execa";
 import { providePrograms } from "../machine/programs.ts";
 import { type Check, complaintsOf, repositoryFiles, ROOT } from "./tool.ts";
 
+/** What is linted and formatted. Generated code is neither. */
+const FOLDERS = ["src", "scripts", "test"];
+
+export const typescriptChecks: readonly Check[] = [
+  { name: "types", run: () => complaintsOf("tsc", ["-p", "."]) },
+  { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...FOLDERS]) },
+  { name: "nothing unused (files, exports, packages; knip.jsonc)", run: () => complaintsOf("knip", []) },
+  { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...FOLDERS]) },
+];
+
 /** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
 const FLAGS = [
   ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),

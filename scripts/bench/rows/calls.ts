@@ -1,6 +1,7 @@
 import { type Bench, type Runs, sideBySide, warmUp } from "../bench.ts";
+import { startBuiltAgent } from "../peers/peers.ts";
 import { type Goal, makeRow, type Row, samplesOf } from "../row.ts";
-import { besideRow } from "./transfer.ts";
+import { besideRow } from "./streams.ts";
 
 const TRUE = ["/bin/true"] as const;
 const AT_ONCE = 50;
@@ -10,6 +11,29 @@ const LATENCY_GOALS: readonly Goal[] = [
   { peer: "openssh", relation: "at most", limit: 0.5 },
 ];
 const SSH_NOTE = "OpenSSH starts the user's shell, which becomes the command";
+
+/** The smallest call. */
+export async function healthRows(bench: Bench): Promise<Row[]> {
+  const calls = bench.scale.healthCalls;
+  const repetition = { name: "Health", contenders: ["ours", "grpc-go", "node-http2", "qemu-ga"] } as const;
+  const runs = await sideBySide(bench, repetition, () => ({ kind: "ping", count: calls }));
+  return [
+    makeRow({
+      name: "Health p50",
+      unit: "µs",
+      samples: samplesOf(runs, ({ latency }) => latency.p50Us),
+      goals: [{ peer: "grpc-go", relation: "at most", limit: 0.9 }],
+      note: "qemu-ga: guest-ping over a unix socket, without TLS",
+    }),
+    makeRow({ name: "Health p99", unit: "µs", samples: samplesOf(runs, ({ latency }) => latency.p99Us) }),
+    makeRow({
+      name: "CPU of 1,000 Health calls",
+      unit: "ms",
+      samples: samplesOf(runs, ({ cpuMs, operations }) => (cpuMs / operations) * 1_000),
+      goals: [{ peer: "grpc-go", relation: "at most", limit: 0.7 }],
+    }),
+  ];
+}
 
 function latencyRows(name: string, runs: Runs, note = ""): Row[] {
   const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
@@ -56,5 +80,27 @@ export async function execRows(bench: Bench): Promise<Row[]> {
     ...latencyRows(`exec of /bin/true, ${AT_ONCE} at once,`, together, SSH_NOTE),
     besideRow(`Health p99 beside ${AT_ONCE} execs at once`, together, "OpenSSH: a keepalive request"),
     ...(await roundTripRows(bench)),
+  ];
+}
+
+/** The restore duties of an agent of its own: they end the connections of others. Without a clock step. */
+export async function dutiesRows(bench: Bench): Promise<Row[]> {
+  bench.say("restore duties");
+  await using running = await startBuiltAgent(bench.native, bench.agentProgram);
+  const milliseconds: number[] = [];
+  for (let round = 0; round < bench.scale.duties; round++) {
+    const { latency } = await running.load.run({ kind: "duties" });
+    milliseconds.push(latency.p50Us / 1e3);
+    // The duties let their own connection finish, and it accepts no more calls.
+    await running.load.run({ kind: "redial" });
+    await running.load.run({ kind: "ping" });
+  }
+  return [
+    makeRow({
+      name: "restore duties",
+      unit: "ms",
+      samples: { ours: milliseconds },
+      note: "64 bytes of entropy, CRNG reseed, credentials read anew; no clock step",
+    }),
   ];
 }

@@ -1,0 +1,118 @@
+import { globSync, readdirSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { measureFootprint } from "../../../test/vm/harness/footprint.ts";
+import { provideQemu, provideTools } from "../../../test/vm/harness/provision.ts";
+import type { Bench } from "../bench.ts";
+import type { Running } from "../contender.ts";
+import { anonymousBytesOf, cpuMsOf, wakeUpsOf } from "../proc.ts";
+import { type Contender, type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
+
+const MB = 1e6;
+const THOUSAND_MINUTES_S = 60_000;
+
+/** A row of bytes, and the most of them that we may have. */
+function megabytesRow(name: string, bytes: Samples, limitMb?: number, note = ""): Row {
+  const entries = Object.entries(bytes).map(([contender, values]) => [contender, values.map((value) => value / MB)]);
+  const goals: Goal[] = limitMb === undefined ? [] : [{ relation: "at most", limit: limitMb }];
+  return makeRow({ name, unit: "MB", samples: Object.fromEntries(entries) as Samples, goals, note });
+}
+
+/** What every contender does while nobody asks for anything, all at the same time; their clients are gone after this. */
+export async function idleRows(bench: Bench): Promise<Row[]> {
+  const { idleSeconds: seconds, settleSeconds } = bench.scale;
+  bench.say(`idle for ${seconds} s`);
+  for (const { load } of bench.contenders.values()) await load[Symbol.asyncDispose]();
+  await delay(settleSeconds * 1_000);
+  const before = [...bench.contenders].map(([contender, running]) => ({ contender, running, stock: stockOf(running) }));
+  await delay(seconds * 1_000);
+  const rests = new Map(
+    before.map(({ contender, running, stock }) => {
+      const now = stockOf(running);
+      const rest = {
+        wakeUpsASecond: (now.wakeUps - stock.wakeUps) / seconds,
+        cpuMsASecond: (now.cpuMs - stock.cpuMs) / seconds,
+        bytes: now.bytes,
+        timesAtFirst: now.bytes / (bench.idleBytes.get(contender) ?? NaN),
+      };
+      return [contender, [rest]] as const;
+    }),
+  );
+  return [
+    makeRow({
+      name: "wake-ups at idle",
+      unit: "1/s",
+      samples: samplesOf(rests, ({ wakeUpsASecond }) => wakeUpsASecond),
+      goals: [{ relation: "at most", limit: 0 }],
+      note: `voluntary context switches over ${seconds} s without a client and without ready_cmd`,
+    }),
+    makeRow({
+      name: "CPU of 1,000 idle minutes",
+      unit: "ms",
+      samples: samplesOf(rests, ({ cpuMsASecond }) => cpuMsASecond * THOUSAND_MINUTES_S),
+      note: `extrapolated from ${seconds} s`,
+    }),
+    megabytesRow(
+      `memory ${settleSeconds + seconds} s after all loads`,
+      samplesOf(rests, ({ bytes }) => bytes),
+    ),
+    makeRow({
+      name: "the same, times that before all loads",
+      unit: "x",
+      samples: samplesOf(rests, ({ timesAtFirst }) => timesAtFirst),
+      goals: [{ relation: "at most", limit: 1.2 }],
+    }),
+  ];
+}
+
+function stockOf(running: Running): { readonly wakeUps: number; readonly cpuMs: number; readonly bytes: number } {
+  const pids = running.pids();
+  return { wakeUps: wakeUpsOf(pids), cpuMs: cpuMsOf(pids), bytes: anonymousBytesOf(pids) };
+}
+
+/** Anonymous memory before all loads, and the most that was seen during each of those that were measured. */
+export function memoryRows({ idleBytes, peaks }: Bench): Row[] {
+  const samples = (bytes: ReadonlyMap<Contender, number>): Samples =>
+    Object.fromEntries([...bytes].map(([contender, value]) => [contender, [value]]));
+  const most = new Map<Contender, number>();
+  for (const [contender, bytes] of [...peaks.values()].flatMap((each) => [...each]))
+    most.set(contender, Math.max(most.get(contender) ?? 0, bytes));
+  return [
+    megabytesRow("memory before all loads", samples(idleBytes)),
+    ...[...peaks].map(([name, bytes]) => megabytesRow(`peak memory: ${name}`, samples(bytes))),
+    megabytesRow("peak memory of all loads", samples(most), 64),
+  ];
+}
+
+/** Sizes of the agent's folder and of its archive. */
+export function sizeRows(bench: Bench): Row[] {
+  const folder = dirname(bench.agentProgram);
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const sizes = files.map((entry) => statSync(join(entry.parentPath, entry.name)).size);
+  const archives = globSync(join(dirname(folder), `guest-agent-*-linux-${process.arch}.tar.zst`));
+  return [
+    megabytesRow("size of the folder", { ours: [sizes.reduce((sum, size) => sum + size, 0)] }),
+    megabytesRow("size of the archive", { ours: archives.slice(0, 1).map((archive) => statSync(archive).size) }),
+  ];
+}
+
+/** What the agent adds to an idle guest: two microVMs that differ only in the agent. No rows without QEMU. */
+export async function snapshotRows(bench: Bench): Promise<Row[]> {
+  bench.say("share of a snapshot");
+  const problem = provideQemu();
+  if (problem !== undefined) {
+    bench.say(`not measured: ${problem}`);
+    return [];
+  }
+  provideTools();
+  const { withBytes, withoutBytes, afterStart, atSnapshot } = await measureFootprint(dirname(bench.agentProgram));
+  const row = (name: string, bytes: number, limitMb: number, note: string): Row =>
+    megabytesRow(name, { ours: [bytes] }, limitMb, note);
+  const resident = atSnapshot.anonymousBytes + atSnapshot.mappedBytes;
+  const guests = `QEMU wrote ${(withBytes / MB).toFixed(0)} MB with it and ${(withoutBytes / MB).toFixed(0)} MB without`;
+  return [
+    row("share of an idle guest's snapshot", withBytes - withoutBytes, 48, `${guests}, zero pages skipped; Linux 6.12`),
+    row("page cache of the folder after a cold start", afterStart.cachedBytes, 28, "after the first Health"),
+    row("resident at PRE_SNAPSHOT", resident, 16, "after a rest; anonymous and of files"),
+  ];
+}
