@@ -1,3 +1,4 @@
+import type { Program } from "../machine/programs.ts";
 import { LineProcess } from "./line-process.ts";
 import { anonymousBytesOf, cpuMsOf } from "./proc.ts";
 
@@ -58,6 +59,34 @@ export interface Running extends AsyncDisposable {
   readonly load: Load;
   /** Its own processes now, without the commands that it runs. */
   pids(): readonly number[];
+}
+
+/** What a peer is started with. */
+export interface Grounds {
+  /** The native program. */
+  readonly program: string;
+  /** For keys, sockets and the like; the caller removes it. */
+  readonly folder: string;
+  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
+  readonly credentialsFolder: string;
+  readonly token: string;
+}
+
+/** How to start a peer's server, and how the client gets to it. */
+export interface PeerPlan {
+  readonly description: string;
+  readonly command: readonly [file: string, ...args: string[]];
+  /** The client's arguments, once the server can be dialled. */
+  readonly target: (server: LineProcess) => Promise<readonly string[]>;
+  /** The server's processes. Default: the one that was started. */
+  readonly pids?: (server: LineProcess) => readonly number[];
+}
+
+/** A peer. */
+export interface PeerKind {
+  /** Programs of Debian without which it is not measured. */
+  readonly needs?: readonly Program[];
+  readonly plan: (grounds: Grounds) => PeerPlan | Promise<PeerPlan>;
 }
 
 /** One job, measured on both sides. */

@@ -2,9 +2,9 @@ import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { execaSync } from "execa";
 import { freePort } from "../../machine/free-port.ts";
+import type { PeerKind } from "../contender.ts";
 import { childrenOf, nameOf } from "../proc.ts";
 import { accepted } from "../startup/start.ts";
-import type { PeerKind } from "./peers.ts";
 
 const SSHD = "/usr/sbin/sshd";
 const SFTP_SERVER = "/usr/lib/openssh/sftp-server";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { execaSync } from "execa";
 import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
 import { missingPrograms, type Program, providePrograms } from "../../machine/programs.ts";
-import { Load, type Running } from "../contender.ts";
+import { type Grounds, Load, type PeerKind, type PeerPlan, type Running } from "../contender.ts";
 import { LineProcess } from "../line-process.ts";
 import { parentOf } from "../proc.ts";
 import type { Peer } from "../row.ts";
@@ -14,34 +14,6 @@ export const GO_SOURCES: string = join(import.meta.dirname, "go");
 /** Of the built agent (scripts/package/bake.ts). */
 const NODE_FLAGS = ["--max-semi-space-size=1", "--v8-pool-size=0"];
 const QEMU_GA = "/usr/sbin/qemu-ga";
-
-/** What a peer is started with. */
-export interface Grounds {
-  /** The native program. */
-  readonly program: string;
-  /** For keys, sockets and the like; the caller removes it. */
-  readonly folder: string;
-  /** Holds ca.pem, server.pem, server.key, client.pem and client.key. */
-  readonly credentialsFolder: string;
-  readonly token: string;
-}
-
-/** How to start a peer's server, and how the client gets to it. */
-export interface PeerPlan {
-  readonly description: string;
-  readonly command: readonly [file: string, ...args: string[]];
-  /** The client's arguments, once the server can be dialled. */
-  readonly target: (server: LineProcess) => Promise<readonly string[]>;
-  /** The server's processes. Default: the one that was started. */
-  readonly pids?: (server: LineProcess) => readonly number[];
-}
-
-/** A peer. */
-export interface PeerKind {
-  /** Programs of Debian without which it is not measured. */
-  readonly needs?: readonly Program[];
-  readonly plan: (grounds: Grounds) => PeerPlan | Promise<PeerPlan>;
-}
 
 /** The target of a server that prints its port first. */
 function printedPort(protocol: "grpc" | "https", { credentialsFolder, token }: Grounds): PeerPlan["target"] {
