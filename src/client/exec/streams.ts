@@ -11,11 +11,12 @@ const CHUNK_BYTES = 64 * 1024;
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
   // Awaited: a wire that drops what it gets asks for the next piece at once, and calls within calls have an end.
-  const writePieces = async (bytes: Buffer): Promise<void> => {
+  const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
     }
+    done();
   };
   const close = (): void => {
     if (isWanted) wire.send({ case: "stdinClose", value: {} });
@@ -23,7 +24,7 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   const stream = new Writable({
     decodeStrings: true,
     write(bytes: Buffer, _encoding, done): void {
-      writePieces(bytes).then(() => done(), done);
+      void writePieces(bytes, done);
     },
     final(done): void {
       close();
