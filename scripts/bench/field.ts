@@ -1,7 +1,6 @@
-import { existsSync } from "node:fs";
 import { mkdir, mkdtempDisposable } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { memoryFolder } from "../testing/contained.ts";
 import type { Running } from "./contender.ts";
 import { lackedBy, type ServingPeer, startBuiltAgent, startPeer } from "./peers/peers.ts";
 import { anonymousBytesOf } from "./proc.ts";
@@ -31,9 +30,7 @@ export async function openField(
   peers: readonly ServingPeer[],
 ): Promise<Field> {
   await using opening = new AsyncDisposableStack();
-  const memory = "/dev/shm";
-  const base = existsSync(memory) ? memory : tmpdir();
-  const { path: folder } = opening.use(await mkdtempDisposable(join(base, "guest-agent-bench-")));
+  const { path: folder } = opening.use(await mkdtempDisposable(join(memoryFolder(), "field-")));
   const ours = opening.use(await startBuiltAgent(native, agentProgram));
   const contenders = new Map<Contender, Running>([["ours", ours]]);
   for (const peer of peers) {

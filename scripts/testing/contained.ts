@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempDisposableSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempDisposableSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { onEndSignal } from "../machine/script.ts";
@@ -12,9 +12,21 @@ export function isContained(): boolean {
   return process.env[MARK_VARIABLE] !== undefined;
 }
 
+function memoryFolderOf(mark: string): string {
+  return join("/dev/shm", `guest-agent-run-${mark}`);
+}
+
+/** A folder in memory, of the run that this process belongs to; its temporary folder where there is no such file system. */
+export function memoryFolder(): string {
+  const mark = process.env[MARK_VARIABLE];
+  if (mark === undefined || !existsSync("/dev/shm")) return tmpdir();
+  mkdirSync(memoryFolderOf(mark), { recursive: true, mode: 0o700 });
+  return memoryFolderOf(mark);
+}
+
 /**
  * Runs a script again, with a process, a session and a temporary folder of its own. When it has ended, or an end signal has
- * come, kills all that it started and removes the folder and the cgroups of its agents.
+ * come, kills all that it started and removes the folder, the one in memory and the cgroups of its agents.
  *
  * @returns its exit status, or 128 + the signal's number
  */
@@ -35,6 +47,7 @@ export async function runContained(script: string, args: readonly string[]): Pro
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
     await endLeftovers(mark, session);
+    rmSync(memoryFolderOf(mark), { recursive: true, force: true });
     removeAbandonedCgroups();
   }
 }

@@ -163,3 +163,18 @@ describe("npm test", () => {
     assert.equal(run.code, 64);
   });
 });
+
+describe("a script that contains itself", () => {
+  test("leaves neither of its folders when it is interrupted", async () => {
+    const script = join(import.meta.dirname, "fixtures/contained.ts");
+    const { GUEST_AGENT_TEST_MARK: _own, ...env } = process.env;
+    const outer = spawn(process.execPath, [script], { env, stdio: ["ignore", "pipe", "inherit"] });
+    const ended = once(outer, "exit") as Promise<[number | null]>;
+    const [line] = (await once(outer.stdout.setEncoding("utf8"), "data")) as [string];
+    const folders = JSON.parse(line) as string[];
+    assert.deepEqual(folders.map(existsSync), [true, true]);
+    outer.kill("SIGTERM");
+    assert.deepEqual(await ended, [128 + 15, null]);
+    assert.deepEqual(folders.map(existsSync), [false, false]);
+  });
+});
