@@ -45,7 +45,7 @@ export class RunningCommand {
     this.#ended = true;
     clearTimeout(timer);
     const durationMs = Math.round(clock.monotonicMs() - startedMs);
-    await this.#ending;
+    await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
     const outputComplete = await this.#drain();
     // Read before the release, which gives the command's cgroup back.
@@ -68,6 +68,15 @@ export class RunningCommand {
     const outcome = endProcesses(this.#parts.child.tree, ending);
     this.#ending = Promise.all([this.#ending, outcome]);
     return outcome;
+  }
+
+  /** Resolves once all ways of ending the command have run to their end, those included that begin meanwhile. */
+  async #endings(): Promise<void> {
+    let awaited: Promise<unknown> | undefined;
+    while (this.#ending !== awaited) {
+      awaited = this.#ending;
+      await awaited;
+    }
   }
 
   #startTimeout(timeoutMs: number): NodeJS.Timeout | undefined {
