@@ -34,7 +34,7 @@ const UNREAD_PEERS = 8;
 /** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
 /** Time for the agent's exit on a busy machine: it waits for commands and connections. */
-const LEAVE_LIMIT_MS = 20_000;
+const LEAVE_LIMIT_MS = 60_000;
 
 /** Outcome of an attack. */
 export interface AbuseRow {
