@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { existsSync, type Stats } from "node:fs";
-import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errnoOf } from "../domain/index.ts";
 import type { InstanceCertificates } from "./certificates.ts";
@@ -78,7 +78,7 @@ async function makeFolder(path: string): Promise<Stats> {
   return stat(path);
 }
 
-/** Writes all credentials of an instance, each file with mode 0600 and in one step. */
+/** Writes all credentials of an instance, each file with mode 0600 and in one step. Throws CredentialsError. */
 export async function writeFolder(folder: string, certificates: InstanceCertificates, token: string): Promise<void> {
   const contents: Record<(typeof FILES)[keyof typeof FILES], string> = {
     [FILES.ca]: certificates.ca,
@@ -90,8 +90,14 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
   };
   for (const [name, content] of Object.entries(contents)) {
     const temporary = join(folder, `.${name}.${randomBytes(4).toString("hex")}`);
-    await writeFile(temporary, content, { mode: 0o600, flag: "wx" });
-    await rename(temporary, join(folder, name));
+    try {
+      await writeFile(temporary, content, { mode: 0o600, flag: "wx" });
+      await rename(temporary, join(folder, name));
+    } catch (error) {
+      await rm(temporary, { force: true });
+      const errno = errnoOf(error) ?? "unknown error";
+      throw new CredentialsError(`cannot write ${join(folder, name)} (${errno}); mend that, or name another folder`);
+    }
   }
 }
 

@@ -149,6 +149,17 @@ describe("guestctl write", () => {
   });
 });
 
+describe("guestctl write, given a directory for standard input", () => {
+  it("refuses it, and leaves the file as it is", async () => {
+    const path = folder.at("file");
+    await writeFile(path, "kept");
+    const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
+    const { status, stderr } = spawnSync("env", command, { env: guestctlVariables(agent), encoding: "utf8" });
+    assert.deepEqual([status, stderr], [125, "guestctl: standard input is a directory; give a file or a pipe\n"]);
+    assert.equal(await readFile(path, "utf8"), "kept");
+  });
+});
+
 describe("guestctl stat", () => {
   it("describes files for people and for programs, links as links unless told otherwise", async () => {
     await writeFile(folder.at("file"), "12345", { mode: 0o640 });

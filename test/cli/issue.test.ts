@@ -5,6 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { Credentials } from "../../src/config/index.ts";
+import { testMount } from "../fixtures/files.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { runGuestctl } from "./guestctl.ts";
 
 const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
@@ -110,6 +112,17 @@ describe("guestctl issue", () => {
       const { exitCode, stderr } = await runGuestctl(["issue", path], ENV);
       assert.deepEqual([exitCode, problem.test(stderr)], [125, true], stderr);
     }
+  });
+
+  test("names the file that a full disk does not take, and leaves no part of it", NEEDS_ROOT, async () => {
+    await using full = await testMount("tmpfs", () => "size=4k,mode=700");
+    const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
+    assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); mend that, or name another folder\n$/);
+    assert.equal(exitCode, 125);
+    assert.deepEqual(
+      (await readdir(full.path)).filter((name) => name.startsWith(".")),
+      [],
+    );
   });
 
   test("refuses odd arguments", async (t) => {

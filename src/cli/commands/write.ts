@@ -1,5 +1,7 @@
+import { fstatSync } from "node:fs";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { CliError } from "../errors.ts";
 import { parseMode } from "../values.ts";
 
 export const write: Command = defineCommand({
@@ -30,6 +32,9 @@ a new one belongs to the workload's user.`,
       exclusive: values.exclusive === true,
       ...(mode !== undefined && { mode }),
     };
+    // Node takes it for an empty stream, and the file would be emptied.
+    if (fstatSync(host.stdin.fd).isDirectory())
+      throw new CliError("standard input is a directory; give a file or a pipe");
     using client = await openClient(values, host);
     const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
