@@ -35,6 +35,27 @@ async function print(guest: GuestClient, script: string): Promise<string> {
   return (await guest.run({ args: ["/bin/sh", "-c", script] })).stdout.toString().trim();
 }
 
+/**
+ * Has the workload declare itself idle after the command that tells it to has ended: that end is activity, and a declaration
+ * before it says nothing. Waits longer each time that it came too early.
+ */
+async function declareIdle(guest: GuestClient): Promise<void> {
+  for (let delayS = 1; ; delayS *= 2) {
+    const { idleDeclared: earlier } = await guest.health();
+    await print(guest, `(sleep ${delayS}; killall -USR1 workload) > /dev/null 2>&1 &`);
+    for (;;) {
+      const { idleDeclared, lastUserActivity } = await guest.health();
+      if (nanoseconds(idleDeclared) > nanoseconds(lastUserActivity)) return;
+      if (nanoseconds(idleDeclared) > nanoseconds(earlier)) break;
+      await pause(100);
+    }
+  }
+}
+
+function nanoseconds(stamp: { readonly seconds: bigint; readonly nanos: number } | undefined): bigint {
+  return stamp === undefined ? 0n : stamp.seconds * 1_000_000_000n + BigInt(stamp.nanos);
+}
+
 /** Busybox, and the workload that declares itself idle at SIGUSR1. */
 function layImageOut(folder: string): void {
   for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(folder, name), { recursive: true });
@@ -121,7 +142,7 @@ describe("the life of a sandbox", () => {
     using guest = await dial("box");
     const counting = guest.exec({ args: ["/bin/sh", "-c", COUNTING], keep: { name: "count" } });
     await counting.detach();
-    await print(guest, "killall -USR1 workload");
+    await declareIdle(guest);
     const end = new AbortController();
     await node.watch({ pollMs: 200, signal: end.signal, onEvent: ({ event }) => event === "standby" && end.abort() });
     const { state, preSnapshot, runEpochMs } = await node.get("box");
