@@ -11,7 +11,7 @@ const USAGE = `usage: npm run build:native [-- x64|arm64]
   default: this machine's own architecture`;
 
 const ROOT = join(import.meta.dirname, "..");
-const SOURCES = join(ROOT, "src", "native", "addon");
+const SOURCES = join(ROOT, "src", "agent", "native", "addon");
 const FLAGS = ["-O2", "-fPIC", "-shared", "-s", "-pthread"];
 
 /** The headers are the same for every architecture: those of whichever Node package is installed do. */

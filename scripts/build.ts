@@ -6,6 +6,7 @@ import { statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { runScript, UsageError } from "./machine/script.ts";
+import { takeTurn } from "./machine/turn.ts";
 import { type Architecture, CROSS_PACKAGES, isArchitecture, prepareTools } from "./package/toolchain.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
@@ -18,7 +19,7 @@ const DIST = join(ROOT, "dist");
 
 const USAGE = `usage: npm run build [-- [--unless-current] ARCHITECTURE...]
   ARCHITECTURE       x64 or arm64; default: this machine's own, and the other one where its compiler can be had
-  --unless-current   leaves those as they are that were built from the same sources`;
+  --unless-current   does nothing when they, guestctl and the client library were built from the same sources`;
 
 async function buildGuestctl(): Promise<void> {
   const folder = join(DIST, "guestctl");
@@ -57,13 +58,15 @@ function architectures(asked: readonly string[]): Architecture[] {
 async function build(asked: readonly string[], digest: string): Promise<void> {
   const possible = architectures(asked);
   await buildGuestctl();
+  markCurrent(ROOT, "guestctl", digest);
   await buildClientLibrary();
+  markCurrent(ROOT, "client", digest);
   const script = await bundleScript(ROOT, join(DIST, ".unfinished", "agent.js"));
   for (const arch of possible) {
     const { folder, archives } = await makeDistribution(ROOT, arch, script);
     say(folder, `the agent for ${arch}`);
     for (const archive of archives) say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
-    markCurrent(ROOT, arch, digest);
+    markCurrent(ROOT, `linux-${arch}`, digest);
   }
 }
 
@@ -73,10 +76,14 @@ await runScript("build", USAGE, async () => {
     options: { "unless-current": { type: "boolean" } },
     allowPositionals: true,
   });
-  // Taken first: what changes during the build is not in it.
+  takeTurn(join(DIST, ".build.lock"), () => {
+    process.stderr.write("build: waiting for another build of this checkout\n");
+  });
+  // Taken before the build: what changes during it is not in it.
   const digest = sourcesDigest(ROOT);
-  const keepsCurrent = values["unless-current"] === true && asked.length > 0;
-  const stale = keepsCurrent ? asked.filter((arch) => !isArchitecture(arch) || !isCurrent(ROOT, arch, digest)) : asked;
-  if (stale.length > 0 || !keepsCurrent) await build(stale, digest);
+  const wanted = ["guestctl", "client", ...(asked.length > 0 ? asked : [process.arch]).map((arch) => `linux-${arch}`)];
+  const isThere = wanted.every((product) => isCurrent(ROOT, product, digest));
+  if (values["unless-current"] === true && isThere) console.log("built before, from the same sources: nothing to do");
+  else await build(asked, digest);
   return 0;
 });

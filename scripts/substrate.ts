@@ -7,11 +7,14 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 import { type Daemon, purge, startDaemon } from "./substrate/daemon.ts";
+import { bytesOf } from "./substrate/requests.ts";
+import type { Rules } from "./substrate/rules.ts";
+import { ALL_SCOPES } from "./substrate/scopes.ts";
 
 const USUAL_PORT = 4973;
 const USUAL_STATE = join(process.env["XDG_STATE_HOME"] ?? join(homedir(), ".local", "state"), "guest-agent-substrate");
 
-const USAGE = `usage: npm run substrate [-- [--port N] [--state DIR] [--images DIR]]
+const USAGE = `usage: npm run substrate [-- [--port N] [--state DIR] [--images DIR] [RULES]]
        npm run substrate -- --purge [--state DIR]
 
 A substrate for development, and for nothing else: guests are emulated or run in plain QEMU, on this machine and for whoever
@@ -22,6 +25,13 @@ forks. Guests reach no network; the host reaches port 7071 of each at the addres
   --state DIR   everything that it keeps, mode 0700, and its token (default: ${USUAL_STATE})
   --images DIR  root file systems: NAME/, NAME.tar or NAME.tar.gz, and NAME.json with entrypoint, cmd, env, working_dir.
                 "busybox" is always there
+  --rules qemu  a fork of a snapshot or sleeper cannot run beside its source, as with the real one's QEMU; default:
+                "contract", by which it can
+  --memory SIZE of all machines together, such as 2GB: more is refused (insufficient_resources)
+  --scopes LIST the token's, such as instance:read,image:read; default: all
+  --no-capabilities
+                there is no /capabilities, as before August 2026
+  --patience N  so many times the substrate's own limits (a stop 5 s, a delete 2 s, any call 60 s); default: 1
   --purge       ends all machines of the state folder, and removes it; no daemon may run on it
 
 Machines go on when the daemon ends; the next one on the same folder adopts them.`;
@@ -30,6 +40,11 @@ const OPTIONS = {
   port: { type: "string", default: `${USUAL_PORT}` },
   state: { type: "string", default: USUAL_STATE },
   images: { type: "string" },
+  rules: { type: "string", default: "contract" },
+  memory: { type: "string" },
+  scopes: { type: "string" },
+  "no-capabilities": { type: "boolean", default: false },
+  patience: { type: "string", default: "1" },
   purge: { type: "boolean", default: false },
 } as const;
 
@@ -46,6 +61,7 @@ async function main(): Promise<number> {
     stateFolder: values.state,
     port: Number(values.port),
     ...(values.images !== undefined && { imagesFolder: values.images }),
+    rules: rulesOf(values),
     log: (line) => console.error(`${new Date().toISOString()} ${line}`),
   });
   console.log(`The development substrate listens. For the client, in another terminal:
@@ -53,6 +69,31 @@ async function main(): Promise<number> {
 Ctrl-C ends it; machines go on. npm run substrate -- --purge --state '${values.state}' ends them, too.`);
   await ended(daemon);
   return 0;
+}
+
+function rulesOf(values: {
+  readonly rules: string;
+  readonly memory?: string | undefined;
+  readonly scopes?: string | undefined;
+  readonly "no-capabilities": boolean;
+  readonly patience: string;
+}): Rules {
+  const { rules, memory } = values;
+  if (rules !== "contract" && rules !== "qemu") throw new UsageError(`--rules is contract or qemu, not "${rules}"`);
+  const memoryBytes = memory === undefined ? undefined : bytesOf(memory);
+  if (Number.isNaN(memoryBytes)) throw new UsageError(`--memory is a size such as 2GB, not "${memory}"`);
+  const scopes = values.scopes?.split(",");
+  const unknown = scopes?.find((scope) => !ALL_SCOPES.has(scope));
+  if (unknown !== undefined) throw new UsageError(`--scopes: there is no "${unknown}"; ${[...ALL_SCOPES].join(", ")}`);
+  const patience = Number(values.patience);
+  if (!(patience > 0)) throw new UsageError(`--patience is a number above 0, not "${values.patience}"`);
+  return {
+    forks: rules,
+    patience,
+    memoryBytes,
+    capabilities: !values["no-capabilities"],
+    scopes: scopes && new Set(scopes),
+  };
 }
 
 /** The first signal ends the daemon once it has answered its calls, the second at once. */

@@ -1,7 +1,7 @@
 /**
- * Types what the README says on a machine that has nothing but Debian's minimal installation, Node and npm: `npm start`
- * and a part of `npm test`, once as root and once as an ordinary user, who first does as the refusal advises: `npm run
- * test:bare`. Ends with the line `N passed, N failed`.
+ * Types what the README says on machines that have nothing but a minimal Debian: Debian 12 as root and Debian 13 as an
+ * ordinary user, who first does as the refusals advise. Each first has Debian's own Node and npm, and then current ones:
+ * `npm run test:bare`. Ends with the line `N passed, N failed`.
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -10,13 +10,20 @@ import { repositoryFiles, ROOT } from "./checks/tool.ts";
 import { providePrograms } from "./machine/programs.ts";
 import { onEndSignal, runScript, UsageError, words } from "./machine/script.ts";
 
-const USAGE = `usage: npm run test:bare [-- root|user]
-  root   only as root
-  user   only as an ordinary user`;
+const USAGE = `usage: npm run test:bare [-- 12|13]
+  12   only on Debian 12, as root
+  13   only on Debian 13, as an ordinary user`;
+
+const MACHINES = [
+  { name: "12", release: "bookworm", person: ADMINISTRATOR },
+  { name: "13", release: "trixie", person: ORDINARY_USER },
+] as const;
 
 /** Tests that start agents and commands and use terminals, files and /proc; and those that set up a clone. */
 const TESTS =
-  "test/house test/exec test/hooks test/workload test/files/read.test.ts test/files/write-refusals.test.ts test/cli/session";
+  "test/house test/agent/exec test/agent/hooks test/agent/workload test/agent/files/read.test.ts test/agent/files/write-refusals.test.ts test/node/guestctl/session";
+/** The test that uses npm most: it packs and installs the client library. */
+const TEST_OF_NPM = "test/node/client/package.test.ts";
 const FOLDER = join(ROOT, "dist", ".bare");
 /** The output must not have apt-get's messages. */
 const TOUR_LINES = 120;
@@ -63,11 +70,15 @@ async function tour({ machine, person, folder }: Clone): Promise<void> {
   judge(`npm start, as ${person.name}`, outcome, complaint ?? noise);
 }
 
-async function tests({ machine, person, folder }: Clone): Promise<void> {
-  const outcome = await machine.run(person, folder, `npm test -- ${TESTS}`);
+async function someTests({ machine, person, folder }: Clone, paths: string): Promise<void> {
+  const outcome = await machine.run(person, folder, `npm test -- ${paths}`);
   const counts = outcome.output.trimEnd().split("\n").at(-1) ?? "";
   const good = outcome.code === 0 && /^[1-9]\d* passed, 0 failed, \d+ skipped$/.test(counts);
   judge(`npm test of a part, as ${person.name}: ${counts}`, outcome, good ? undefined : `exit ${outcome.code}`);
+}
+
+async function tests({ machine, person, folder }: Clone): Promise<void> {
+  await someTests({ machine, person, folder }, `${TESTS} ${TEST_OF_NPM}`);
   const left = await machine.run(ADMINISTRATOR, "/", "ls -A /tmp /sys /dev/shm");
   judge(
     "nothing is left in /tmp, /sys and /dev/shm",
@@ -76,35 +87,78 @@ async function tests({ machine, person, folder }: Clone): Promise<void> {
   );
 }
 
+/** A step of the machine's administrator. */
+async function administer(machine: BareMachine, title: string, line: string): Promise<void> {
+  const outcome = await machine.run(ADMINISTRATOR, "/", line);
+  const told = outcome.output.trimEnd().split("\n").at(-1) ?? "";
+  judge(`root ${title}: ${told}`, outcome, outcome.code === 0 ? undefined : `exit ${outcome.code}`);
+}
+
+/** Nothing about the packages themselves, which apt-get tells at length where it fails. */
+function aptInstall(packages: string): string {
+  return `export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install --no-install-recommends ${packages}`;
+}
+
+const VERSIONS = 'echo "Node $(node --version), npm $(npm --version)"';
+
+/** The Node of Debian 12 is too old. The command that the error message has for it must be enough; npm stays Debian's. */
+async function followAdviceOnNode({ machine, person, folder }: Clone): Promise<void> {
+  const outcome = await machine.run(person, folder, "npm start");
+  const [, command] = /Debian 12: apt-get install npm && (npm install --global node@\d+)\)/.exec(outcome.output) ?? [];
+  const refused = outcome.code === 1 && command !== undefined && !/installing/.test(outcome.output);
+  judge(`npm start refuses that Node: ${command}`, outcome, refused ? undefined : `exit ${outcome.code}`);
+  await administer(machine, "does so", `${command} >/dev/null && hash -r && ${VERSIONS}`);
+}
+
 /** Only root can install packages. Those that the error message names must be enough. */
 async function followAdvice({ machine, person, folder }: Clone): Promise<void> {
   const outcome = await machine.run(person, folder, "npm start");
   const [, packages] = /apt-get install ([a-z0-9 +.-]+)\)/.exec(outcome.output) ?? [];
   const refused = outcome.code === 1 && packages !== undefined;
   judge(`npm start names what is missing: ${packages}`, outcome, refused ? undefined : `exit ${outcome.code}`);
-  const install = `apt-get -qq update && apt-get -qq -y install --no-install-recommends ${packages}`;
-  const installed = await machine.run(ADMINISTRATOR, "/", `DEBIAN_FRONTEND=noninteractive; ${install}`);
-  judge("root installs that", installed, installed.code === 0 ? undefined : `exit ${installed.code}`);
+  await administer(machine, "installs that", aptInstall(packages ?? ""));
+}
+
+/** A set-up without a network and with an empty cache. */
+async function offline({ machine, person, folder }: Clone): Promise<void> {
+  const outcome = await machine.run(person, folder, "npm_config_cache=~/private/empty npm start", "offline");
+  const isTold = outcome.code === 1 && /^setup: no network: \S+ does not answer/m.test(outcome.output);
+  judge("npm start without a network says so", outcome, isTold ? undefined : `exit ${outcome.code}`);
+}
+
+/** From the packages on, with a current Node and npm. */
+async function withCurrentNpm(clone: Clone): Promise<void> {
+  const { machine, person, folder } = clone;
+  const install = "npm install --global node@22 >/dev/null && npm install --global npm >/dev/null";
+  await administer(machine, "installs a current Node and npm", `${install} && hash -r && ${VERSIONS}`);
+  await machine.run(person, folder, "rm -rf node_modules");
+  await someTests(clone, TEST_OF_NPM);
 }
 
 async function run(asked: readonly string[], stop: AbortSignal): Promise<void> {
   mkdirSync(FOLDER, { recursive: true });
-  for (const person of [ADMINISTRATOR, ORDINARY_USER]) {
-    const name = person === ADMINISTRATOR ? "root" : "user";
+  for (const { name, release, person } of MACHINES) {
     if (asked.length > 0 && !asked.includes(name)) continue;
-    using machine = new BareMachine(FOLDER, stop);
+    console.log(`Debian ${name}`);
+    using machine = new BareMachine(release, FOLDER, stop);
     const clone = await makeClone(machine, person);
-    if (person === ORDINARY_USER) await followAdvice(clone);
+    await administer(machine, "installs Debian's npm", `${aptInstall("npm")} >/dev/null && ${VERSIONS}`);
+    if (release === "bookworm") await followAdviceOnNode(clone);
+    if (person === ORDINARY_USER) {
+      await followAdvice(clone);
+      await offline(clone);
+    }
     await tour(clone);
     await tests(clone);
+    await withCurrentNpm(clone);
     stop.throwIfAborted();
   }
 }
 
 await runScript("test:bare", USAGE, async () => {
   const asked = words();
-  const unknown = asked.find((word) => word !== "root" && word !== "user");
-  if (unknown !== undefined) throw new UsageError(`"${unknown}" is neither root nor user`);
+  const unknown = asked.find((word) => !MACHINES.some(({ name }) => name === word));
+  if (unknown !== undefined) throw new UsageError(`"${unknown}" is neither 12 nor 13`);
   if (process.getuid?.() !== 0) throw new Error("needs root, to make a machine of its own");
   const [missing] = providePrograms([{ name: "debootstrap", package: "debootstrap" }], "for a bare machine");
   if (missing !== undefined) throw new Error(`needs ${missing.name}`);

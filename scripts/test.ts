@@ -1,9 +1,9 @@
 /**
- * Runs the tests: `npm test`, or `npm test -- test/exec test/session/users.test.ts` for some of them. Files run two at
+ * Runs the tests: `npm test`, or `npm test -- test/agent/exec test/agent/session/users.test.ts` for some of them. Files run two at
  * a time, each in a process of its own. Ends with the line `N passed, N failed, N skipped`.
  */
 import { randomUUID } from "node:crypto";
-import { globSync, statSync } from "node:fs";
+import { existsSync, globSync, statSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { providePrograms } from "./machine/programs.ts";
@@ -15,7 +15,7 @@ import { removeAbandonedCgroups } from "./testing/leftovers.ts";
 import { type FileOutcome, summarize } from "./testing/summary.ts";
 
 const USAGE = `usage: npm test [-- PATH...]
-  PATH   a test file, or a folder of them; default: test`;
+  PATH   a test file, or a folder of them, from here or from test (agent: all of the agent); default: test`;
 
 const CONCURRENCY = 2;
 /** Slow tests do not fail while they make progress. A hung test fails before its file counts as hung. */
@@ -26,8 +26,9 @@ const LIMITS: FileLimits = {
 };
 
 function testFiles(paths: readonly string[]): string[] {
-  const files = paths.flatMap((path) => {
-    if (!statSync(path, { throwIfNoEntry: false })) throw new UsageError(`${path}: no such test file or folder`);
+  const files = paths.flatMap((name) => {
+    const path = [name, join("test", name)].find((each) => existsSync(each));
+    if (path === undefined) throw new UsageError(`${name}: no such test file or folder`);
     return statSync(path).isDirectory() ? globSync(join(path, "**/*.test.ts")) : [path];
   });
   return [...new Set(files)].toSorted();

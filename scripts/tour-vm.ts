@@ -6,7 +6,7 @@ import { globSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa, execaNode } from "execa";
-import { SubstrateDaemon } from "../test/fixtures/substrate-daemon.ts";
+import { PATIENT, SubstrateDaemon } from "../test/fixtures/substrate-daemon.ts";
 import { runScript, words } from "./machine/script.ts";
 import { Report } from "./tour/report.ts";
 import { GUESTCTL } from "./tour/sandbox.ts";
@@ -101,7 +101,9 @@ async function main(): Promise<number> {
   report.asked("npm run substrate");
   const state = mkdtempSync(join(tmpdir(), "tour-vm-"));
   try {
-    await using daemon = await SubstrateDaemon.start();
+    await using daemon = await SubstrateDaemon.start((prepared) => {
+      prepared.args = PATIENT;
+    });
     await daemon.imageReady("busybox");
     report.came(daemon.url);
     const [archive = ""] = globSync(join(ROOT, "dist", "guest-agent-*-linux-x64.tar.gz"));

@@ -30,10 +30,14 @@ async function main(args: readonly string[]): Promise<number> {
   return keep(command);
 }
 
-/** Whether the build succeeded; it reports failures on stderr. */
+/** Whether there is a build of these sources now; it reports failures on stderr. */
 async function build(): Promise<boolean> {
   const options = { stdout: "inherit", stderr: "inherit", reject: false } as const;
-  const { failed } = await execaNode(join(import.meta.dirname, "build.ts"), [process.arch], options);
+  const { failed } = await execaNode(
+    join(import.meta.dirname, "build.ts"),
+    [process.arch, "--unless-current"],
+    options,
+  );
   if (failed) process.stderr.write("the agent could not be built: see above\n");
   return !failed;
 }

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { execStart } from "../../test/fixtures/raw-calls.ts";
 import { RawHttp2 } from "../../test/fixtures/raw-http2.ts";
@@ -14,13 +14,20 @@ import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import type { Attack, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
 import { fuzzing } from "./fuzz.ts";
+import { guestAttacks } from "./guest.ts";
 import { keptAttacks } from "./kept.ts";
 import type { Seen, Watched } from "./probe.ts";
 
 import { workloadAttacks } from "./workload.ts";
 
 /** All attacks, in order. */
-export const ATTACKS: readonly Attack[] = [...fuzzing, ...connectionAttacks, ...keptAttacks, ...workloadAttacks];
+export const ATTACKS: readonly Attack[] = [
+  ...fuzzing,
+  ...connectionAttacks,
+  ...keptAttacks,
+  ...workloadAttacks,
+  ...guestAttacks,
+];
 
 /** Limit of the agent's anonymous memory over all attacks. */
 export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;

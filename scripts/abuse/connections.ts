@@ -4,8 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
 import { connect } from "../../test/fixtures/exec-stream.ts";
-import { EXEC_ENTRIES_LIMIT } from "../../src/domain/index.ts";
-import { WriteFileRequestSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
+import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
+import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { DUTIES, execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
 import {
   callFields,

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { type DescField, type DescMessage, fromBinary, ScalarType } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { ExecSessions } from "../../src/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { ExecSessions } from "../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { endAll } from "../../test/fixtures/kept-execs.ts";
 import { envelope, FRAME, frame, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Random } from "../../test/fixtures/seeded-random.ts";

@@ -1,7 +1,7 @@
 /** Runs beside the attacks in its own thread: calls Health as a node agent does, and samples the agent's memory. */
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { GuestError } from "../../src/client/index.ts";
+import { GuestError } from "../../src/node/client/index.ts";
 import { clientOf, type Dialled } from "../../test/fixtures/guest-client.ts";
 import { memoryOf } from "../soak/footprint.ts";
 

@@ -1,5 +1,4 @@
-import { existsSync, readFileSync, realpathSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, readFileSync } from "node:fs";
 import { execaSync } from "execa";
 
 /** Variables with which this machine configures network access of npm, Node and TLS. */
@@ -8,25 +7,10 @@ const NETWORK_VARIABLE =
 /** Such settings in npm's files; keys that begin with // are for one registry. */
 const NETWORK_SETTING =
   /^\s*(?:(?:@[^:]+:)?registry|proxy|https-proxy|noproxy|strict-ssl|cafile|ca(?:\[\])?|\/\/\S+)\s*=/;
+/** Where npm looks for its settings: Debian's, and one that it has installed. */
+const NPM_FILES = ["/etc/npmrc", "/usr/local/etc/npmrc"];
 /** Such settings of apt. */
 const APT_SETTING = /^Acquire::(?:https?|Check-[\w-]+)(?:::\S+)? /;
-
-/** This machine's own Node, with which npm runs, and npm. */
-export interface HostNode {
-  readonly node: string;
-  /** Folder of the package npm. */
-  readonly npm: string;
-  /** Files that Node is linked with. */
-  readonly libraries: readonly string[];
-}
-
-/** Finds them by the variables that npm sets. @throws Error where npm did not start this process */
-export function hostNode(): HostNode {
-  const { npm_node_execpath: node, npm_execpath: npm } = process.env;
-  if (node === undefined || npm === undefined) throw new Error("start it with npm: npm run test:bare");
-  const libraries = [...execaSync("ldd", [node]).stdout.matchAll(/ => (\/\S+) /g)].map(([, file = ""]) => file);
-  return { node, npm: dirname(dirname(realpathSync(npm))), libraries };
-}
 
 /** Variables with which commands on the other machine reach the network as this one does. */
 export function networkVariables(): Readonly<Record<string, string>> {
@@ -52,7 +36,7 @@ export function networkFiles(): HostFile[] {
   const named = npm.map((line) => /^\s*cafile\s*=\s*"?([^"]+)/.exec(line)?.[1]?.trim());
   const certificates = [...named, ...Object.values(networkVariables())].filter((path) => path?.startsWith("/"));
   return [
-    { path: "/usr/etc/npmrc", text: `${npm.join("\n")}\n` },
+    ...NPM_FILES.map((path) => ({ path, text: `${npm.join("\n")}\n` })),
     { path: "/etc/apt/apt.conf.d/99network", text: `${apt.join("\n")}\n` },
     ...["/etc/resolv.conf", "/etc/hosts", ...new Set(certificates)].flatMap((path = "") =>
       existsSync(path) ? [{ path, text: readFileSync(path, "utf8") }] : [],

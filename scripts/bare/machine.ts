@@ -1,19 +1,8 @@
-import {
-  chmodSync,
-  copyFileSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { execa } from "execa";
-import { debianRoot } from "../../test/system/debian-archive.ts";
-import { hostNode, networkFiles, networkVariables } from "./host.ts";
+import { debianRoot, type DebianRelease } from "../../test/system/debian-archive.ts";
+import { networkFiles, networkVariables } from "./host.ts";
 
 /** A user of the machine. */
 export interface Person {
@@ -79,35 +68,37 @@ exec chroot --userspec="$uid:$uid" --groups= "$root" env -i --chdir="$folder" "$
 `;
 
 /**
- * A new user's machine: Debian's minimal installation with this machine's Node, npm and network access, and without git,
- * compiler and /sys. It keeps what is written to it until it is disposed of.
+ * A new user's machine: Debian's minimal installation with this machine's network access, and without Node, git, compiler
+ * and /sys. It keeps what is written to it until it is disposed of.
  */
 export class BareMachine implements Disposable {
-  readonly #base: string = debianRoot();
+  readonly #base: string;
   readonly #cache: string;
   readonly #place: string;
   readonly #abort: AbortSignal;
 
   /**
+   * @param release of Debian
    * @param folder holds what is written to the machine (up to 4 GB), and caches of npm and apt, which stay
    * @param abort kills what runs on the machine
    */
-  constructor(folder: string, abort: AbortSignal) {
+  constructor(release: DebianRelease, folder: string, abort: AbortSignal) {
+    this.#base = debianRoot(release);
     this.#cache = join(folder, "cache");
     this.#abort = abort;
     for (const name of ["npm", "apt"]) mkdirSync(join(this.#cache, name), { recursive: true });
     this.#place = mkdtempSync(join(folder, "machine-"));
     for (const name of ["upper", "work", "root"]) mkdirSync(join(this.#place, name));
-    this.#addNode();
-    for (const { path, text } of networkFiles()) writeFileSync(this.#file(path), text);
   }
 
   [Symbol.dispose](): void {
     rmSync(this.#place, { recursive: true, force: true });
   }
 
-  /** Runs a user's command line in a folder, and waits until it has ended. */
-  async run(person: Person, folder: string, line: string): Promise<Outcome> {
+  /** Runs a user's command line in a folder, where there is a network or none, and waits until it has ended. */
+  async run(person: Person, folder: string, line: string, network: "online" | "offline" = "online"): Promise<Outcome> {
+    // Anew each time: Debian's packages bring certificates and settings of their own.
+    for (const file of networkFiles()) writeFileSync(this.#file(file.path), file.text);
     const began = performance.now();
     const { name, home, path, uid } = person;
     const variables = {
@@ -122,6 +113,7 @@ export class BareMachine implements Disposable {
     };
     const words = Object.entries(variables).map(([variable, value]) => `${variable}=${value}`);
     const namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
+    if (network === "offline") namespaces.push("--net");
     const enter = ["sh", "-c", ENTER, "sh", this.#base, this.#place, this.#cache, String(uid), folder];
     const { exitCode, all } = await execa(
       "unshare",
@@ -138,17 +130,6 @@ export class BareMachine implements Disposable {
       const copy = this.#file(join(target, file));
       copyFileSync(join(source, file), copy);
       chmodSync(copy, statSync(join(source, file)).mode & 0o777);
-    }
-  }
-
-  #addNode(): void {
-    const { node, npm, libraries } = hostNode();
-    copyFileSync(node, this.#file("/usr/bin/node"));
-    cpSync(npm, this.#file("/usr/lib/node_modules/npm"), { recursive: true });
-    symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", this.#file("/usr/bin/npm"));
-    // Debian has most of them; its /lib is a link to /usr/lib.
-    for (const library of libraries.filter((file) => !existsSync(join(this.#base, file)))) {
-      copyFileSync(library, this.#file(library.replace(/^\/lib/, "/usr/lib")));
     }
   }
 

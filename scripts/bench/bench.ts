@@ -1,4 +1,4 @@
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { type Job, measure, type Measurement } from "./contender.ts";
 import type { Field, Programs } from "./field.ts";
 import type { Contender } from "./row.ts";

@@ -29,12 +29,12 @@ async function generated(): Promise<string> {
   using folder = mkdtempDisposableSync(join(tmpdir(), "generated-"));
   const complaint = await complaintsOf("buf", ["generate", "-o", folder.path]);
   if (complaint !== "") return complaint;
-  const fresh = filesUnder(join(folder.path, "src/gen"));
-  const committed = filesUnder(join(ROOT, "src/gen"));
+  const fresh = filesUnder(join(folder.path, "src/shared/gen"));
+  const committed = filesUnder(join(ROOT, "src/shared/gen"));
   if (fresh.size === 0) return "buf generate made no file: the comparison is broken";
   return [...new Set([...fresh.keys(), ...committed.keys()])]
     .filter((name) => fresh.get(name) !== committed.get(name))
-    .map((name) => `src/gen/${name} is not what the schema gives: npm run generate`)
+    .map((name) => `src/shared/gen/${name} is not what the schema gives: npm run generate`)
     .join("\n");
 }
 

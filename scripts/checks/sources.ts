@@ -7,6 +7,7 @@ const FOLDERS = ["src", "scripts", "test"];
 
 export const typescriptChecks: readonly Check[] = [
   { name: "types", run: () => complaintsOf("tsc", ["-p", "."]) },
+  { name: "types of the oldest Node of the node side", run: () => complaintsOf("tsc", ["-p", "src/node"]) },
   { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...FOLDERS]) },
   { name: "nothing unused (files, exports, packages; knip.jsonc)", run: () => complaintsOf("knip", []) },
   { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...FOLDERS]) },

@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 
 /** Exit status for a wrong command line, as sysexits.h has it. */
 const USAGE_STATUS = 64;

@@ -56,7 +56,7 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
   const both: BuildOptions = { ...COMMON, absWorkingDir: root, target: "node26" };
   const { metafile } = await build({
     ...both,
-    entryPoints: [join(root, "src", "main.ts")],
+    entryPoints: [join(root, "src", "agent", "main.ts")],
     outdir: parts,
     format: "esm",
     splitting: true,

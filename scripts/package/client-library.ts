@@ -4,7 +4,7 @@ import { execa } from "execa";
 import { NODE_ENGINES } from "./node-side.ts";
 
 /** The name that programs of the node side import. */
-export const CLIENT_PACKAGE = "guest-agent-client";
+const CLIENT_PACKAGE = "guest-agent-client";
 
 /** The packages that it imports; their versions are the project's. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
@@ -28,11 +28,14 @@ export async function makeClientLibrary(root: string, folder: string): Promise<v
   const lib = join(unfinished, "lib");
   mkdirSync(lib, { recursive: true });
   await compile(root, lib);
-  for (const types of globSync("**/*.d.ts", { cwd: lib })) nameCompiled(join(lib, types));
+  for (const types of globSync("**/*.d.ts", { cwd: lib })) {
+    nameCompiled(join(lib, types));
+    nameForRequire(join(lib, types));
+  }
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
-  writeFileSync(join(unfinished, "README.md"), withoutLinks(readFileSync(join(root, "docs/client.md"), "utf8")));
+  writeFileSync(join(unfinished, "README.md"), withoutLinks(readFileSync(join(root, "docs/node/client.md"), "utf8")));
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(dirname(folder), { recursive: true });
   renameSync(unfinished, folder);
@@ -58,6 +61,26 @@ function nameCompiled(file: string): void {
   writeFileSync(file, text.replaceAll(/(from |import\()"(\.{1,2}\/[^"]+)\.ts"/g, '$1"$2.js"'));
 }
 
+/**
+ * The same declarations as those of a CommonJS module: TypeScript lets a .cts file require no module that is declared as an ES
+ * module (TS1479), though Node does.
+ */
+function nameForRequire(file: string): void {
+  const text = readFileSync(file, "utf8");
+  writeFileSync(
+    file.replace(/\.ts$/, ".cts"),
+    text.replaceAll(/(from |import\()"(\.{1,2}\/[^"]+)\.js"/g, '$1"$2.cjs"'),
+  );
+}
+
+/** An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. */
+function entryOf(path: string): object {
+  return {
+    import: { types: `${path}.d.ts`, default: `${path}.js` },
+    require: { types: `${path}.d.cts`, default: `${path}.js` },
+  };
+}
+
 /** Other documents do not come along. */
 function withoutLinks(text: string): string {
   return text.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1");
@@ -74,8 +97,8 @@ function manifestOf({ version, license, dependencies, devDependencies }: Manifes
     engines: { node: NODE_ENGINES },
     sideEffects: false,
     exports: {
-      ".": { types: "./lib/client/index.d.ts", default: "./lib/client/index.js" },
-      "./sandboxes": { types: "./lib/sandboxes/index.d.ts", default: "./lib/sandboxes/index.js" },
+      ".": entryOf("./lib/node/client/index"),
+      "./sandboxes": entryOf("./lib/node/sandboxes/index"),
       "./package.json": "./package.json",
     },
     files: ["lib"],

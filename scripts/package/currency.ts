@@ -3,7 +3,6 @@ import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "no
 import { dirname, join, relative } from "node:path";
 
 import { filesBelow } from "./inspect.ts";
-import type { Architecture } from "./toolchain.ts";
 
 /** What a distribution is made from; what comes from npm is named by the lock file. */
 const SOURCES = ["src", "scripts/package", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"];
@@ -18,23 +17,31 @@ export function sourcesDigest(root: string): string {
   return hash.digest("hex");
 }
 
-/** Whether the last build of an architecture was made from sources of that digest. */
-export function isCurrent(root: string, arch: Architecture, digest: string): boolean {
-  const stamp = stampFile(root, arch);
+/** A folder of dist that is made by a build, by the file that it is not there without. */
+const PRODUCTS: Readonly<Record<string, string>> = {
+  "linux-x64": "SHA256SUMS",
+  "linux-arm64": "SHA256SUMS",
+  guestctl: "guestctl",
+  client: "package.json",
+};
+
+/** Whether a product is there and was last built from sources of that digest. */
+export function isCurrent(root: string, product: string, digest: string): boolean {
+  const stamp = stampFile(root, product);
   return (
-    existsSync(join(root, "dist", `linux-${arch}`, "SHA256SUMS")) &&
+    existsSync(join(root, "dist", product, PRODUCTS[product] ?? "")) &&
     existsSync(stamp) &&
     readFileSync(stamp, "utf8") === digest
   );
 }
 
-/** Notes what the build of an architecture was made from. */
-export function markCurrent(root: string, arch: Architecture, digest: string): void {
-  const stamp = stampFile(root, arch);
+/** Notes what a product was made from. */
+export function markCurrent(root: string, product: string, digest: string): void {
+  const stamp = stampFile(root, product);
   mkdirSync(dirname(stamp), { recursive: true });
   writeFileSync(stamp, digest);
 }
 
-function stampFile(root: string, arch: Architecture): string {
-  return join(root, "dist", ".built-from", `linux-${arch}`);
+function stampFile(root: string, product: string): string {
+  return join(root, "dist", ".built-from", product);
 }

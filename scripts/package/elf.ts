@@ -45,10 +45,38 @@ export function hasExecutableStack(file: string): boolean {
   return flags === undefined || flags.includes("E");
 }
 
+/** Whether code or constants have addresses that the loader writes when it loads the file. */
+export function hasTextRelocations(file: string): boolean {
+  return /\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b/.test(runTool("readelf", ["-dW", file]));
+}
+
+/** A part of a file that is mapped (PT_LOAD of elf(5)). */
+export interface Segment {
+  readonly offset: number;
+  readonly address: number;
+  readonly fileBytes: number;
+  readonly memoryBytes: number;
+  /** Some of R, W and E. */
+  readonly flags: string;
+}
+
+/** All parts of a file that are mapped, in the file's order. */
+export function loadedSegments(file: string): Segment[] {
+  const rows = runTool("readelf", ["-lW", file]).matchAll(
+    /^ +LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) (0x\w+) ([RWE ]{3}) 0x/gm,
+  );
+  return Array.from(rows, ([, offset, address, fileBytes, memoryBytes, flags = ""]) => ({
+    offset: Number(offset),
+    address: Number(address),
+    fileBytes: Number(fileBytes),
+    memoryBytes: Number(memoryBytes),
+    flags: flags.replaceAll(" ", ""),
+  }));
+}
+
 /** The last part of a file that is mapped to be read alone: in an executable made by pkg, what it carries. */
 export function lastReadOnlySegment(file: string): { readonly offset: number; readonly sizeBytes: number } {
-  const loads = [...runTool("readelf", ["-lW", file]).matchAll(/^ +LOAD +(0x\w+) 0x\w+ 0x\w+ (0x\w+) 0x\w+ R +0x/gm)];
-  const [, offset, sizeBytes] = loads.at(-1) ?? [];
-  if (offset === undefined) throw new Error(`${file} has no part that is read alone`);
-  return { offset: Number(offset), sizeBytes: Number(sizeBytes) };
+  const last = loadedSegments(file).findLast(({ flags }) => flags === "R");
+  if (last === undefined) throw new Error(`${file} has no part that is read alone`);
+  return { offset: last.offset, sizeBytes: last.fileBytes };
 }

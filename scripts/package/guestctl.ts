@@ -27,7 +27,7 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
   await build({
     ...COMMON,
     absWorkingDir: root,
-    entryPoints: { guestctl: join(root, "src/cli/main.ts") },
+    entryPoints: { guestctl: join(root, "src/node/guestctl/main.ts") },
     outdir: folder,
     outExtension: { ".js": ".mjs" },
     chunkNames: "lib/[name]-[hash]",

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, join, relative } from "node:path";
-import { hasExecutableStack, hasRunPath, isElf, isFor, neededLibraries } from "./elf.ts";
+import { hasExecutableStack, hasRunPath, hasTextRelocations, isElf, isFor, neededLibraries } from "./elf.ts";
+import { GivenBackPages, PAGE_SIZES_BYTES } from "./given-back.ts";
 import type { Architecture } from "./toolchain.ts";
 
 const WRITABLE_BY_OTHERS = 0o022;
@@ -16,14 +17,20 @@ export function filesBelow(folder: string): string[] {
 
 /**
  * What is wrong with a distribution: a file for another machine, one that would need something of the image, an
- * executable stack, a file that others could change, or a path of the machine that built it. Empty: nothing.
+ * executable stack, memory that the agent would give back though it is written, a file that others could change, or a path
+ * of the machine that built it. Empty: nothing.
+ *
+ * @param rule the C file that says what is given back, if not the agent's own
  */
-export function inspect(arch: Architecture, folder: string, buildPaths: readonly string[]): string[] {
+export function inspect(arch: Architecture, folder: string, buildPaths: readonly string[], rule?: string): string[] {
+  using givenBack = new GivenBackPages(rule);
   const files = filesBelow(folder);
   const shipped = new Set(files.map((file) => basename(file)));
   const faults = files.flatMap((file) => {
     const problems = [...modeProblems(file), ...pathProblems(file, buildPaths)];
-    if (isElf(file)) problems.push(...elfProblems(arch, file, shipped));
+    if (isElf(file)) {
+      problems.push(...elfProblems(arch, file, shipped), ...memoryProblems(arch, file, givenBack));
+    }
     return problems.map((problem) => `${relative(folder, file)} ${problem}`);
   });
   if (!files.some(isElf)) faults.push("holds no executable at all");
@@ -37,6 +44,18 @@ function elfProblems(arch: Architecture, file: string, shipped: ReadonlySet<stri
   if (!isFor(arch, file)) problems.push(`is not for ${arch}`);
   if (hasRunPath(file)) problems.push("names folders to look for libraries in");
   if (hasExecutableStack(file)) problems.push("asks for an executable stack");
+  return problems;
+}
+
+function memoryProblems(arch: Architecture, file: string, givenBack: GivenBackPages): string[] {
+  const problems = givenBack
+    .writtenOf(file, PAGE_SIZES_BYTES[arch])
+    .map(
+      ({ pageBytes, start, end }) =>
+        `has a writable segment in 0x${start.toString(16)} to 0x${end.toString(16)}, which the agent would give back ` +
+        `where pages have ${pageBytes} bytes`,
+    );
+  if (hasTextRelocations(file)) problems.push("has relocations in code, which the agent would give back");
   return problems;
 }
 

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
+import { machinePath } from "../machine/npm.ts";
 import { type Architecture, runTool } from "./toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
@@ -26,7 +27,8 @@ function fetchPackage(name: string): string {
   const unfinished = `${folder}.${process.pid}`;
   mkdirSync(unfinished, { recursive: true });
   try {
-    runTool("npm", ["pack", "--silent", "--pack-destination", unfinished, `${name}@${version}`], ROOT);
+    const pack = ["pack", "--silent", "--pack-destination", unfinished, `${name}@${version}`];
+    runTool("npm", pack, ROOT, { PATH: machinePath() });
     const [archive = ""] = readdirSync(unfinished);
     const digest = createHash("sha512")
       .update(readFileSync(join(unfinished, archive)))

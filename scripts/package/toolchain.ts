@@ -62,7 +62,7 @@ export function cFiles(folder: string): string[] {
   return names.toSorted();
 }
 
-const SOURCES = join(import.meta.dirname, "..", "..", "src", "native", "launcher");
+const SOURCES = join(import.meta.dirname, "..", "..", "src", "agent", "native", "launcher");
 
 /**
  * Compiles the launcher into `output`. Statically with the C library that build-essential brings: 0.7 MB where another

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { errnoOf } from "../../src/domain/index.ts";
+import { errnoOf } from "../../src/shared/errors.ts";
 import { allProcesses, cgroupMounts } from "../../test/fixtures/proc.ts";
 
 const LOOK_MS = 100;

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
 import { type ConnectionsSeen, watchConnections } from "./connections.ts";

@@ -66,8 +66,11 @@ export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilitie
   };
 }
 
-/** What this host has, and what of it running instances use. Nothing is reserved, so nothing is refused. */
-export function resourcesAnswer(instances: Instances): Answer<Hypeman["resources"]["get"]> {
+/** What this host has, and what of it running instances use. @param memoryBytes what all of them may use; undefined: all */
+export function resourcesAnswer(
+  instances: Instances,
+  memoryBytes: number | undefined,
+): Answer<Hypeman["resources"]["get"]> {
   const running = [...instances.list({}, "Running"), ...instances.list({}, "Initializing")];
   const status = (type: string, capacity: number, allocated: number) => ({
     type,
@@ -86,7 +89,7 @@ export function resourcesAnswer(instances: Instances): Answer<Hypeman["resources
   const sum = (field: "cpu" | "memory_bytes"): number => allocations.reduce((total, each) => total + each[field], 0);
   return {
     cpu: status("cpu", cpus().length, sum("cpu")),
-    memory: status("memory", totalmem(), sum("memory_bytes")),
+    memory: status("memory", memoryBytes ?? totalmem(), sum("memory_bytes")),
     disk: status("disk", 0, 0),
     network: status("network", 0, 0),
     allocations,

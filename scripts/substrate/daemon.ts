@@ -12,6 +12,7 @@ import { Images } from "./images.ts";
 import { Instances } from "./instances.ts";
 import { Machines } from "./machines.ts";
 import { routesOf } from "./routes.ts";
+import type { Rules } from "./rules.ts";
 import { createApiServer } from "./server.ts";
 import { Snapshots } from "./snapshots.ts";
 import { Volumes } from "./volumes.ts";
@@ -27,6 +28,7 @@ export interface DaemonOptions {
   readonly port: number;
   /** Root file systems that images are made of. */
   readonly imagesFolder?: string;
+  readonly rules: Rules;
   readonly log: (line: string) => void;
 }
 
@@ -41,7 +43,7 @@ export interface Daemon {
 }
 
 /** Starts a daemon: adopts the machines that run, and listens. @throws Error where another has the folder or the port */
-export async function startDaemon({ stateFolder, port, imagesFolder, log }: DaemonOptions): Promise<Daemon> {
+export async function startDaemon({ stateFolder, port, imagesFolder, rules, log }: DaemonOptions): Promise<Daemon> {
   const state = openState(stateFolder);
   const release = lock(state);
   try {
@@ -61,10 +63,10 @@ export async function startDaemon({ stateFolder, port, imagesFolder, log }: Daem
         parts = undefined;
         throw error;
       }));
-    const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, log });
+    const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, rules, log });
     const snapshots = new Snapshots(join(state, "snapshots"), instances);
-    const routes = routesOf({ images, volumes, instances, snapshots, version: `development-${version}` });
-    const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), log);
+    const routes = routesOf({ images, volumes, instances, snapshots, version: `development-${version}`, rules });
+    const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), rules, log);
     server.listen(port, "127.0.0.1");
     await once(server, "listening");
     images.addAll();

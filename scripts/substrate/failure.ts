@@ -26,6 +26,11 @@ export function invalidState(message: string): ApiFailure {
   return new ApiFailure(409, "invalid_state", message);
 }
 
+/** 409: the host has not enough left for another machine. */
+export function insufficientResources(message: string): ApiFailure {
+  return new ApiFailure(409, "insufficient_resources", `insufficient resources: ${message}`);
+}
+
 /** A body that does not fit the API's schema. The server's answer is no valid JSON then, as the substrate's is not. */
 export class SchemaFailure extends ApiFailure {
   constructor(path: string, problem: string) {

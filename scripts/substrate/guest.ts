@@ -74,9 +74,11 @@ export function writeInitramfs(
   writeFiles(file, ["proc", "sandbox", "image"], all);
 }
 
-/** The words that an instance starts: what it has not of its own is the image's. */
-export function commandOf(command: Command, image: ImageRecord): string[] {
-  return [...(command.entrypoint ?? image.entrypoint ?? []), ...(command.cmd ?? image.cmd ?? [])];
+/** The words that an instance starts. Where its own list is absent or empty, it is the image's, as on the substrate. */
+export function commandOf(command: Command, image: Pick<ImageRecord, "entrypoint" | "cmd">): string[] {
+  const words = (field: "entrypoint" | "cmd"): readonly string[] =>
+    (command[field]?.length ? command[field] : image[field]) ?? [];
+  return [...words("entrypoint"), ...words("cmd")];
 }
 
 /** Quotes a word for the guest's shell. */

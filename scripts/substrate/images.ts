@@ -16,7 +16,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import type { Hypeman } from "@onkernel/hypeman";
 import { execa, execaSync } from "execa";
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
 import { provideBusybox } from "../../test/vm/harness/provision.ts";
 import { ApiFailure, notFound } from "./failure.ts";
@@ -73,6 +73,13 @@ export class Images {
 
   list(tags: Tags): ImageRecord[] {
     return this.#records.all().filter((image) => hasTags(image.tags, tags));
+  }
+
+  /** Whether there is an image of that reference. @throws ApiFailure for what is no reference */
+  has(reference: string): boolean {
+    return reference.includes("@")
+      ? this.list({}).some(({ digest }) => reference.endsWith(digest))
+      : this.#named(normalized(reference)) !== undefined;
   }
 
   /** The image of a reference with a tag or a digest. @throws ApiFailure */

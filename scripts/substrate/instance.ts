@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import { existsSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
@@ -35,10 +35,15 @@ export interface InstanceRecord extends Readonly<Told> {
     readonly pinned: { readonly version: string; readonly kernelImage: string; readonly accelerator: string };
     /** A fork of a running guest: the entrypoint started before the fork, so its own console does not say so. */
     readonly isContinued: boolean;
+    /** A fork is not attached to its volumes, which can be deleted under it (lib/instances/create.go:444 is the only caller). */
+    readonly isFork?: boolean;
+    /** Number of the vsock device. A fork with memory keeps that of its source (lib/instances/snapshot.go:443). */
+    readonly cid?: number;
   };
 }
 
-export type InstanceState = "Initializing" | "Running" | "Standby" | "Stopped";
+/** "Paused" is left by a standby that was broken off, "Unknown" said of a hypervisor that does not answer. */
+export type InstanceState = "Initializing" | "Running" | "Paused" | "Unknown" | "Standby" | "Stopped";
 
 /** Refuses to fork an instance that writes to a volume: both guests would write to it. @throws ApiFailure */
 export function demandForkable({ volumes }: InstanceRecord): void {
@@ -57,6 +62,11 @@ export function copyInstanceFiles(from: string, to: string): number {
     sizeBytes += statSync(join(to, name)).blocks * 512;
   }
   return sizeBytes;
+}
+
+/** A new random number of a vsock device. */
+export function newCid(): number {
+  return randomInt(3, 2 ** 32 - 1);
 }
 
 /** A new random id for an instance or a snapshot. */

@@ -1,19 +1,32 @@
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import type { Hypeman } from "@onkernel/hypeman";
-import { Mutex } from "../../src/domain/index.ts";
+import { Mutex } from "../../src/agent/domain/index.ts";
 import { freeAddress, newMac } from "./addresses.ts";
-import { ApiFailure, invalidRequest, invalidState, notFound } from "./failure.ts";
+import { ApiFailure, insufficientResources, invalidRequest, invalidState, notFound } from "./failure.ts";
 import { commandOf, MOST_VOLUMES } from "./guest.ts";
-import { copyInstanceFiles, demandForkable, type InstanceRecord, type InstanceState, newId } from "./instance.ts";
+import type { ImageRecord } from "./images.ts";
+import {
+  copyInstanceFiles,
+  demandForkable,
+  type InstanceRecord,
+  type InstanceState,
+  newCid,
+  newId,
+} from "./instance.ts";
 import { type Host, Machines } from "./machines.ts";
 import { Records } from "./records.ts";
 import { bytesOf, type Command, hasTags, mountProblem, sizeText, type Tags } from "./requests.ts";
+import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
 
 const GIBIBYTE = 2 ** 30;
-/** Enough for the agent and a small workload. */
-const USUAL = { memoryBytes: 0.75 * GIBIBYTE, overlayBytes: GIBIBYTE };
+/** hypeman 5d9eff0, lib/instances/create.go:188-201. */
+const USUAL = { memoryBytes: GIBIBYTE, overlayBytes: 10 * GIBIBYTE, vcpus: 2 };
+/** How long a create waits for an image that it has begun to pull (lib/instances/create_image.go:77). */
+const PULL_LIMIT_MS = 5_000;
+const PULL_PAUSE_MS = 50;
 
 /** The instances of a daemon: their records, what may be done in which state, and one change of each at a time. */
 export class Instances {
@@ -22,6 +35,8 @@ export class Instances {
   readonly #host: Host;
   /** Instances are made one at a time: each sees the names, addresses and volumes that the ones before it have. */
   readonly #making = new Mutex();
+  /** Memory of machines that are about to run, by id. */
+  readonly #reserved = new Map<string, number>();
 
   private constructor(records: Records<InstanceRecord>, machines: Machines, host: Host) {
     this.#records = records;
@@ -58,18 +73,19 @@ export class Instances {
     return found;
   }
 
-  /** The instances that have a volume. */
+  /** The instances that have a volume. A fork does not count (lib/instances/create.go:444 is the only caller). */
   attachedTo(volumeId: string): { readonly instance: InstanceRecord; readonly mount: Hypeman.VolumeMount }[] {
     return this.#records
       .all()
+      .filter(({ own }) => own.isFork !== true)
       .flatMap((instance) => instance.volumes.map((mount) => ({ instance, mount })))
       .filter(({ mount }) => mount.volume_id === volumeId);
   }
 
   /** Makes an instance and boots it. Resolves when its machine runs; init may still be at work. @throws ApiFailure */
-  async create(request: Hypeman.InstanceCreateParams): Promise<InstanceRecord> {
+  async create(request: Hypeman.InstanceCreateParams, signal: AbortSignal): Promise<InstanceRecord> {
     const { name, entrypoint, cmd, env, tags, vcpus, size, overlay_size, network, hypervisor = "qemu" } = request;
-    const image = this.#host.images.get(request.image);
+    const image = await this.#pulled(request.image);
     if (image.status !== "ready")
       throw new ApiFailure(400, "image_not_ready", `image ${image.name} is ${image.status}`);
     const command = { ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
@@ -77,7 +93,7 @@ export class Instances {
       throw invalidRequest("entrypoint: the image has none, and the request neither");
     const memoryBytes = size ? bytesOf(size) : USUAL.memoryBytes;
     const overlayBytes = overlay_size ? bytesOf(overlay_size) : USUAL.overlayBytes;
-    return this.#make(name, { status: 400, code: "name_conflict" }, async (id) => {
+    return this.#make(name, { status: 400, code: "name_conflict" }, signal, async (id) => {
       if (hypervisor !== "qemu") throw new Error(`there is no ${hypervisor} here, only qemu`);
       return this.#boot({
         id,
@@ -90,7 +106,7 @@ export class Instances {
           network?.enabled === false
             ? { enabled: false, ip: null, mac: null }
             : { enabled: true, name: "default", ip: await this.#freeAddress(), mac: newMac() },
-        vcpus: vcpus ?? 1,
+        vcpus: vcpus ?? USUAL.vcpus,
         size: sizeText(memoryBytes),
         overlay_size: sizeText(overlayBytes),
         volumes: this.#mounted(request.volumes ?? []),
@@ -102,42 +118,71 @@ export class Instances {
           imageId: image.id,
           pinned: await this.machines.makeDisk(id, overlayBytes),
           isContinued: false,
+          cid: newCid(),
         },
       });
     });
+  }
+
+  /** The image of a new instance, which is pulled where it is not there: here, made from its source. */
+  async #pulled(reference: string): Promise<ImageRecord> {
+    const { images } = this.#host;
+    if (images.has(reference)) return images.get(reference);
+    try {
+      images.create(reference, {});
+    } catch (error) {
+      if (error instanceof ApiFailure && error.status === 400) throw error;
+      // An image that no registry can be asked for: lib/images/manager.go:147, cmd/api/api/instances.go:391.
+      throw new Error(`cannot pull ${reference}: no registry can be reached from here`, { cause: error });
+    }
+    const deadline = performance.now() + PULL_LIMIT_MS * this.#host.rules.patience;
+    while (["pending", "converting"].includes(images.get(reference).status)) {
+      if (performance.now() > deadline) {
+        const message = `image ${reference} is being pulled, please try again shortly`;
+        throw new ApiFailure(400, "image_not_ready", message);
+      }
+      await pause(PULL_PAUSE_MS);
+    }
+    return images.get(reference);
   }
 
   /** Boots a stopped instance from its disk; a command that is given replaces the instance's own. @throws ApiFailure */
   start(instance: InstanceRecord, { entrypoint, cmd }: Command): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
       this.#demand(current, "Stopped");
-      const command = { ...current.own.command, ...(entrypoint && { entrypoint }), ...(cmd && { cmd }) };
+      // lib/instances/start.go: an empty list replaces nothing.
+      const command = {
+        ...current.own.command,
+        ...(entrypoint?.length && { entrypoint }),
+        ...(cmd?.length && { cmd }),
+      };
       return this.#boot({ ...current, own: { ...current.own, command, isContinued: false } });
     });
   }
 
-  /** Asks the entrypoint to end, and cuts the machine off where it does not. @throws ApiFailure */
+  /** Asks the entrypoint to end, and cuts the machine off where it does not within 5 s. @throws ApiFailure */
   stop(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
       this.#demand(current, "Running", "Initializing");
-      await this.machines.end(current.id, !current.own.skipGuestAgent);
+      await this.machines.end(current.id, current.own.skipGuestAgent ? 0 : LIMITS_MS.stop);
       return this.#records.save({ ...current, stopped_at: new Date().toISOString() });
     });
   }
 
-  /** Ends and removes an instance; its volumes stay. */
-  delete(instance: InstanceRecord, isGraceful: boolean): Promise<void> {
+  /** Ends and removes an instance in any state; its volumes stay. A running entrypoint has 2 s. */
+  delete(instance: InstanceRecord): Promise<void> {
     return this.#change(instance, async (current) => {
-      await this.machines.end(current.id, isGraceful && !current.own.skipGuestAgent);
+      const state = this.machines.stateOf(current);
+      const isAsked = (state === "Running" || state === "Initializing") && !current.own.skipGuestAgent;
+      await this.machines.end(current.id, isAsked ? LIMITS_MS.delete : 0);
       this.#records.remove(current.id);
     });
   }
 
   /** Suspends a running instance to disk; its machine ends. @throws ApiFailure */
-  standby(instance: InstanceRecord): Promise<InstanceRecord> {
+  standby(instance: InstanceRecord, signal: AbortSignal): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
-      this.#demand(current, "Running", "Initializing");
-      await this.machines.suspend(current);
+      await this.machines.suspend(current, signal);
       return current;
     });
   }
@@ -146,25 +191,36 @@ export class Instances {
   restore(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
       this.#demand(current, "Standby");
-      await this.machines.continue(current);
+      await this.#continue(current);
       return current;
     });
   }
 
   /**
    * Runs an action on the files of an instance while nobody writes to them: a running instance is suspended before it and
-   * continued afterwards, also when the action fails. @throws ApiFailure
+   * continued afterwards, also when the action fails. Where there is no memory for it, it stays on standby.
+   * @throws ApiFailure
    */
-  suspended<T>(instance: InstanceRecord, action: (current: InstanceRecord) => Promise<T>): Promise<T> {
+  suspended<T>(
+    instance: InstanceRecord,
+    signal: AbortSignal,
+    action: (current: InstanceRecord) => Promise<T>,
+  ): Promise<T> {
     return this.#change(instance, async (current) => {
       if (!this.machines.of(current.id).isRunning) return action(current);
-      await this.machines.suspend(current);
+      await this.machines.suspend(current, signal);
       try {
         return await action(current);
       } finally {
-        await this.machines.continue(current);
+        await this.#continue(this.#records.get(current.id) ?? current);
       }
     });
+  }
+
+  /** Gives an instance another vsock number, as a source gets it that ran when it was forked (lib/instances/fork.go:72). */
+  rotateCid({ id }: InstanceRecord): void {
+    const current = this.get(id);
+    this.#records.save({ ...current, own: { ...current.own, cid: newCid() } });
   }
 
   /**
@@ -172,16 +228,21 @@ export class Instances {
    *
    * @param files folder with disk, initramfs and perhaps memory; nobody may write to them meanwhile
    * @param target state of the fork. Default: "Running" with memory, "Stopped" without
+   * @param taken code of the answer where the name is taken
    * @throws ApiFailure
    */
   fork(
     source: InstanceRecord,
     files: string,
-    name: string,
-    target: InstanceState | undefined,
+    {
+      name,
+      target,
+      taken,
+    }: { readonly name: string; readonly target: InstanceState | undefined; readonly taken: string },
+    signal: AbortSignal,
   ): Promise<InstanceRecord> {
     demandForkable(source);
-    return this.#make(name, { status: 409, code: "conflict" }, async (id, folder) => {
+    return this.#make(name, { status: 409, code: taken }, signal, async (id, folder) => {
       copyInstanceFiles(files, folder);
       const { started_at: _startedAt, stopped_at: _stoppedAt, network, own, ...kept } = source;
       const hasMemory = existsSync(join(folder, MEMORY));
@@ -192,11 +253,11 @@ export class Instances {
         created_at: new Date().toISOString(),
         // The MAC address stays: the card is a part of the guest's memory.
         network: network.enabled === true ? { ...network, ip: await this.#freeAddress() } : network,
-        own: { ...own, isContinued: hasMemory },
+        own: { ...own, isContinued: hasMemory, isFork: true, cid: hasMemory ? (own.cid ?? newCid()) : newCid() },
       });
       const wanted = target ?? (hasMemory ? "Running" : "Stopped");
       if (wanted === "Running" && !hasMemory) return this.#boot(fork);
-      if (wanted === "Running") await this.machines.continue(fork);
+      if (wanted === "Running") await this.#continue(fork);
       else if (wanted === "Stopped") rmSync(join(folder, MEMORY), { force: true });
       else if (!hasMemory) throw invalidRequest("target_state: the source has no memory to be on standby with");
       return fork;
@@ -207,23 +268,46 @@ export class Instances {
     const imageId = this.machines.imageOf(record).id;
     const own = { ...record.own, imageId };
     const booted = this.#records.save({ ...record, own, started_at: new Date().toISOString() });
-    await this.machines.boot(booted);
+    await this.#admitted(booted, () => this.machines.boot(booted));
     return booted;
+  }
+
+  #continue(record: InstanceRecord): Promise<void> {
+    return this.#admitted(record, () => this.machines.continue(record));
+  }
+
+  /** Has a machine run if there is memory for it, and no other one with its vsock number. @throws ApiFailure */
+  async #admitted({ id, own }: InstanceRecord, run: () => Promise<void>): Promise<void> {
+    const { memoryBytes, forks } = this.#host.rules;
+    const others = this.#records.all().filter((other) => other.id !== id && this.machines.of(other.id).isRunning);
+    if (forks === "qemu" && others.some((other) => own.cid !== undefined && other.own.cid === own.cid))
+      throw new Error(`vhost-vsock: unable to set guest cid: Address already in use (${own.cid})`);
+    const running = new Map([...others.map((other) => [other.id, other.own.memoryBytes] as const), ...this.#reserved]);
+    running.delete(id);
+    const usedBytes = [...running.values()].reduce((sum, bytes) => sum + bytes, 0);
+    if (memoryBytes !== undefined && usedBytes + own.memoryBytes > memoryBytes)
+      throw insufficientResources(
+        `${sizeText(own.memoryBytes)} of memory, and ${usedBytes} of ${memoryBytes} bytes are used`,
+      );
+    this.#reserved.set(id, own.memoryBytes);
+    try {
+      await run();
+    } finally {
+      this.#reserved.delete(id);
+    }
   }
 
   /** The mounts as the API tells them, with the volumes' ids for their names. @throws ApiFailure */
   #mounted(mounts: readonly Hypeman.VolumeMount[]): Hypeman.VolumeMount[] {
     if (mounts.length > MOST_VOLUMES) throw invalidRequest(`volumes: at most ${MOST_VOLUMES}`);
     return mounts.map(({ volume_id, mount_path, readonly = false, overlay = false, overlay_size }) => {
+      // Not there, or not to be had: internal errors both (lib/instances/create.go:437-451).
+      if (!this.#host.volumes.has(volume_id)) throw new Error(`volume ${volume_id}: not found`);
       const { id } = this.#host.volumes.get(volume_id);
       const problem = mountProblem(mount_path);
       if (problem !== undefined) throw new Error(problem);
       if (this.attachedTo(id).some(({ mount }) => mount.readonly !== true || !readonly))
-        throw new ApiFailure(
-          409,
-          "conflict",
-          `volume ${id} is attached to another instance, and one of them may write`,
-        );
+        throw new Error(`volume ${id} is attached to another instance, and one of them may write`);
       return { volume_id: id, mount_path, readonly, ...(overlay && overlay_size && { overlay, overlay_size }) };
     });
   }
@@ -250,6 +334,7 @@ export class Instances {
   #make(
     name: string,
     taken: { readonly status: number; readonly code: string },
+    signal: AbortSignal,
     action: (id: string, folder: string) => Promise<InstanceRecord>,
   ): Promise<InstanceRecord> {
     return this.#making.run(async () => {
@@ -257,9 +342,11 @@ export class Instances {
         throw new ApiFailure(taken.status, taken.code, `instance name '${name}' already exists`);
       const id = newId();
       try {
-        return await action(id, this.#records.begin(id));
+        const made = await action(id, this.#records.begin(id));
+        signal.throwIfAborted();
+        return made;
       } catch (error) {
-        await this.machines.end(id, false);
+        await this.machines.end(id, 0);
         this.#records.remove(id);
         throw error;
       }

@@ -1,6 +1,5 @@
 import { existsSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { qemusBelow, type QemuOptions } from "../../test/vm/harness/qemu.ts";
 import { AGENT_PORT } from "./addresses.ts";
 import { invalidState } from "./failure.ts";
@@ -8,14 +7,11 @@ import { type GuestParts, writeInitramfs, writeInstanceDisk } from "./guest.ts";
 import type { ImageRecord, Images } from "./images.ts";
 import { DISK, INITRAMFS, type InstanceRecord, type InstanceState } from "./instance.ts";
 import { RECORD } from "./records.ts";
+import type { Rules } from "./rules.ts";
 import { MEMORY, Vm } from "./vm.ts";
 import type { Volumes } from "./volumes.ts";
 
 const MEBIBYTE = 2 ** 20;
-/** Longer than the agent's grace for its workload: an emulated guest on a busy machine is slow. */
-const STOP_LIMIT_MS = 60_000;
-/** How long a standby waits for init to start the entrypoint. */
-const START_LIMIT_MS = 120_000;
 
 /** What machines run on. */
 export interface Host {
@@ -25,6 +21,7 @@ export interface Host {
   readonly version: string;
   /** Gets kernel and init, at the first guest that needs them. */
   readonly guest: () => Promise<GuestParts>;
+  readonly rules: Rules;
   readonly log: (line: string) => void;
 }
 
@@ -59,7 +56,11 @@ export class Machines {
 
   stateOf(instance: InstanceRecord): InstanceState {
     const vm = this.of(instance.id);
-    if (vm.isRunning) return instance.own.isContinued || vm.words().entrypointStarted ? "Running" : "Initializing";
+    if (vm.isRunning) {
+      if (!vm.isAnswering) return "Unknown";
+      if (vm.isPaused) return "Paused";
+      return instance.own.isContinued || vm.words().entrypointStarted ? "Running" : "Initializing";
+    }
     return this.hasMemory(instance) ? "Standby" : "Stopped";
   }
 
@@ -107,22 +108,18 @@ export class Machines {
   }
 
   /** Writes a running guest's memory into its folder, and ends the machine. Where that fails, the guest goes on. */
-  async suspend(record: InstanceRecord): Promise<void> {
+  async suspend(record: InstanceRecord, signal: AbortSignal): Promise<void> {
     if (record.own.skipGuestAgent) throw new Error("it has no guest agent (skip_guest_agent): standby waits for that");
-    const deadline = performance.now() + START_LIMIT_MS;
-    while (this.stateOf(record) === "Initializing") {
-      if (performance.now() > deadline) throw new Error("its guest agent is not ready");
-      await pause(50);
-    }
-    const vm = this.of(record.id);
-    if (!vm.isRunning) throw invalidState(`cannot standby from state ${this.stateOf(record)}`);
-    await vm.standby();
+    const state = this.stateOf(record);
+    // lib/instances/standby.go:53: the caller has to wait for init.
+    if (state !== "Running") throw invalidState(`cannot standby from state ${state}`);
+    await this.of(record.id).standby(signal);
   }
 
-  /** Ends a machine, where there is one. With `isGraceful` init first has a minute to stop the entrypoint. */
-  async end(id: string, isGraceful: boolean): Promise<void> {
+  /** Ends a machine, where there is one. Init first has so long to stop the entrypoint; 0: it is not asked. */
+  async end(id: string, graceMs: number): Promise<void> {
     const vm = this.of(id);
-    if (vm.isRunning && !(isGraceful && (await vm.stop(STOP_LIMIT_MS)))) await vm.kill();
+    if (vm.isRunning && !(graceMs > 0 && (await vm.stop(graceMs * this.#host.rules.patience)))) await vm.kill();
   }
 
   #options({ image: name, volumes, network, vcpus, own }: InstanceRecord): QemuOptions {

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Mutex } from "../../src/domain/index.ts";
+import { Mutex } from "../../src/agent/domain/index.ts";
 
 /** A thing's record, in its folder: mostly what the API tells of it. */
 export const RECORD = "told.json";

@@ -4,12 +4,14 @@ import { invalidRequest, SchemaFailure } from "./failure.ts";
 /** Key-value pairs of an instance, an image, a volume or a snapshot. */
 export type Tags = Readonly<Record<string, string>>;
 
-/** Entrypoint and arguments; what is absent is the image's. */
+/** Entrypoint and arguments; what is absent or empty is the image's. */
 export type Command = Pick<Hypeman.InstanceCreateParams, "entrypoint" | "cmd">;
 
 const LEAST_MEMORY_BYTES = 256 * 2 ** 20;
 const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:B|([KMGT])i?B?)?\s*$/i;
 const UNITS = ["", "K", "M", "G", "T"];
+/** hypeman 5d9eff0, lib/tags/constraints.go:14. */
+const TAG_TEXT = /^[A-Za-z0-9 _.:/=+@-]+$/;
 const NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 /** The substrate mounts nothing at or below these. */
 const RESERVED = "bin boot dev etc lib lib64 proc root run sbin sys tmp usr var".split(" ").map((name) => `/${name}`);
@@ -81,8 +83,11 @@ const tags = ruled<Tags>(
   pairsOf(text),
   (value) =>
     Object.keys(value).length <= 50 &&
-    Object.entries(value).every(([key, each]) => key !== "" && key.length <= 128 && each.length <= 256),
-  "at most 50, with keys of 1 to 128 and values of at most 256 characters",
+    Object.entries(value).every(
+      ([key, each]) =>
+        key.length <= 128 && each.length <= 256 && TAG_TEXT.test(key) && (each === "" || TAG_TEXT.test(each)),
+    ),
+  "at most 50, with keys of 1 to 128 and values of at most 256 letters, digits, spaces and _.:/=+@-",
 );
 const env = ruled<Tags>(
   pairsOf(line),

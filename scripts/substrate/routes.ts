@@ -7,7 +7,7 @@ import {
   snapshotAnswer,
   volumeAnswer,
 } from "./answers.ts";
-import { ApiFailure, asInternal } from "./failure.ts";
+import { ApiFailure, asInternal, invalidState } from "./failure.ts";
 import type { Images } from "./images.ts";
 import { demandForkable, type InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
@@ -20,7 +20,8 @@ import {
   startRequest,
   volumeRequest,
 } from "./requests.ts";
-import type { Handler, Reply, Routes } from "./server.ts";
+import type { Rules } from "./rules.ts";
+import { Events, type Handler, type Reply, type Routes } from "./server.ts";
 import type { Snapshots } from "./snapshots.ts";
 import type { Volumes } from "./volumes.ts";
 
@@ -32,15 +33,16 @@ export interface Holdings {
   readonly snapshots: Snapshots;
   /** Version of the daemon. */
   readonly version: string;
+  readonly rules: Rules;
 }
 
 /** The part of the substrate's API that sandboxes need. */
 export function routesOf(holdings: Holdings): Routes {
-  const { instances, version } = holdings;
+  const { instances, version, rules } = holdings;
   return {
     "GET /health": () => [200, { status: "ok" }],
-    "GET /capabilities": () => [200, capabilitiesAnswer(version)],
-    "GET /resources": () => [200, resourcesAnswer(instances)],
+    ...(rules.capabilities && { "GET /capabilities": () => [200, capabilitiesAnswer(version)] as const }),
+    "GET /resources": () => [200, resourcesAnswer(instances, rules.memoryBytes)],
     ...imageRoutes(holdings),
     ...volumeRoutes(holdings),
     ...instanceRoutes(holdings),
@@ -99,12 +101,17 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
       const found = instances.list(queryTags(query), query.get("state") ?? undefined);
       return [200, found.map((instance) => instanceAnswer(instance, instances.machines))];
     },
-    "POST /instances": failing("failed to create instance", async ({ body }) =>
-      reply(201, instances.create(instanceRequest(await body()))),
+    "POST /instances": failing("failed to create instance", async ({ body, signal }) =>
+      reply(201, instances.create(instanceRequest(await body()), signal)),
     ),
     "GET /instances/{id}": ({ id }) => reply(200, instances.get(id)),
-    "DELETE /instances/{id}": failing("failed to delete instance", async ({ id, query }) => {
-      await instances.delete(instances.get(id), query.get("graceful_shutdown") === "true");
+    // hypeman 5d9eff0, cmd/api/api/instances.go:833-914; nothing is followed here.
+    "GET /instances/{id}/logs": ({ id, query }) => {
+      const vm = instances.machines.of(instances.get(id).id);
+      return [200, new Events(vm.consoleTail(Number(query.get("tail") ?? 100)))];
+    },
+    "DELETE /instances/{id}": failing("failed to delete instance", async ({ id }) => {
+      await instances.delete(instances.get(id));
       return [204];
     }),
     "POST /instances/{id}/start": failing("failed to start instance", async ({ id, body }) =>
@@ -113,18 +120,18 @@ function instanceRoutes({ instances, snapshots }: Holdings): Routes {
     "POST /instances/{id}/stop": failing("failed to stop instance", ({ id }) =>
       reply(200, instances.stop(instances.get(id))),
     ),
-    "POST /instances/{id}/standby": failing("failed to standby instance", ({ id }) =>
-      reply(200, instances.standby(instances.get(id))),
+    "POST /instances/{id}/standby": failing("failed to standby instance", ({ id, signal }) =>
+      reply(200, instances.standby(instances.get(id), signal)),
     ),
     "POST /instances/{id}/restore": failing("failed to restore instance", ({ id }) =>
       reply(200, instances.restore(instances.get(id))),
     ),
-    "POST /instances/{id}/fork": failing("failed to fork instance", async ({ id, body }) =>
-      reply(201, forked(instances, instances.get(id), forkRequest(await body()))),
+    "POST /instances/{id}/fork": failing("failed to fork instance", async ({ id, body, signal }) =>
+      reply(201, forked(instances, instances.get(id), forkRequest(await body()), signal)),
     ),
-    "POST /instances/{id}/snapshots": failing("failed to create snapshot", async ({ id, body }) => [
+    "POST /instances/{id}/snapshots": failing("failed to create snapshot", async ({ id, body, signal }) => [
       201,
-      snapshotAnswer(await snapshots.create(instances.get(id), snapshotRequest(await body()))),
+      snapshotAnswer(await snapshots.create(instances.get(id), snapshotRequest(await body()), signal)),
     ]),
   };
 }
@@ -134,16 +141,20 @@ async function forked(
   instances: Instances,
   source: InstanceRecord,
   { name, from_running, target_state }: Hypeman.InstanceForkParams,
+  signal: AbortSignal,
 ): Promise<InstanceRecord> {
   const state = instances.machines.stateOf(source);
-  const isRunning = state === "Running" || state === "Initializing";
-  if (isRunning && from_running !== true)
-    throw new ApiFailure(409, "conflict", `cannot fork from state ${state} (set from_running=true)`);
+  const isRunning = state === "Running";
+  if (isRunning ? from_running !== true : state !== "Stopped" && state !== "Standby")
+    throw invalidState(`cannot fork from state ${state} (Stopped, Standby, or Running with from_running=true)`);
   demandForkable(source);
   const target = target_state ?? (isRunning ? "Running" : state);
-  return instances.suspended(source, (current) =>
-    instances.fork(current, instances.machines.folderOf(current.id), name, target),
-  );
+  return instances.suspended(source, signal, async (current) => {
+    const files = instances.machines.folderOf(current.id);
+    const made = await instances.fork(current, files, { name, target, taken: "name_conflict" }, signal);
+    if (isRunning) instances.rotateCid(current);
+    return made;
+  });
 }
 
 function snapshotRoutes({ snapshots, instances }: Holdings): Routes {
@@ -158,20 +169,29 @@ function snapshotRoutes({ snapshots, instances }: Holdings): Routes {
       await snapshots.delete(id);
       return [204];
     },
-    "POST /snapshots/{id}/fork": failing("failed to fork snapshot", async ({ id, body }) => {
+    "POST /snapshots/{id}/fork": failing("failed to fork snapshot", async ({ id, body, signal }) => {
       const { name, target_state } = forkRequest(await body());
-      return [201, instanceAnswer(await snapshots.fork(id, name, target_state), instances.machines)];
+      return [201, instanceAnswer(await snapshots.fork(id, name, target_state, signal), instances.machines)];
     }),
   };
 }
 
-/** A handler whose failures, but refusals, are told as an internal error with these words. */
+/**
+ * A handler whose failures, but refusals, are told as an internal error with these words; so is a call that is cancelled,
+ * whatever it has done by then.
+ */
 function failing(words: string, handle: Handler): Handler {
   return async (call) => {
+    const { signal } = call;
+    const { promise: cancelled, reject } = Promise.withResolvers<never>();
+    const cancel = (): void => reject(new Error("the call took too long, and is cancelled"));
+    signal.addEventListener("abort", cancel, { once: true });
     try {
-      return await handle(call);
+      return await Promise.race([handle(call), cancelled]);
     } catch (error) {
       throw asInternal(words, error);
+    } finally {
+      signal.removeEventListener("abort", cancel);
     }
   };
 }

@@ -1,7 +1,9 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { messageOf } from "../../src/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { ApiFailure, asInternal, SchemaFailure } from "./failure.ts";
+import { LIMITS_MS, type Rules } from "./rules.ts";
+import { scopeOf } from "./scopes.ts";
 
 const MOST_BODY_BYTES = 2 ** 20;
 
@@ -12,12 +14,23 @@ interface Call {
   readonly query: URLSearchParams;
   /** The body as it arrives, for bodies that are no JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
+  /** Aborted when the call has taken as long as the substrate lets any (hypeman 5d9eff0, cmd/api/main.go:523). */
+  readonly signal: AbortSignal;
   /** Reads the body as JSON; an absent one is an empty object, and null is as good as absent. @throws SchemaFailure */
   readonly body: () => Promise<unknown>;
 }
 
-/** A status and the answer's JSON; none with 204. */
+/** A status and the answer's JSON, or events of which each has JSON; none with 204. */
 export type Reply = readonly [status: number, content?: unknown];
+
+/** Values that are sent as server-sent events. */
+export class Events {
+  readonly values: readonly unknown[];
+
+  constructor(values: readonly unknown[]) {
+    this.values = values;
+  }
+}
 
 /** The API's operations by method and path, such as "POST /instances/{id}/stop". */
 export type Routes = Readonly<Record<string, Handler>>;
@@ -32,7 +45,12 @@ const OPEN = "GET /health";
  *
  * @param log gets a line for every call but successful reads, without content, and the cause of every internal error
  */
-export function createApiServer(routes: Routes, token: string, log: (line: string) => void): Server {
+export function createApiServer(
+  routes: Routes,
+  token: string,
+  { scopes, patience }: Rules,
+  log: (line: string) => void,
+): Server {
   const table = Object.entries(routes).map(([operation, handle]) => {
     const [, method = "", path = ""] = /^(\S+) (.+)$/.exec(operation) ?? [];
     return { operation, method, pattern: patternOf(path), handle };
@@ -60,11 +78,16 @@ export function createApiServer(routes: Routes, token: string, log: (line: strin
         else plain(response, 405, "");
         return;
       }
-      if (found.operation !== OPEN) authenticate(request, token);
+      if (found.operation !== OPEN) {
+        authenticate(request, token);
+        authorize(found.operation, scopes);
+      }
       id = decoded(found.pattern.exec(pathname)?.[1] ?? "");
       const stream = request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
-      const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream });
-      send(response, status, content === undefined ? "" : JSON.stringify(content));
+      const signal = AbortSignal.timeout(Math.ceil(LIMITS_MS.call * patience));
+      const [status, content] = await found.handle({ id, query, body: () => jsonOf(stream), stream, signal });
+      if (content instanceof Events) sendEvents(response, content);
+      else send(response, status, content === undefined ? "" : JSON.stringify(content));
     } catch (error) {
       sendFailure(response, id, error);
     } finally {
@@ -101,6 +124,13 @@ function authenticate(request: IncomingMessage, token: string): void {
   if (!timingSafeEqual(digest(given), digest(token))) throw new ApiFailure(401, "Unauthorized", "invalid token");
 }
 
+/** hypeman 5d9eff0, lib/scopes/middleware.go:39-43. */
+function authorize(operation: string, scopes: Rules["scopes"]): void {
+  const needed = scopeOf(operation);
+  if (needed === undefined || scopes === undefined || scopes.has(needed)) return;
+  throw new ApiFailure(403, "Forbidden", `missing required scope: ${needed}`);
+}
+
 async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
   const parts: Buffer[] = [];
   let sizeBytes = 0;
@@ -121,6 +151,11 @@ async function jsonOf(stream: AsyncIterable<Buffer>): Promise<unknown> {
 function send(response: ServerResponse, status: number, text: string): void {
   if (text === "") response.writeHead(status).end();
   else response.writeHead(status, { "content-type": "application/json" }).end(text);
+}
+
+function sendEvents(response: ServerResponse, { values }: Events): void {
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  response.end(values.map((value) => `data: ${JSON.stringify(value)}\n\n`).join(""));
 }
 
 function plain(response: ServerResponse, status: number, text: string): void {

@@ -42,21 +42,22 @@ export class Snapshots {
     return found;
   }
 
-  /** Copies an instance; one that runs is suspended meanwhile. @throws ApiFailure */
-  create(source: InstanceRecord, request: Hypeman.Instances.SnapshotCreateParams): Promise<SnapshotRecord> {
-    const { kind, name = "", tags = {} } = request;
-    return this.#instances.suspended(source, async (current) => {
-      if (this.#instances.machines.hasMemory(current) !== (kind === "Standby"))
-        throw invalidState(
-          `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
-        );
-      if (name !== "" && this.list({}, { name, source_instance_id: current.id }).length > 0)
-        throw new ApiFailure(409, "conflict", `snapshot name '${name}' already exists for this instance`);
-      const id = newId();
-      const folder = this.#records.begin(id);
-      try {
-        const size_bytes = copyInstanceFiles(this.#instances.machines.folderOf(current.id), folder);
-        return this.#records.save({
+  /** Copies an instance; one that runs is suspended meanwhile. Where it does not wake up, there is no snapshot. @throws ApiFailure */
+  async create(
+    source: InstanceRecord,
+    { kind, name = "", tags = {} }: Hypeman.Instances.SnapshotCreateParams,
+    signal: AbortSignal,
+  ): Promise<SnapshotRecord> {
+    const id = newId();
+    try {
+      const record = await this.#instances.suspended(source, signal, async (current) => {
+        if (this.#instances.machines.hasMemory(current) !== (kind === "Standby"))
+          throw invalidState(
+            `a ${kind} snapshot needs a source that is ${kind === "Standby" ? "Running or Standby" : kind}`,
+          );
+        if (name !== "" && this.list({}, { name, source_instance_id: current.id }).length > 0)
+          throw new ApiFailure(409, "conflict", `snapshot name '${name}' already exists for this instance`);
+        return {
           id,
           name,
           kind,
@@ -64,22 +65,29 @@ export class Snapshots {
           source_instance_id: current.id,
           source_instance_name: current.name,
           source_hypervisor: "qemu",
-          size_bytes,
+          size_bytes: copyInstanceFiles(this.#instances.machines.folderOf(current.id), this.#records.begin(id)),
           created_at: new Date().toISOString(),
           compression_state: "none",
           source: current,
-        });
-      } catch (error) {
-        this.#records.remove(id);
-        throw error;
-      }
-    });
+        } as const;
+      });
+      signal.throwIfAborted();
+      return this.#records.save(record);
+    } catch (error) {
+      this.#records.remove(id);
+      throw asSnapshots(error);
+    }
   }
 
   /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */
-  fork(id: string, name: string, target: InstanceState | undefined): Promise<InstanceRecord> {
+  fork(id: string, name: string, target: InstanceState | undefined, signal: AbortSignal): Promise<InstanceRecord> {
     return this.#records.alone(id, () =>
-      this.#instances.fork(this.get(id).source, this.#records.folderOf(id), name, target),
+      this.#instances.fork(
+        this.get(id).source,
+        this.#records.folderOf(id),
+        { name, target, taken: "conflict" },
+        signal,
+      ),
     );
   }
 
@@ -87,4 +95,13 @@ export class Snapshots {
   delete(id: string): Promise<void> {
     return this.#records.alone(id, async () => this.#records.remove(this.get(id).id));
   }
+}
+
+/** Answers of other operations by the words of this one (hypeman 5d9eff0, cmd/api/api/snapshots.go:55-62). */
+function asSnapshots(error: unknown): unknown {
+  if (!(error instanceof ApiFailure)) return error;
+  if (error.code === "invalid_state") return new ApiFailure(409, "conflict", error.message);
+  // It has no word for that.
+  if (error.code === "insufficient_resources") return new Error(error.message);
+  return error;
 }

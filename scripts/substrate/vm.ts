@@ -1,5 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { existsSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -20,6 +20,8 @@ import { Qmp } from "../../test/vm/harness/qmp.ts";
 export const MEMORY = "memory";
 /** Its name until all of it is written. */
 const UNFINISHED_MEMORY = "memory.unfinished";
+/** Its presence says that a standby was broken off, after which the guest stays stopped. */
+const PAUSED = "paused";
 const PID = "qemu.pid";
 const COMPLAINTS = "qemu.log";
 const ANSWER_LIMIT_MS = 300_000;
@@ -43,7 +45,7 @@ export class Vm {
    */
   async start(options: QemuOptions): Promise<void> {
     const isBoot = options.incoming === undefined;
-    for (const name of [QMP_SOCKET, CONSOLE_SOCKET, ...(isBoot ? [CONSOLE_LOG] : [])])
+    for (const name of [QMP_SOCKET, CONSOLE_SOCKET, PAUSED, ...(isBoot ? [CONSOLE_LOG] : [])])
       rmSync(this.#at(name), { force: true });
     const args = [...qemuArguments(options), "-pidfile", PID];
     const child = startLastingQemu(args, this.#folder, this.#at(COMPLAINTS));
@@ -60,19 +62,33 @@ export class Vm {
     return this.#pid !== undefined;
   }
 
+  /** Whether a standby was broken off. */
+  get isPaused(): boolean {
+    return existsSync(this.#at(PAUSED));
+  }
+
+  /** Whether it can answer at all: its process may be stopped. */
+  get isAnswering(): boolean {
+    return !/^State:\s+[Tt]/m.test(textOf(`/proc/${this.#pid}/status`));
+  }
+
   /** The id of the process while it is there. Compares its folder, as another process may have got the id. */
   get #pid(): number | undefined {
     const pid = Number(textOf(this.#at(PID)));
     return folderOfQemu(pid) === this.#folder ? pid : undefined;
   }
 
-  /** Stops the guest, writes its memory into the folder, and ends the machine. Where that fails the guest goes on. */
-  async standby(): Promise<void> {
+  /**
+   * Stops the guest, writes its memory into the folder, and ends the machine. Where that fails the guest goes on; where it is
+   * aborted, nobody has it go on (lib/instances/standby.go:163-168 resumes it by the call's own context, which is over).
+   */
+  async standby(signal?: AbortSignal): Promise<void> {
     using qmp = await this.#qmp();
     try {
-      await saveMemory(qmp, UNFINISHED_MEMORY);
+      await saveMemory(qmp, UNFINISHED_MEMORY, signal);
     } catch (error) {
-      await qmp.execute("cont");
+      if (signal?.aborted === true) writeFileSync(this.#at(PAUSED), "");
+      else await qmp.execute("cont");
       rmSync(this.#at(UNFINISHED_MEMORY), { force: true });
       throw error;
     }
@@ -90,7 +106,7 @@ export class Vm {
     rmSync(this.#at(UNFINISHED_MEMORY), { force: true });
     if (status === "running") rmSync(this.#at(MEMORY), { force: true });
     else if (existsSync(this.#at(MEMORY))) await this.kill();
-    else await qmp.execute("cont");
+    else if (!this.isPaused) await qmp.execute("cont");
   }
 
   /** Has init stop the entrypoint. Resolves with whether the machine was off in time. */
@@ -111,6 +127,11 @@ export class Vm {
     const pid = this.#pid;
     if (pid !== undefined) process.kill(pid, "SIGKILL");
     if (!(await this.#isGone(KILL_LIMIT_MS))) throw new Error(`QEMU ${pid} does not end`);
+  }
+
+  /** The last lines on the console since the machine last booted. */
+  consoleTail(count: number): string[] {
+    return textOf(this.#at(CONSOLE_LOG)).split(/\r*\n/).slice(0, -1).slice(-count);
   }
 
   /** What init has said since the machine last booted. */

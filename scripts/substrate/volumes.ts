@@ -5,7 +5,7 @@ import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import type { Hypeman } from "@onkernel/hypeman";
 import { writeFolderDisk } from "../../test/vm/harness/disks.ts";
-import { readTar, type TarEntry, unpack } from "../../src/tar/index.ts";
+import { readTar, type TarEntry, unpack } from "../../src/node/tar/index.ts";
 import { ApiFailure, invalidRequest, notFound } from "./failure.ts";
 import { Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
@@ -26,6 +26,10 @@ export class Volumes {
 
   list(tags: Tags): VolumeRecord[] {
     return this.#records.all().filter((volume) => hasTags(volume.tags, tags));
+  }
+
+  has(idOrName: string): boolean {
+    return this.#records.all().some(({ id, name }) => id === idOrName || name === idOrName);
   }
 
   /** By id or name. @throws ApiFailure */

@@ -3,7 +3,7 @@ import { join } from "node:path";
 /** Variable with the folder of a run's bundled sources (joined-sources.ts). */
 export const SOURCES_VARIABLE = "GUEST_AGENT_TEST_SOURCES";
 /** Names of the bundled programs in that folder. */
-export const JOINED = { "main.ts": "main.cjs", "cli/main.ts": "guestctl/guestctl.mjs" } as const;
+export const JOINED = { "agent/main.ts": "main.cjs", "node/guestctl/main.ts": "guestctl/guestctl.mjs" } as const;
 
 /**
  * Arguments with which Node caches stripped and compiled sources for its next start; it does without where it cannot write.

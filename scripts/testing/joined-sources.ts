@@ -1,6 +1,6 @@
 import { chmodSync, copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { ADDON_FILE } from "../../src/native/index.ts";
+import { ADDON_FILE } from "../../src/agent/native/index.ts";
 import { buildNative } from "../build-native.ts";
 import { readyDescriptors } from "../package/agent/descriptors/plugin.ts";
 import { bundle } from "../package/bundle.ts";
@@ -22,10 +22,10 @@ export async function joinSources(): Promise<Disposable> {
   const folder = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
   // Tests run agents as other users.
   chmodSync(folder, 0o755);
-  await bundle(join(ROOT, "src/main.ts"), join(folder, JOINED["main.ts"]), [readyDescriptors()]);
+  await bundle(join(ROOT, "src/agent/main.ts"), join(folder, JOINED["agent/main.ts"]), [readyDescriptors()]);
   copyFileSync(buildNative(), join(folder, ADDON_FILE));
   copyFileSync(await joinPackages(), join(folder, "packages.json"));
-  await makeGuestctl(ROOT, join(folder, dirname(JOINED["cli/main.ts"])));
+  await makeGuestctl(ROOT, join(folder, dirname(JOINED["node/guestctl/main.ts"])));
   process.env[SOURCES_VARIABLE] = folder;
   return { [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }) };
 }

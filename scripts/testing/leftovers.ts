@@ -57,8 +57,10 @@ function cgroupFolders(): string[] {
  */
 export function removeAbandonedCgroups(): void {
   for (const folder of cgroupFolders()) {
-    for (const name of readdirSync(folder).filter((entry) => /^svc-guest-\d+-\d+$/.test(entry))) {
-      spawnSync("flock", ["--nonblock", join(folder, name), "rmdir", join(folder, name)], { stdio: "ignore" });
+    for (const name of readdirSync(folder).filter((entry) => /^svc-guest-\d+-session/.test(entry))) {
+      const path = join(folder, name);
+      const removal = ["find", path, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"];
+      spawnSync("flock", ["--nonblock", path, ...removal], { stdio: "ignore" });
     }
   }
 }

@@ -2,8 +2,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa, execaNode } from "execa";
-import { connect, type GuestClient } from "../../src/client/index.ts";
-import { readClientCredentials } from "../../src/credentials/index.ts";
+import { connect, type GuestClient } from "../../src/node/client/index.ts";
+import { readClientCredentials } from "../../src/node/credentials/index.ts";
 import { freePort } from "../machine/free-port.ts";
 
 const DIST = join(import.meta.dirname, "..", "..", "dist");

@@ -2,9 +2,8 @@ import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { connect as connectHttp2 } from "node:http2";
 import { join } from "node:path";
-import { timestampDate } from "@bufbuild/protobuf/wkt";
-import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { GuestClient } from "../../src/client/index.ts";
+import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { GuestClient } from "../../src/node/client/index.ts";
 import { startCuttingProxy } from "../machine/cutting-proxy.ts";
 import { Terminal } from "../machine/terminal.ts";
 import type { Report } from "./report.ts";
@@ -24,7 +23,7 @@ export async function health({ report, client }: Tour): Promise<void> {
   let answer = await client.health({ waitForReady: true, deadlineMs: 30_000 });
   while (answer.idleDeclared === undefined) answer = await client.health();
   report.came(`alive ${answer.alive}, ready ${answer.ready}, ready_cmd_exit ${answer.readyCmdExit}`);
-  report.came(`idle_declared ${timestampDate(answer.idleDeclared).toISOString()} (the workload's own DeclareIdle)`);
+  report.came(`idle_declared ${answer.idleDeclared.toISOString()} (the workload's own DeclareIdle)`);
   report.expect("ready", answer.ready, true);
 }
 

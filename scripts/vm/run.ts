@@ -13,7 +13,7 @@ const FILE_LIMIT_MS = 1_800_000;
 /** A guest has one processor, and QEMU needs hardly more. */
 const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 
-/** A sandbox's life in two halves, on every architecture. */
+/** What emulated arm64 machines run; docs/verification.md names the cases. */
 const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
 
 /** All files for the guests' architecture; without a newer kernel, without its file. */

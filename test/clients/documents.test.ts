@@ -14,7 +14,7 @@ import { provideDebianPython } from "./python.ts";
 const ROOT = join(import.meta.dirname, "../..");
 const PROTO = join(ROOT, "proto");
 const SCHEMA = globSync("svc/**/*.proto", { cwd: PROTO });
-const document = readFileSync(join(ROOT, "docs/clients.md"), "utf8");
+const document = readFileSync(join(ROOT, "docs/node/clients.md"), "utf8");
 /** Versions of grpc-go and its generators. */
 const GO_MODULE = join(import.meta.dirname, "go");
 const ANSWER = "hello sandbox".toUpperCase();
@@ -33,7 +33,7 @@ async function protoc({ python, path }: Python, args: readonly string[], search 
   });
 }
 
-describe("docs/clients.md", () => {
+describe("docs/node/clients.md", () => {
   let agent: RunningAgent;
   let folder: string;
   let python: Python | string;

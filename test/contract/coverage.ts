@@ -10,52 +10,52 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
   Services: [
     {
       says: "WorkloadService is served on a separate unix socket whose path is in SVC_WORKLOAD_SOCKET",
-      tests: [["workload/workload.test.ts", "is bound before the workload starts"]],
+      tests: [["agent/workload/workload.test.ts", "is bound before the workload starts"]],
     },
     {
       says: "The management operations are not reachable on the workload socket",
       tests: [
-        ["health/health.test.ts", "does not have the management operations"],
-        ["server/workload/server.test.ts", "has no management method"],
+        ["agent/health/health.test.ts", "does not have the management operations"],
+        ["agent/server/workload/server.test.ts", "has no management method"],
       ],
     },
     {
       says: "WorkloadService is unauthenticated by design",
       tests: [
-        ["health/health.test.ts", "is open to every user of the guest"],
-        ["server/workload/server.test.ts", "may be used by everybody"],
+        ["agent/health/health.test.ts", "is open to every user of the guest"],
+        ["agent/server/workload/server.test.ts", "may be used by everybody"],
       ],
     },
   ],
   HealthResponse: [
-    { says: "alive, guest_time", tests: [["health/health.test.ts", "tells the guest's time"]] },
+    { says: "alive, guest_time", tests: [["agent/health/health.test.ts", "tells the guest's time"]] },
     {
       says: "ready is the verdict of the last ready_cmd, ready_cmd_exit its exit code",
-      tests: [["health/readiness.test.ts", "is the verdict of the last run"]],
+      tests: [["agent/health/readiness.test.ts", "is the verdict of the last run"]],
     },
     {
       says: "last_user_activity is the guest's own activity clock",
-      tests: [["health/health.test.ts", "is refreshed by the start and the end of an exec, not by Health"]],
+      tests: [["agent/health/health.test.ts", "is refreshed by the start and the end of an exec, not by Health"]],
     },
     {
       says: "idle_declared is the time of the last DeclareIdle; absent when there has been none",
-      tests: [["health/health.test.ts", "is absent before the first DeclareIdle"]],
+      tests: [["agent/health/health.test.ts", "is absent before the first DeclareIdle"]],
     },
   ],
   Hooks: [
     {
       says: "ran is false when no hook is configured for the kind",
-      tests: [["hooks/run.test.ts", "answers that nothing ran when no hook is configured for the kind"]],
+      tests: [["agent/hooks/run.test.ts", "answers that nothing ran when no hook is configured for the kind"]],
     },
     {
       says: "timed_out is true when the hook exceeds timeout_ms",
-      tests: [["hooks/run.test.ts", "is dead with its whole tree before the answer comes"]],
+      tests: [["agent/hooks/run.test.ts", "is dead with its whole tree before the answer comes"]],
     },
     {
       says: "exit_code, stdout_tail and stderr_tail",
       tests: [
-        ["hooks/run.test.ts", "runs the hook and tells how it ended, whichever kind it is"],
-        ["hooks/run.test.ts", "are the last 16 KiB of each stream, cut at a character"],
+        ["agent/hooks/run.test.ts", "runs the hook and tells how it ended, whichever kind it is"],
+        ["agent/hooks/run.test.ts", "are the last 16 KiB of each stream, cut at a character"],
       ],
     },
   ],
@@ -63,92 +63,103 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
     {
       says: "A request with empty or missing entropy is rejected, and not reported as success",
       tests: [
-        ["restore/restore.test.ts", "are refused with nothing changed when the entropy is missing or over its limit"],
+        [
+          "agent/restore/restore.test.ts",
+          "are refused with nothing changed when the entropy is missing or over its limit",
+        ],
       ],
     },
     {
       says: "Entropy is mixed in and a CRNG reseed is forced",
       tests: [
-        ["restore/entropy-duty.test.ts", "credits all bytes in blocks of at most 512, then forces a reseed"],
-        ["restore/clones.test.ts", "draw the same numbers before the duties and different ones after them"],
+        ["agent/restore/entropy-duty.test.ts", "credits all bytes in blocks of at most 512, then forces a reseed"],
+        ["agent/restore/clones.test.ts", "draw the same numbers before the duties and different ones after them"],
       ],
     },
     {
       says: "entropy_bytes_mixed and entropy_credited say what was really done",
       tests: [
-        ["restore/entropy-duty.test.ts", "counts the bytes that the kernel took, not those that it was given"],
-        ["restore/entropy-duty.test.ts", "mixes what it may not credit, and says so"],
+        ["agent/restore/entropy-duty.test.ts", "counts the bytes that the kernel took, not those that it was given"],
+        ["agent/restore/entropy-duty.test.ts", "mixes what it may not credit, and says so"],
       ],
     },
     {
       says: "The clock is stepped to host_time; clock_drift_ms is guest minus host time before the step",
-      tests: [["restore/clock-duty.test.ts", "steps to the host's time plus what has passed since the call arrived"]],
+      tests: [
+        ["agent/restore/clock-duty.test.ts", "steps to the host's time plus what has passed since the call arrived"],
+      ],
     },
     {
       says: "Without host_time the clock is left alone",
-      tests: [["restore/clock-duty.test.ts", "leaves the clock alone without host time"]],
+      tests: [["agent/restore/clock-duty.test.ts", "leaves the clock alone without host time"]],
     },
     {
       says: "What could not be done is reported in degraded, not as a failure of the call",
-      tests: [["restore/clock-duty.test.ts", "says why the kernel refused"]],
+      tests: [["agent/restore/clock-duty.test.ts", "says why the kernel refused"]],
     },
     {
       says: "Restore duties run before the POST_RESTORE hook",
-      tests: [["hooks/order.test.ts", "does not begin before duties that were asked for earlier are done"]],
+      tests: [["agent/hooks/order.test.ts", "does not begin before duties that were asked for earlier are done"]],
     },
   ],
   "Environment of an exec'd command": [
     {
       says: "Every bootstrap-channel variable is removed",
-      tests: [["exec/environment.test.ts", "removes every bootstrap-channel variable from the command's environment"]],
+      tests: [
+        ["agent/exec/environment.test.ts", "removes every bootstrap-channel variable from the command's environment"],
+      ],
     },
     {
       says: "Process.env is applied: an exec sees the environment of the process already running",
-      tests: [["exec/environment.test.ts", "applies the workload's Process.env over what was inherited"]],
+      tests: [["agent/exec/environment.test.ts", "applies the workload's Process.env over what was inherited"]],
     },
     {
       says: "ExecStart.env is applied last and delivered unchanged",
       tests: [
-        ["exec/environment.test.ts", "applies ExecStart.env last and delivers it unchanged"],
-        ["exec/environment.test.ts", "delivers even a bootstrap variable that the caller names explicitly"],
+        ["agent/exec/environment.test.ts", "applies ExecStart.env last and delivers it unchanged"],
+        ["agent/exec/environment.test.ts", "delivers even a bootstrap variable that the caller names explicitly"],
       ],
     },
     {
       says: "SVC_WORKLOAD_SOCKET is injected for the workload alone, after its spec env",
-      tests: [["exec/environment.test.ts", "injects SVC_WORKLOAD_SOCKET for the workload, after its spec env"]],
+      tests: [["agent/exec/environment.test.ts", "injects SVC_WORKLOAD_SOCKET for the workload, after its spec env"]],
     },
     {
       says: "SVC_WORKLOAD_SOCKET is no part of Process.env and does not reach an exec'd command",
-      tests: [["exec/environment.test.ts", "keeps SVC_WORKLOAD_SOCKET from an exec'd command"]],
+      tests: [["agent/exec/environment.test.ts", "keeps SVC_WORKLOAD_SOCKET from an exec'd command"]],
     },
     {
       says: "The workload must not acquire the agent's credentials by default",
-      tests: [["exec/environment.test.ts", "lets nothing of the agent's credentials reach a command or the workload"]],
+      tests: [
+        ["agent/exec/environment.test.ts", "lets nothing of the agent's credentials reach a command or the workload"],
+      ],
     },
   ],
   Operations: [
     {
       says: "Exec is a bidirectional stream of ExecFrame",
-      tests: [["exec/pipes.test.ts", "carries input to the command and its answer back while both sides stay open"]],
+      tests: [
+        ["agent/exec/pipes.test.ts", "carries input to the command and its answer back while both sides stay open"],
+      ],
     },
     {
       says: "All operations are gRPC, of the kinds that the table names",
       tests: [
-        ["rpc/calls.test.ts", "gets the response of a unary call"],
-        ["rpc/calls.test.ts", "gets every message of a server stream in order"],
-        ["rpc/calls.test.ts", "sends a client stream and gets its one response"],
-        ["rpc/calls.test.ts", "talks in both directions at once"],
+        ["agent/rpc/calls.test.ts", "gets the response of a unary call"],
+        ["agent/rpc/calls.test.ts", "gets every message of a server stream in order"],
+        ["agent/rpc/calls.test.ts", "sends a client stream and gets its one response"],
+        ["agent/rpc/calls.test.ts", "talks in both directions at once"],
       ],
     },
   ],
   Authentication: [
     {
       says: "Management calls carry the token in the metadata key svc-instance-token",
-      tests: [["health/health.test.ts", "refuses a missing and a wrong token in the same words"]],
+      tests: [["agent/health/health.test.ts", "refuses a missing and a wrong token in the same words"]],
     },
     {
       says: "The channel uses per-instance mutual TLS",
-      tests: [["server/abuse.test.ts", "refuses a client ${who}"]],
+      tests: [["agent/server/abuse.test.ts", "refuses a client ${who}"]],
     },
   ],
   "Transport by runtime": [
@@ -160,7 +171,7 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       says: "fake: an exec bridge or a unix socket, and no inbound network port exists",
       tests: [
         ["transports/guest-socket.test.ts", "alone serves GuestAgent without TLS"],
-        ["server/bridge.test.ts", "carries gRPC calls to an agent that has no network port"],
+        ["agent/server/bridge.test.ts", "carries gRPC calls to an agent that has no network port"],
         ["transports/guest-socket.test.ts", "leaves a network of its own without a single socket"],
         ["transports/guest-socket.test.ts", "holds no socket that a network could reach"],
       ],

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
-import { BOOTSTRAP_VARIABLES } from "../../src/config/index.ts";
+import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
+import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/server/workload/limits.ts";
 
 const root = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
@@ -39,7 +40,9 @@ function brokenLinks(path: string): string[] {
 
 /** Events that the sources write to the log. */
 function loggedEvents(): string[] {
-  const sources = globSync("src/**/*.ts", { cwd: root, exclude: ["src/gen/**", "src/cli/**"] }).map(read);
+  const sources = globSync("src/**/*.ts", { cwd: root, exclude: ["src/shared/gen/**", "src/node/guestctl/**"] }).map(
+    read,
+  );
   const calls = sources.flatMap((text) =>
     Array.from(
       text.matchAll(/(?:\.(?:debug|info|warn|error)|log\[[^\]]+\])\(\s*"([a-z_]+)"/g),
@@ -47,13 +50,32 @@ function loggedEvents(): string[] {
     ),
   );
   const refusals = Array.from(
-    read("src/server/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
+    read("src/agent/server/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
     ([, event = ""]) => event,
   );
   return [...new Set([...calls, ...refusals])].toSorted();
 }
 
 describe("the documents", () => {
+  test("install by name only what the project itself has from a registry, and its own client from the tarball", () => {
+    const { version, dependencies, devDependencies } = JSON.parse(read("package.json")) as Record<
+      "dependencies" | "devDependencies",
+      object
+    > & { readonly version: string };
+    const known = new Set([
+      ...Object.keys({ ...dependencies, ...devDependencies }),
+      `./guest-agent-client-${version}.tgz`,
+    ]);
+    const named = documents
+      .flatMap((path) => Array.from(read(path).matchAll(/^(?:npm install|npm i) (.+)$/gm), ([, names = ""]) => names))
+      .flatMap((names) => names.split(" "));
+    assert.ok(named.length > 0);
+    assert.deepEqual(
+      named.filter((name) => !known.has(name)),
+      [],
+    );
+  });
+
   test("are found", () => assert.ok(documents.length > 10, documents.join()));
 
   for (const path of documents) {
@@ -83,18 +105,32 @@ describe("the documents", () => {
   });
 
   test("list the variables of the bootstrap channel", () => {
-    assert.deepEqual(namesUnder("docs/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
+    assert.deepEqual(namesUnder("docs/agent/operations.md", "Variables"), [...BOOTSTRAP_VARIABLES].toSorted());
   });
 
   test("list the reasons of errors", () => {
-    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/domain/errors.ts")) ?? [];
+    const [union = ""] = /export type Reason =[^;]+;/.exec(read("src/agent/domain/errors.ts")) ?? [];
     const reasons = Array.from(union.matchAll(/"([A-Z_]+)"/g), ([, reason = ""]) => reason);
     assert.ok(reasons.length > 20);
-    assert.deepEqual(namesUnder("docs/operations.md", "Error reasons"), reasons.toSorted());
+    assert.deepEqual(namesUnder("docs/agent/operations.md", "Error reasons"), reasons.toSorted());
+  });
+
+  test("tell the limits of the workload's socket", () => {
+    const { connections, headersTimeoutMs, requestTimeoutMs, idleTimeoutMs, connectionAgeMs } = DEFAULT_WORKLOAD_LIMITS;
+    const [, limits = ""] = read("docs/agent/operations.md").split("The workload's socket, whose clients");
+    for (const row of [
+      `| connections | ${connections};`,
+      `answer | ${headersTimeoutMs / 1000} s after connecting; ${requestTimeoutMs / 1000} s |`,
+      `traffic | ${idleTimeoutMs / 1000} s |`,
+      `connection | ${connectionAgeMs / 60_000} min;`,
+      `| message; headers | ${MESSAGE_LIMIT_BYTES / 1024} KiB;`,
+    ]) {
+      assert.ok(limits.includes(row), row);
+    }
   });
 
   test("list the events of the log", () => {
-    assert.deepEqual(namesUnder("docs/operations.md", "Log"), loggedEvents());
+    assert.deepEqual(namesUnder("docs/agent/operations.md", "Log"), loggedEvents());
   });
 
   test("show the steps that the tour has", () => {

@@ -14,42 +14,60 @@ function offences(title: string, files: Readonly<Record<string, string>>): strin
 
 /** Files that break each rule, and the offence that has to be seen. A rule that cannot fail would hold nothing. */
 const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, string>>, offence: RegExp]>> = {
-  "every folder of src is a room of the house": [{ "src/utils/text.ts": "" }, /src\/utils is no room/],
+  "every folder of src is a house, and every folder in it a room of that house": [
+    { "src/agent/utils/text.ts": "", "src/exec/start.ts": "", "src/node/exec/exec.ts": "" },
+    /src\/agent\/utils is no room[^]*src\/exec\/start is no room[^]*src\/node\/exec is no room/,
+  ],
+  "the agent and the node side know nothing of each other, and shared nothing of either": [
+    {
+      "src/agent/exec/exec.ts": 'import { connect } from "../../node/client/index.ts";',
+      "src/node/client/dial.ts": 'import { Mutex } from "../../agent/domain/index.ts";',
+      "src/shared/errors.ts": 'import { AgentError } from "../agent/domain/index.ts";',
+      "src/shared/transports.ts": 'import { GuestError } from "../node/client/index.ts";',
+    },
+    /agent knows nothing of node[^]*node knows nothing of agent[^]*shared knows nothing of agent[^]*shared knows nothing of node/,
+  ],
   "imports lead down the floors, and only boot imports config and platform": [
-    { "src/rpc/call.ts": 'import type { Settings } from "../config/index.ts";' },
+    { "src/agent/rpc/call.ts": 'import type { Settings } from "../config/index.ts";' },
     /rpc may not enter config/,
   ],
   "a room is entered through its index.ts": [
-    { "src/rpc/call.ts": 'import { run } from "../exec/exec.ts";' },
-    /must enter src\/exec through its index\.ts/,
+    { "src/agent/rpc/call.ts": 'import { run } from "../exec/exec.ts";' },
+    /must enter src\/agent\/exec through its index\.ts/,
   ],
   "every room has an index.ts, and no folder in it has one": [
-    { "src/exec/a.ts": "", "src/exec/frames/index.ts": "" },
-    /src\/exec has no index\.ts[^]*src\/exec\/frames\/index\.ts is a door inside a room/,
+    { "src/agent/exec/a.ts": "", "src/agent/exec/frames/index.ts": "" },
+    /src\/agent\/exec has no index\.ts[^]*src\/agent\/exec\/frames\/index\.ts is a door inside a room/,
   ],
   "only the rooms of the wire see protobuf, gRPC and HTTP/2": [
-    { "src/exec/exec.ts": 'import type { Message } from "@bufbuild/protobuf";' },
+    { "src/agent/exec/exec.ts": 'import type { Message } from "@bufbuild/protobuf";' },
     /must not see the wire/,
   ],
   "the domain imports nothing but the domain": [
-    { "src/domain/clock.ts": 'import { hrtime } from "node:process";' },
+    { "src/agent/domain/clock.ts": 'import { hrtime } from "node:process";' },
     /must be pure: it imports node:process/,
   ],
-  "every imported file is there": [{ "src/main.ts": 'import "./boot.ts";' }, /src\/boot\.ts, which is not there/],
-  "every import can be followed": [{ "src/boot.ts": "await import(name);" }, /nobody can follow/],
+  "every imported file is there": [
+    { "src/agent/main.ts": 'import "./boot.ts";' },
+    /src\/agent\/boot\.ts, which is not there/,
+  ],
+  "every import can be followed": [{ "src/agent/boot.ts": "await import(name);" }, /nobody can follow/],
   "no imports in a circle": [
     {
-      "src/exec/a.ts": 'export type { B } from "./b.ts";',
-      "src/exec/b.ts": 'const lazy = () => import("./c.ts");',
-      "src/exec/c.ts": 'import { a } from "./a.ts";',
+      "src/agent/exec/a.ts": 'export type { B } from "./b.ts";',
+      "src/agent/exec/b.ts": 'const lazy = () => import("./c.ts");',
+      "src/agent/exec/c.ts": 'import { a } from "./a.ts";',
     },
-    /cycle: src\/exec\/a\.ts → src\/exec\/b\.ts → src\/exec\/c\.ts → src\/exec\/a\.ts/,
+    /cycle: (src\/agent\/exec\/[abc]\.ts → ){3}src\/agent\/exec\/a\.ts/,
   ],
   "no using in a loop": [
-    { "src/cli/a.ts": "function f() {\n  for (;;) {\n    try {\n      using client = dial();\n    } catch {}\n  }\n}" },
-    /src\/cli\/a\.ts:4 has using in a loop/,
+    {
+      "src/node/guestctl/a.ts":
+        "function f() {\n  for (;;) {\n    try {\n      using client = dial();\n    } catch {}\n  }\n}",
+    },
+    /src\/node\/guestctl\/a\.ts:4 has using in a loop/,
   ],
-  "no file is longer than 400 lines": [{ "src/exec/exec.ts": "\n".repeat(401) }, /has 401 lines/],
+  "no file is longer than 400 lines": [{ "src/agent/exec/exec.ts": "\n".repeat(401) }, /has 401 lines/],
 };
 
 describe("the modules of src", () => {
@@ -76,31 +94,35 @@ describe("the rules", () => {
 
   const FLOOR_RULE = "imports lead down the floors, and only boot imports config and platform";
   const FORBIDDEN: readonly (readonly [from: string, to: string])[] = [
-    ["exec/exec", "files/index"],
-    ["health/health", "workload/index"],
-    ["server/management", "client/index"],
-    ["rpc/call", "server/index"],
-    ["exec/exec", "rpc/index"],
-    ["exec/exec", "gen/exec_pb"],
-    ["domain/frames", "gen/exec_pb"],
-    ["domain/frames", "native/index"],
-    ["exec/exec", "native/index"],
-    ["config/bootstrap", "platform/index"],
-    ["server/management", "platform/index"],
-    ["cli/main", "config/index"],
-    ["boot", "gen/exec_pb"],
-    ["exec/exec", "boot"],
+    ["agent/exec/exec", "agent/files/index"],
+    ["agent/health/health", "agent/workload/index"],
+    ["agent/rpc/call", "agent/server/index"],
+    ["agent/exec/exec", "agent/rpc/index"],
+    ["agent/exec/exec", "shared/gen/exec_pb"],
+    ["agent/domain/frames", "shared/gen/exec_pb"],
+    ["agent/domain/frames", "shared/errors"],
+    ["agent/domain/frames", "agent/native/index"],
+    ["agent/exec/exec", "agent/native/index"],
+    ["agent/config/bootstrap", "agent/platform/index"],
+    ["agent/server/management", "agent/platform/index"],
+    ["agent/boot/agent", "shared/gen/exec_pb"],
+    ["agent/exec/exec", "agent/boot/index"],
+    ["node/client/dial", "node/sandboxes/index"],
+    ["node/credentials/folder", "node/client/index"],
+    ["node/sandboxes/create", "node/guestctl/index"],
+    ["node/tar/read", "node/client/index"],
+    ["node/sandboxes/create", "shared/gen/exec_pb"],
   ];
   for (const [from, to] of FORBIDDEN) {
     test(`forbid that ${from} imports ${to}`, () => {
-      const up = "../".repeat(from.split("/").length - 1) || "./";
+      const up = "../".repeat(from.split("/").length - 1);
       assert.equal(offences(FLOOR_RULE, { [`src/${from}.ts`]: `import { x } from "${up}${to}.ts";` }).length, 1);
     });
   }
 });
 
 describe("the parser of imports", () => {
-  const parsed = (text: string): Module => parseModule("src/exec/exec.ts", text);
+  const parsed = (text: string): Module => parseModule("src/agent/exec/exec.ts", text);
 
   test("sees every form of import", () => {
     const text = `
@@ -112,18 +134,18 @@ describe("the parser of imports", () => {
       } from "../domain/index.ts";
       export { run } from "./run.ts";
       export * from './all.ts';
-      export type { Deep } from "../../package.json";
+      export type { Deep } from "../../../package.json";
       const lazy = await import("./lazy.ts");
       type Loaded = typeof import("@scope/loaded");
     `.replaceAll(/^ {6}/gm, "");
     const { files, packages, untraceable } = parsed(text);
     assert.deepEqual(files, [
-      "src/exec/side-effect.ts",
-      "src/domain/index.ts",
-      "src/exec/run.ts",
-      "src/exec/all.ts",
+      "src/agent/exec/side-effect.ts",
+      "src/agent/domain/index.ts",
+      "src/agent/exec/run.ts",
+      "src/agent/exec/all.ts",
       "package.json",
-      "src/exec/lazy.ts",
+      "src/agent/exec/lazy.ts",
     ]);
     assert.deepEqual(packages, ["node:fs", "@scope/loaded"]);
     assert.equal(untraceable, 0);

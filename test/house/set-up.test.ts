@@ -28,6 +28,7 @@ const OTHER_LOCK = LOCK.replace("1.0.0", "2.0.0");
 
 /** Stands for npm: puts the packages of the lock file in place and notes what it was called with. */
 const NPM = `#!/bin/sh
+[ "$1" != view ] || exit 0
 printf '%s|%s|%s\\n' "$*" "\${NODE_ENV-unset}" "$npm_config_cache" >>calls
 mkdir -p node_modules/one
 printf '{}' >node_modules/one/package.json
@@ -216,12 +217,52 @@ describe("scripts/run", () => {
     });
   }
 
-  test("names what to install where Node is too old to begin with", async (t) => {
+  test("says that Node is too old, and what to install, before anything is installed", async (t) => {
     const { root, fake } = makeProject(t);
     writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("ldconfig", "#!/bin/sh\nexit 0\n");
+    fake("apt-get", '#!/bin/sh\ntouch "$(dirname "$0")/called"\n');
+    fake("id", "#!/bin/sh\necho 0\n");
     fake("node", "#!/bin/sh\necho 18.20.4\n");
     const { code, stderr } = await runIn(root);
     assert.equal(code, 1);
-    assert.match(stderr, /Node 18\.20\.4 is too old: install Node 20 or later with npm/);
+    assert.match(
+      stderr,
+      /^setup: Node 18\.20\.4 is too old: install Node 20 or later with npm \(.*npm install --global node@22\)\n$/,
+    );
+    assert.equal(existsSync(join(root, "calls")) || existsSync(join(root, "fake/called")), false);
+  });
+
+  test("without a network installs from npm's cache, and says so", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    fake("npm", NPM.replace("exit 0", "exit 1"));
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 0);
+    assert.match(stderr, /^setup: the registry does not answer: trying what npm has in its cache$/m);
+    assert.match(readFileSync(join(root, "calls"), "utf8"), /^install .* --offline /);
+  });
+
+  test("without a network and the packages names the registry, and never what stands before its host", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    const answers = "config) echo https://me:secret@registry.example/npm/ ;; view) echo npm ERR! code ENOTFOUND >&2 ;;";
+    fake("npm", `#!/bin/sh\ncase $1 in ${answers} esac\nexit 1\n`);
+    const { code, stderr } = await runIn(root);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /\nsetup: no network: https:\/\/registry\.example\/npm\/ does not answer \(ENOTFOUND\), .* check the network/,
+    );
+  });
+
+  test("asks a registry that says nothing for no longer than ten seconds", async (t) => {
+    const { root, fake } = makeProject(t);
+    writeFileSync(join(root, "package-lock.json"), OTHER_LOCK);
+    // timeout(1) itself, but for the wait.
+    fake("timeout", '#!/bin/sh\necho "limit $1 for $2 $3" >>calls; exit 124\n');
+    const { stderr } = await runIn(root);
+    assert.match(readFileSync(join(root, "calls"), "utf8"), /^limit 10 for npm view\ninstall .* --offline /);
+    assert.match(stderr, /the registry does not answer/);
   });
 });

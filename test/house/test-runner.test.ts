@@ -121,7 +121,7 @@ describe("npm test", () => {
     const own = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1] ?? "/";
     const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
     const mount = mounts.map((line) => line.split(" ")).find(([, , type]) => type === "cgroup2")?.[1];
-    const [dead, living] = [1, 2].map((number) => join(mount ?? "/proc", own, `svc-guest-99999999-${number}`));
+    const [dead, living] = [1, 2].map((number) => join(mount ?? "/proc", own, `svc-guest-9999999${number}-session`));
     assert.ok(dead !== undefined && living !== undefined);
     try {
       mkdirSync(dead);

@@ -3,8 +3,8 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import type { Check } from "../../src/check/index.ts";
-import { AGENT_VERSION } from "../../src/version.ts";
+import type { Check } from "../../src/agent/check/index.ts";
+import { AGENT_VERSION } from "../../src/shared/version.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 import { noDebian } from "./debian-archive.ts";
@@ -62,12 +62,19 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
   test("--help names every command and option", () => {
     const { status, stdout } = run("empty", { args: ["--help"] });
     assert.equal(status, 0);
-    for (const word of ["bridge [SOCKET]", "check [--json]", "--version", "--help"]) assert.ok(stdout.includes(word));
+    for (const word of ["run", "bridge [SOCKET]", "check [--json]", "--version", "--help"])
+      assert.ok(stdout.includes(word));
+  });
+
+  test("run is the agent, as no argument is: a substrate that takes no command for the image's gets one", () => {
+    const [named, unnamed] = [run("empty", { args: ["run"] }), run("empty", { args: [] })];
+    assert.deepEqual([named.status, named.stderr], [78, unnamed.stderr]);
   });
 
   test("refuses arguments that it does not know, without printing them, and says where a workload's command goes", () => {
     for (const args of [
       ["check", "--jsno"],
+      ["run", "fast"],
       ["/bin/server", "--password=s3cr3t"],
     ]) {
       const { status, stdout, stderr } = run("empty", { args });

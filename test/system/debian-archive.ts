@@ -48,12 +48,16 @@ export function debianPackage(name: string): string {
   });
 }
 
-/** A minimal installation of Debian 12. Takes most of a minute the first time. */
-export function debianRoot(): string {
-  return cached(`bookworm-${process.arch}`, (folder) => {
+/** Releases of Debian: 12 and 13. */
+export type DebianRelease = "bookworm" | "trixie";
+
+/** A minimal installation of Debian. Takes most of a minute the first time. */
+export function debianRoot(release: DebianRelease = "bookworm"): string {
+  return cached(`${release}-${process.arch}`, (folder) => {
     const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
-    const mirror = /^(\S+) bookworm$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
-    execFileSync("debootstrap", ["--variant=minbase", "bookworm", folder, mirror], { stdio: "pipe" });
+    // This machine's own mirror, which has all releases, whichever it uses itself.
+    const mirror = /^(\S+) (?:bookworm|trixie)$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
+    execFileSync("debootstrap", ["--variant=minbase", release, folder, mirror], { stdio: "pipe" });
   });
 }
 

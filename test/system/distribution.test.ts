@@ -7,12 +7,24 @@ import { describe, test, type TestContext } from "node:test";
 
 import { filesBelow, inspect } from "../../scripts/package/inspect.ts";
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
+import { writeElfFile } from "../fixtures/elf-file.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const ARCHITECTURES: readonly Architecture[] = ["x64", "arm64"];
 const OTHER: Readonly<Record<Architecture, Architecture>> = { x64: "arm64", arm64: "x64" };
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
+
+/** What is given back by one who forgets that a page can be that of two segments. */
+const ROUNDS_UP = `
+#include "${join(PROJECT_ROOT, "src/agent/native/addon/code_pages.h")}"
+struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes) {
+  const ElfW(Phdr) *segment = &segments[index];
+  if (count == 0 || segment->p_type != PT_LOAD || (segment->p_flags & PF_W)) return (struct page_range){0, 0};
+  uintptr_t end = (segment->p_vaddr + segment->p_memsz + page_bytes - 1) & ~(page_bytes - 1);
+  return (struct page_range){segment->p_vaddr & ~(page_bytes - 1), end};
+}
+`;
 
 /** Why nothing is built for an architecture here; undefined: it is. */
 function noCompiler(arch: Architecture): string | undefined {
@@ -102,6 +114,28 @@ describe("the inspection of what is shipped", () => {
     const folder = makeFolder(t);
     compile(folder, "-Wl,-rpath,/somewhere", "-nostdlib", "-nostartfiles", "-shared");
     assert.deepEqual(inspect(OWN, folder, []), ["program names folders to look for libraries in"]);
+  });
+
+  test("finds memory that a rule would give back though it is written", (t) => {
+    const folder = makeFolder(t);
+    const rule = join(makeFolder(t), "round-up.c");
+    writeElfFile(join(folder, "program"), [
+      { flags: "R", start: 0x31d_0000, end: 0x707_d1f0 },
+      { flags: "RW", start: 0x707_d1f0, end: 0x713_c600 },
+    ]);
+    assert.deepEqual(inspect("x64", folder, []), []);
+    writeFileSync(rule, ROUNDS_UP);
+    const fault = "has a writable segment in 0x31d0000 to 0x707e000, which the agent would give back";
+    assert.deepEqual(inspect("x64", folder, [], rule), [`program ${fault} where pages have 4096 bytes`]);
+  });
+
+  test("finds relocations in code", (t) => {
+    const folder = makeFolder(t);
+    const source = join(makeFolder(t), "source.c");
+    writeFileSync(source, 'int variable;\n__asm__(".text\\n.balign 8\\n.quad variable");\n');
+    const flags = ["-shared", "-nostdlib", "-Wl,-z,notext"];
+    execFileSync("gcc", [...flags, "-o", join(folder, "library"), source], { stdio: "ignore" });
+    assert.deepEqual(inspect(OWN, folder, []), ["library has relocations in code, which the agent would give back"]);
   });
 
   test("finds files that others could write, and paths of the machine that built them", (t) => {

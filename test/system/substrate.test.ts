@@ -10,7 +10,7 @@ import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
-const document = readFileSync(join(ROOT, "docs/substrate.md"), "utf8").replaceAll(
+const document = readFileSync(join(ROOT, "docs/node/substrate.md"), "utf8").replaceAll(
   "-linux-x64",
   `-linux-${process.arch}`,
 );
@@ -72,7 +72,7 @@ test $status = 143
 `;
 }
 
-describe("docs/substrate.md", { timeout: 300_000 }, () => {
+describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
   let folder: string;
   before(() => {
     folder = mkdtempSync(join(tmpdir(), "guest-agent-substrate-"));
@@ -110,7 +110,7 @@ describe("docs/substrate.md", { timeout: 300_000 }, () => {
 
     const bin = join(folder, "bin");
     mkdirSync(bin);
-    const command = sourceCommand("cli/main.ts").map((word) => `'${word}'`);
+    const command = sourceCommand("node/guestctl/main.ts").map((word) => `'${word}'`);
     writeFileSync(join(bin, "guestctl"), `#!/bin/sh\nexec ${command.join(" ")} "$@"\n`);
     chmodSync(join(bin, "guestctl"), 0o755);
     const namespaces = ["--mount", "--net", "--propagation", "private"];

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
-import { FileType } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import { HookKind } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { FileType } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { noProcessWith, processGone } from "../fixtures/processes.ts";
 import type { Failure, Guest } from "./guest.ts";
 
@@ -114,7 +114,7 @@ export const CASES: readonly Case[] = [
       const path = join(folder, randomUUID());
       await guest.writeFile({ path, mode: 0o604 }, Buffer.from("twelve bytes"));
       const { type, size, mode, mtime } = await guest.statPath(path);
-      assert.deepEqual([type, size, mode], [FileType.REGULAR, 12n, 0o604]);
+      assert.deepEqual([type, Number(size), mode], [FileType.REGULAR, 12, 0o604]);
       assert.ok(mtime !== undefined);
     },
   },

@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { Readable } from "node:stream";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status as grpcStatus } from "@grpc/grpc-js";
-import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import {
   ReadFileRequestSchema,
   StatPathRequestSchema,
   WriteFileRequestSchema,
-} from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
-import { RunHookRequestSchema } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { RestoreDutiesRequestSchema } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+} from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { RunHookRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { CLIENTS, one, type RpcClient, RpcFailure } from "../fixtures/rpc-clients.ts";
 import type { CallOptions, Command, Failure, Guest, GuestMaker, Running } from "./guest.ts";
 

@@ -7,9 +7,9 @@ import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
-import { connect } from "../../src/client/index.ts";
-import { GuestAgent } from "../../src/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { HealthRequestSchema } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
+import { connect } from "../../src/node/client/index.ts";
+import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { allProcesses } from "../fixtures/proc.ts";
@@ -64,7 +64,7 @@ describe("SVC_GUEST_SOCKET", () => {
     const path = join(agent.credentialsDir, "shared");
     await overTcp.writeFile(path, Buffer.from("one agent"));
     using overSocket = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
-    assert.equal((await overSocket.statPath(path)).size, 9n);
+    assert.equal((await overSocket.statPath(path)).size, 9);
   });
 
   test("takes the place of a socket that a killed agent left behind", async (t) => {

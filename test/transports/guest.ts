@@ -1,9 +1,9 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { ExecExit } from "../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
-import type { StatPathResponse, WriteFileHeaderSchema } from "../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import type { HealthResponse } from "../../src/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { HookKind, RunHookResponse } from "../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import type { RestoreDutiesResponse } from "../../src/gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { ExecExit } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { StatPathResponse, WriteFileHeaderSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { HealthResponse } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { HookKind, RunHookResponse } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { RestoreDutiesResponse } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import type { Certificates } from "../fixtures/certificates.ts";
 
@@ -45,14 +45,18 @@ export interface Running {
 
 /** The operations of GuestAgent as the suite uses them, whatever client carries them. */
 export interface Guest {
-  health(): Promise<HealthResponse>;
+  health(): Promise<
+    Pick<HealthResponse, "alive" | "ready"> & { readonly [Name in "guestTime" | "lastUserActivity"]?: unknown }
+  >;
   exec(command: Command, options?: CallOptions): Running;
   readFile(path: string): AsyncIterable<Uint8Array>;
   writeFile(
     header: MessageInitShape<typeof WriteFileHeaderSchema> & { path: string },
     content: Uint8Array,
   ): Promise<{ readonly bytesWritten: bigint; readonly sha256: Uint8Array }>;
-  statPath(path: string): Promise<StatPathResponse>;
+  statPath(
+    path: string,
+  ): Promise<Pick<StatPathResponse, "type" | "mode"> & { readonly size: bigint | number; readonly mtime?: unknown }>;
   runHook(kind: HookKind): Promise<RunHookResponse>;
   runRestoreDuties(entropy: Uint8Array): Promise<RestoreDutiesResponse>;
   /** What a call failed with, in the same words for all clients. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { connect, type ConnectOptions, GuestError } from "../../src/client/index.ts";
+import { connect, type ConnectOptions, GuestError } from "../../src/node/client/index.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import type { Endpoint, GuestMaker, Running } from "./guest.ts";
 
@@ -11,7 +11,7 @@ export const LIBRARY_MAKER: GuestMaker = {
     const client = connect(connectOptions(endpoint, token));
     return {
       health: () => client.health(),
-      exec: (command, options) => running(client.exec(command, { ...options, deadlineMs: options?.timeoutMs })),
+      exec: (command, { signal, timeoutMs: deadlineMs } = {}) => running(client.exec(command, { signal, deadlineMs })),
       readFile: (path) => client.readFile(path),
       writeFile: ({ path, ...header }, content) => client.writeFile(path, content, header),
       statPath: (path) => client.statPath(path),

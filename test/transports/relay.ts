@@ -3,9 +3,9 @@ import { once } from "node:events";
 import { closeSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { Writable } from "node:stream";
-import { BufferPool } from "../../src/domain/index.ts";
-import { FdSink } from "../../src/platform/streams/sink.ts";
-import { FdSource, STREAM_BUFFERS } from "../../src/platform/streams/source.ts";
+import { BufferPool } from "../../src/agent/domain/index.ts";
+import { FdSink } from "../../src/agent/platform/streams/sink.ts";
+import { FdSource, STREAM_BUFFERS } from "../../src/agent/platform/streams/source.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import { addon } from "../fixtures/spawning.ts";
 

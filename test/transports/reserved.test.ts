@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { sourceCommand } from "../../scripts/testing/compiled.ts";
-import { connect } from "../../src/client/index.ts";
-import { reservedTransport } from "../../src/transports.ts";
+import { connect } from "../../src/node/client/index.ts";
+import { reservedTransport } from "../../src/shared/transports.ts";
 import { AGENT_COMMAND, startAgent } from "../fixtures/agent.ts";
 
 const NAMES = ["sharedkernel", "sharedkernel:7071", "sharedkernel:/run/guest.sock", "sharedkernel://tier"];
 const EXPLANATION = /names the transport sharedkernel, which is reserved for a later tier and has no backend yet/;
-const [NODE, ...GUESTCTL] = sourceCommand("cli/main.ts");
+const [NODE, ...GUESTCTL] = sourceCommand("node/guestctl/main.ts");
 const USAGE = 64;
 const CONFIG = 78;
 

@@ -1,4 +1,4 @@
-import { tableText } from "../../src/cli/output.ts";
+import { tableText } from "../../src/node/guestctl/output.ts";
 
 /** How one case went. */
 type Verdict = "ok" | "FAILED" | "skipped" | "-";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { GuestClient } from "../../src/client/index.ts";
+import type { GuestClient } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 
 const MEBIBYTE = 2 ** 20;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
-import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { Stage } from "./cases/stage.ts";
 import { clockTolerance, readClocks } from "./harness/oracle.ts";
 
@@ -19,7 +19,7 @@ describe("a guest that booted in 1970", () => {
     await stage.boot();
     using client = stage.client();
     const { guestTime } = await client.health();
-    assert.ok(Number(guestTime?.seconds) < 10 * 86_400, "the guest believes that it is 1970");
+    assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
   test("leaves its clock alone without host_time, and with empty entropy", async () => {
@@ -56,7 +56,7 @@ describe("a guest that booted in 1970", () => {
   test("has been active since it was started, not since 1970", async () => {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();
-    assert.ok(Number(guestTime?.seconds) - Number(lastUserActivity?.seconds) < HOUR_MS / 1_000);
+    assert.ok(Number(guestTime) - Number(lastUserActivity) < HOUR_MS);
   });
 
   test("does not let a repeated or delayed call put the clock back", async () => {
@@ -82,7 +82,7 @@ describe("a guest whose clock is a day ahead", () => {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();
     assert.ok(guestTime !== undefined && lastUserActivity !== undefined);
-    return timestampMs(guestTime) - timestampMs(lastUserActivity) - (performance.now() - activeAtMs);
+    return guestTime.getTime() - lastUserActivity.getTime() - (performance.now() - activeAtMs);
   }
 
   /** The duties, with this time of the host. */

@@ -11,7 +11,7 @@ import {
   type KeptPosition,
   type KeptProcess,
   restoreSequence,
-} from "../../src/client/index.ts";
+} from "../../src/node/client/index.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
 import { Stage } from "./cases/stage.ts";
 import type { Machine } from "./harness/machine.ts";

@@ -4,10 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, type GuestClient } from "../../src/client/index.ts";
-import { type ClientCredentials, readClientCredentials } from "../../src/credentials/index.ts";
-import { type Awakening, connectHypeman, Sandboxes } from "../../src/sandboxes/index.ts";
-import { SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { connect, type GuestClient } from "../../src/node/client/index.ts";
+import { type ClientCredentials, readClientCredentials } from "../../src/node/credentials/index.ts";
+import { type Awakening, connectHypeman, SandboxError, Sandboxes } from "../../src/node/sandboxes/index.ts";
+import { PATIENT, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { nanosecondsOf } from "../fixtures/times.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
 
@@ -41,19 +42,17 @@ async function print(guest: GuestClient, script: string): Promise<string> {
  */
 async function declareIdle(guest: GuestClient): Promise<void> {
   for (let delayS = 1; ; delayS *= 2) {
-    const { idleDeclared: earlier } = await guest.health();
+    const asked = await guest.health();
+    const earlier = nanosecondsOf(asked.idleDeclared, asked.idleDeclaredNanos);
     await print(guest, `(sleep ${delayS}; killall -USR1 workload) > /dev/null 2>&1 &`);
     for (;;) {
-      const { idleDeclared, lastUserActivity } = await guest.health();
-      if (nanoseconds(idleDeclared) > nanoseconds(lastUserActivity)) return;
-      if (nanoseconds(idleDeclared) > nanoseconds(earlier)) break;
+      const { idleDeclared, idleDeclaredNanos, lastUserActivity, lastUserActivityNanos } = await guest.health();
+      const declared = nanosecondsOf(idleDeclared, idleDeclaredNanos);
+      if (declared > nanosecondsOf(lastUserActivity, lastUserActivityNanos)) return;
+      if (declared > earlier) break;
       await pause(100);
     }
   }
-}
-
-function nanoseconds(stamp: { readonly seconds: bigint; readonly nanos: number } | undefined): bigint {
-  return stamp === undefined ? 0n : stamp.seconds * 1_000_000_000n + BigInt(stamp.nanos);
 }
 
 /** Busybox, and the workload that declares itself idle at SIGUSR1. */
@@ -88,8 +87,17 @@ describe("the life of a sandbox", () => {
 
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), "node-"));
-    daemon = await SubstrateDaemon.start(({ imagesFolder }) => layImageOut(join(imagesFolder, "box")));
+    daemon = await SubstrateDaemon.start((prepared) => {
+      prepared.args = PATIENT;
+      const { imagesFolder } = prepared;
+      layImageOut(join(imagesFolder, "box"));
+      // Neither is ever started: the agent is, in their place.
+      const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
+      writeFileSync(join(imagesFolder, "box.json"), JSON.stringify(command));
+      mkdirSync(join(imagesFolder, "scratch/etc"), { recursive: true });
+    });
     await daemon.imageReady("box");
+    await daemon.imageReady("scratch");
     const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
     node = await Sandboxes.open({
       substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
@@ -160,7 +168,7 @@ describe("the life of a sandbox", () => {
     isWhole(awakening);
     using guest = await dial("box");
     const { idleDeclared } = await guest.health();
-    assert.ok(idleDeclared !== undefined && Number(idleDeclared.seconds) * 1000 < awakening.runEpochMs);
+    assert.ok(idleDeclared !== undefined && idleDeclared.getTime() < awakening.runEpochMs);
     assert.match(await print(guest, "cat /run/woken"), /^\d+$/);
     assert.equal((await node.get("box")).state, "Running");
   });
@@ -220,6 +228,15 @@ describe("the life of a sandbox", () => {
     const guest = connect({ address, ...parent });
     return Object.assign(guest, { [Symbol.dispose]: () => guest.close() });
   }
+
+  test("it cannot be made of an image without /bin/sh, by which init starts every entrypoint: the console says so", async () => {
+    await assert.rejects(node.create({ image: "scratch", name: "shellless" }), (error) => {
+      assert.ok(error instanceof SandboxError);
+      assert.equal(error.code, "IMAGE_UNSUITABLE");
+      assert.match(error.message, /scratch.*\/bin\/sh: no such file or directory/i);
+      return true;
+    });
+  });
 
   test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);

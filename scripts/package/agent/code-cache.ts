@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { issueCertificates } from "../../../src/credentials/certificates.ts";
+import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { freePort } from "../../machine/free-port.ts";
 import { runTool } from "../toolchain.ts";
 import { NODE_FLAGS } from "./node-flags.ts";

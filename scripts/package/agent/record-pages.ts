@@ -20,8 +20,8 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type Addon, builtAddonFolder, loadAddon } from "../../../src/native/index.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type Addon, builtAddonFolder, loadAddon } from "../../../src/agent/native/index.ts";
 import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
 import { clientOf } from "../../../test/fixtures/guest-client.ts";
 import { identityOf, linesOf, PAGE_BYTES, PROGRAM, recordFile, type Run, scriptPages } from "../page-list.ts";

@@ -3,7 +3,7 @@ import { join, posix } from "node:path";
 
 /** A source file and what it imports, as paths from the project's folder or as names of packages. */
 export interface Module {
-  /** Path from the project's folder, such as "src/exec/exec.ts". */
+  /** Path from the project's folder, such as "src/agent/exec/exec.ts". */
   readonly path: string;
   readonly lines: number;
   /** Files of the project, type imports included. */

@@ -5,45 +5,71 @@ export type Rule = (modules: readonly Module[]) => string[];
 
 const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "check"];
 
-/** The floor of each room; imports only lead down. Rooms of one floor do not know each other. */
-const FLOORS: ReadonlyMap<string, number> = new Map([
-  ["main", 8],
-  ...["boot", "cli"].map((room) => [room, 7] as const),
-  ["sandboxes", 6],
-  ...["server", "client"].map((room) => [room, 5] as const),
-  ...["rpc", "credentials"].map((room) => [room, 4] as const),
-  ["http2", 3],
-  ...CAPABILITIES.map((room) => [room, 3] as const),
-  ...["config", "platform"].map((room) => [room, 2] as const),
-  ...["session", "native", "tar"].map((room) => [room, 1] as const),
-  ...["domain", "gen", "transports", "version"].map((room) => [room, 0] as const),
+type Floors = ReadonlyMap<string, number>;
+
+/**
+ * The houses of src/, and the floor of each room in them; imports only lead down. Rooms of one floor do not know each
+ * other. What both programs know has no floors: it is below all rooms but the domain.
+ */
+const HOUSES: ReadonlyMap<string, Floors> = new Map([
+  [
+    "agent",
+    new Map([
+      ["main", 7],
+      ["boot", 6],
+      ["server", 5],
+      ["rpc", 4],
+      ...["http2", ...CAPABILITIES].map((room) => [room, 3] as const),
+      ...["config", "platform"].map((room) => [room, 2] as const),
+      ...["session", "native"].map((room) => [room, 1] as const),
+      ["domain", 0],
+    ]),
+  ],
+  [
+    "node",
+    new Map([
+      ["guestctl", 3],
+      ["sandboxes", 2],
+      ...["client", "credentials"].map((room) => [room, 1] as const),
+      ["tar", 0],
+    ]),
+  ],
+  ["shared", new Map(["errors", "gen", "sparse-file", "text", "transports", "version"].map((room) => [room, 0]))],
 ]);
 
 /** Rooms that not everyone above may enter. */
 const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
-  ["sandboxes", new Set(["cli"])],
+  ["sandboxes", new Set(["guestctl"])],
   ["config", new Set(["boot"])],
   ["platform", new Set(["boot"])],
   ["native", new Set(["platform", "boot", "main"])],
-  ["gen", new Set(["config", "rpc", "server", "client", "cli"])],
-  ["version", new Set(["main", "boot", "server", "client", "cli"])],
+  ["gen", new Set(["config", "rpc", "server", "client", "guestctl"])],
+  ["version", new Set(["main", "boot", "server", "client", "guestctl"])],
 ]);
 
 /** Packages that carry the wire; the domain and the capabilities never see them. */
 const WIRE_PACKAGES = /^(?:@bufbuild\/|@connectrpc\/|@grpc\/|node:http2$)/;
-const WIRE_ROOMS: ReadonlySet<string> = new Set(["config", "rpc", "http2", "server", "client", "cli", "gen"]);
+const WIRE_ROOMS: ReadonlySet<string> = new Set(["config", "rpc", "http2", "server", "client", "guestctl", "gen"]);
 
 const LINE_LIMIT = 400;
 
-/** The room of a file of src/: its first folder, or its own name where it lies in src/ itself. */
+/** The house of a file of src/: the program that it belongs to, or what both know. */
+function houseOf(path: string): string {
+  return path.split("/")[1] ?? "";
+}
+
+/** The room of a file of src/: its folder in the house, or its own name where it lies in the house itself. */
 function roomOf(path: string): string {
-  return (path.split("/")[1] ?? "").replace(/\.ts$/, "");
+  return (path.split("/")[2] ?? "").replace(/\.ts$/, "");
 }
 
 function mayEnter(from: string, to: string): boolean {
-  if (from === to) return true;
-  const guests = GUESTS.get(to);
-  return (guests === undefined || guests.has(from)) && (FLOORS.get(to) ?? 0) < (FLOORS.get(from) ?? 0);
+  if (roomOf(from) === roomOf(to)) return true;
+  const guests = GUESTS.get(roomOf(to));
+  if (guests !== undefined && !guests.has(roomOf(from))) return false;
+  if (houseOf(to) === "shared") return roomOf(from) !== "domain";
+  const floorOf = (path: string): number => HOUSES.get(houseOf(path))?.get(roomOf(path)) ?? 0;
+  return floorOf(to) < floorOf(from);
 }
 
 /** Calls `complaint` for every import of a project file by another. */
@@ -54,40 +80,52 @@ function eachImport(modules: readonly Module[], complaint: (from: string, to: st
 }
 
 const knownRooms: Rule = (modules) => {
-  const rooms = new Set(modules.map(({ path }) => roomOf(path)));
-  return [...rooms].filter((room) => !FLOORS.has(room)).map((room) => `src/${room} is no room of the house`);
+  const rooms = new Set(modules.map(({ path }) => `${houseOf(path)}/${roomOf(path)}`));
+  return [...rooms]
+    .filter((place) => !HOUSES.get(place.split("/")[0] ?? "")?.has(place.split("/")[1] ?? ""))
+    .map((place) => `src/${place} is no room of a house`);
 };
+
+const twoPrograms: Rule = (modules) =>
+  eachImport(modules, (from, to) => {
+    const [house, other] = [houseOf(from), houseOf(to)];
+    if (!to.startsWith("src/") || house === other || other === "shared") return undefined;
+    return `${from} must not import ${to}: ${house} knows nothing of ${other}`;
+  });
 
 const floors: Rule = (modules) =>
   eachImport(modules, (from, to) => {
-    if (!to.startsWith("src/") || mayEnter(roomOf(from), roomOf(to))) return undefined;
+    const elsewhere = houseOf(from) !== houseOf(to) && houseOf(to) !== "shared";
+    if (!to.startsWith("src/") || elsewhere || mayEnter(from, to)) return undefined;
     return `${from} must not import ${to}: ${roomOf(from)} may not enter ${roomOf(to)}`;
   });
 
 /** Second doors: parts that are loaded at another time than the rest of their room, so that nobody waits for both. */
 const SIDE_DOORS: ReadonlySet<string> = new Set([
-  "src/server/warm-up.ts",
-  "src/server/workload/server.ts",
-  "src/rpc/handlers/serve.ts",
-  "src/platform/guest-facts.ts",
-  "src/credentials/certificates.ts",
+  "src/agent/server/warm-up.ts",
+  "src/agent/server/workload/server.ts",
+  "src/agent/rpc/handlers/serve.ts",
+  "src/agent/platform/guest-facts.ts",
+  "src/node/credentials/certificates.ts",
 ]);
 
-/** Whether the file lies in a folder of src/, of which one sees only the door from outside. Generated code has no doors. */
+/** Whether the file lies in a room's folder, of which one sees only the door from outside. What both know has no doors. */
 function liesInRoom(path: string): boolean {
-  return /^src\/[^/]+\//.test(path) && roomOf(path) !== "gen";
+  return /^src\/(?!shared\/)[^/]+\/[^/]+\//.test(path);
 }
+
+const placeOf = (path: string): string => `src/${houseOf(path)}/${roomOf(path)}`;
 
 /** Code outside a room reaches what is in it only through its index.ts. */
 const doors: Rule = (modules) =>
   eachImport(modules, (from, to) => {
-    if (!liesInRoom(to) || roomOf(from) === roomOf(to)) return undefined;
-    if (to === `src/${roomOf(to)}/index.ts` || SIDE_DOORS.has(to)) return undefined;
-    return `${from} must enter src/${roomOf(to)} through its index.ts, not import ${to}`;
+    if (!liesInRoom(to) || placeOf(from) === placeOf(to)) return undefined;
+    if (to === `${placeOf(to)}/index.ts` || SIDE_DOORS.has(to)) return undefined;
+    return `${from} must enter ${placeOf(to)} through its index.ts, not import ${to}`;
   });
 
 const doorsOfRooms: Rule = (modules) => {
-  const rooms = Map.groupBy(modules.map(({ path }) => path).filter(liesInRoom), (path) => `src/${roomOf(path)}`);
+  const rooms = Map.groupBy(modules.map(({ path }) => path).filter(liesInRoom), placeOf);
   return [...rooms].flatMap(([room, paths]) => [
     ...(paths.includes(`${room}/index.ts`) ? [] : [`${room} has no index.ts`]),
     ...paths
@@ -147,7 +185,8 @@ const noUsingInLoops: Rule = (modules) =>
 
 /** All rules, by the sentence that each holds. */
 export const RULES: ReadonlyMap<string, Rule> = new Map([
-  ["every folder of src is a room of the house", knownRooms],
+  ["every folder of src is a house, and every folder in it a room of that house", knownRooms],
+  ["the agent and the node side know nothing of each other, and shared nothing of either", twoPrograms],
   ["imports lead down the floors, and only boot imports config and platform", floors],
   ["a room is entered through its index.ts", doors],
   ["every room has an index.ts, and no folder in it has one", doorsOfRooms],

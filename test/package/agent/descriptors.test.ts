@@ -15,11 +15,11 @@ import {
 } from "@bufbuild/protobuf";
 import { encodeFile } from "../../../scripts/package/agent/descriptors/encode.ts";
 import { readyFile } from "../../../scripts/package/agent/descriptors/ready-file.ts";
-import { ExecFrameSchema } from "../../../src/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { FileChunkSchema } from "../../../src/gen/svc/guest/v1alpha1/files_pb.ts";
-import { ProcessSchema } from "../../../src/gen/svc/guest/v1alpha1/process_pb.ts";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { FileChunkSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { ProcessSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
 
-const GENERATED = join(import.meta.dirname, "..", "..", "..", "src", "gen");
+const GENERATED = join(import.meta.dirname, "..", "..", "..", "src", "shared", "gen");
 
 async function generatedFiles(): Promise<DescFile[]> {
   const modules = globSync("**/*_pb.ts", { cwd: GENERATED }).map((path) => pathToFileURL(join(GENERATED, path)).href);

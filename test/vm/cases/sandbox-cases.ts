@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { readClocks } from "../harness/oracle.ts";
 import { RawSession } from "../harness/raw-session.ts";
@@ -100,7 +100,7 @@ export function sandboxCases(stage: Stage, series: string): void {
     const content = randomBytes(4 * MEBIBYTE);
     await client.writeFile("/tmp/some/file", content, { createParents: true, mode: 0o640 });
     const { size, mode } = await client.statPath("/tmp/some/file");
-    assert.deepEqual([Number(size), mode & 0o777], [content.length, 0o640]);
+    assert.deepEqual([size, mode & 0o777], [content.length, 0o640]);
     const hash = createHash("sha256");
     for await (const chunk of client.readFile("/tmp/some/file")) hash.update(chunk);
     assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));

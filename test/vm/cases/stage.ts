@@ -1,4 +1,4 @@
-import type { GuestClient } from "../../../src/client/index.ts";
+import type { GuestClient } from "../../../src/node/client/index.ts";
 import { Guest, type GuestOptions } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 

@@ -1,13 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { restoreSequence } from "../../../src/client/index.ts";
+import { restoreSequence } from "../../../src/node/client/index.ts";
 import { readClocks } from "../harness/oracle.ts";
 import type { Stage } from "./stage.ts";
 
 const STANDBY_MS = 3_000;
 /** Process id and start time of the workload (proc_pid_stat(5)). */
 const WORKLOAD = ["/bin/busybox", "sh", "-c", "busybox cut -d ' ' -f 1,22 /proc/$(busybox pidof workload)/stat"];
+
+/** Stamps move back with the clock where repeated duties set it right by some milliseconds; the pause is far longer. */
+function assertSameStamp(after: Date | undefined, before: Date | undefined, what: string): void {
+  assert.ok(
+    Math.abs(Number(after ?? 0) - Number(before ?? 0)) <= 100,
+    `${what}: ${String(before)}, then ${String(after)}`,
+  );
+}
 
 /** Pause to disk: the machine writes its memory and goes, another one continues. Goes on with that other one. */
 export function standbyCases(stage: Stage): void {
@@ -34,8 +42,8 @@ export function standbyCases(stage: Stage): void {
     const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachMs: 60_000 });
     assert.deepEqual([duties.degraded, duties.clockStepped, hook.ran], ["", true, true]);
     assert.equal(health.ready, true);
-    assert.deepEqual(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
-    assert.deepEqual(health.idleDeclared, healthBefore.idleDeclared);
+    assertSameStamp(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
+    assertSameStamp(health.idleDeclared, healthBefore.idleDeclared, "nor a declaration");
     using client = stage.client();
     assert.equal((await client.run({ args: WORKLOAD })).stdout.toString(), workload, "the same workload");
   });

@@ -132,7 +132,7 @@ export const CLONE_CHECKS: Readonly<Record<CheckName, CloneCheck>> = {
     check: ofEach(({ olderSession, connections, console: text }) => {
       assert.deepEqual(olderSession, [OK, undefined]);
       assert.match(text, /half-open while the connections were renewed/);
-      assert.match(text, /"droppedSessions":[1-9]/);
+      assert.match(text, /"dropped_sessions":[1-9]/);
       assert.equal(connections, 1, "none but that of the question is left, the one of before the snapshot included");
     }),
   },

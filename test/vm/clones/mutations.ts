@@ -17,7 +17,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the kernel's reseed",
     patch: {
-      file: "src/platform/random-device.ts",
+      file: "src/agent/platform/random-device.ts",
       find: "reseed: () => failure(addon.reseedCrng(fd)),",
       replace: "reseed: () => undefined,",
     },
@@ -27,7 +27,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the reseed of OpenSSL",
     patch: {
-      file: "src/platform/kernel.ts",
+      file: "src/agent/platform/kernel.ts",
       find: "const result = addon.reseedOpenssl(seed);",
       replace: "const result: number = 1;",
     },
@@ -37,7 +37,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the step of the clock",
     patch: {
-      file: "src/restore/clock-duty.ts",
+      file: "src/agent/restore/clock-duty.ts",
       find: "return kernel.stepClock(hostTimeNs + elapsedNs);",
       replace: "return elapsedNs < 0n ? kernel.stepClock(hostTimeNs) : undefined;",
     },
@@ -47,7 +47,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     without: "the end of other sessions",
     patch: {
-      file: "src/restore/restore.ts",
+      file: "src/agent/restore/restore.ts",
       find: "const droppedSessions = renew.dropOtherSessions(call.session);",
       replace: "const droppedSessions = 0;",
     },
@@ -61,7 +61,7 @@ export const MUTATIONS: readonly Mutation[] = [
  * its UUIDs and integers.
  */
 export const SHOW_OWN_NUMBERS: Patch = {
-  file: "src/restore/restore.ts",
+  file: "src/agent/restore/restore.ts",
   find: "const entropy = renewRandomness(request.entropy, kernel, randomness);",
   replace: `
     const own = () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
-import type { ExecProcess, GuestClient } from "../../../src/client/index.ts";
-import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { ExecProcess, GuestClient } from "../../../src/node/client/index.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask } from "../harness/oracle.ts";

@@ -43,7 +43,7 @@ export async function patchedAgent(changes: readonly Patch[]): Promise<AgentBuil
   try {
     const script = join(folder, "agent.cjs");
     const node = join(folder, "node");
-    await bundle(join(ROOT, "src", "main.ts"), script, [patches(ROOT, changes)]);
+    await bundle(join(ROOT, "src", "agent", "main.ts"), script, [patches(ROOT, changes)]);
     execFileSync("strip", ["-s", "-o", node, process.execPath]);
     return {
       files: [

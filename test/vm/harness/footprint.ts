@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
-import { HookKind } from "../../../src/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentBuild, shippedAgent } from "./agent-build.ts";
 import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
@@ -31,7 +31,8 @@ export interface Footprint {
   readonly atSnapshot: AgentMemory;
 }
 
-async function agentMemory(machine: Machine): Promise<AgentMemory> {
+/** Asks the guest's oracle, so that its agent can rest. */
+export async function agentMemory(machine: Machine): Promise<AgentMemory> {
   const [line = ""] = await ask(machine.oraclePort, ["memory"]);
   const [anonymousBytes = 0, mappedBytes = 0, cachedBytes = 0] = line.split(" ").map(Number);
   return { anonymousBytes, mappedBytes, cachedBytes };

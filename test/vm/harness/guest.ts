@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { connect, type GuestClient, GuestError, type TcpOptions } from "../../../src/client/index.ts";
+import { connect, type GuestClient, GuestError, type TcpOptions } from "../../../src/node/client/index.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { type AgentBuild, shippedAgent } from "./agent-build.ts";

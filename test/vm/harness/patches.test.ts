@@ -8,13 +8,13 @@ import { MUTATIONS, SHOW_OWN_NUMBERS } from "../clones/mutations.ts";
 import { type Patch, patches } from "./patches.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..", "..");
-const ABSENT: Patch = { file: "src/main.ts", find: "what nobody wrote", replace: "" };
+const ABSENT: Patch = { file: "src/agent/main.ts", find: "what nobody wrote", replace: "" };
 
 async function build(t: TestContext, changes: readonly Patch[]): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "patches-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const output = join(folder, "agent.cjs");
-  await bundle(join(ROOT, "src", "main.ts"), output, [patches(ROOT, changes)]);
+  await bundle(join(ROOT, "src", "agent", "main.ts"), output, [patches(ROOT, changes)]);
 }
 
 for (const { without, patch } of MUTATIONS) {
@@ -22,7 +22,7 @@ for (const { without, patch } of MUTATIONS) {
 }
 
 test("a patch whose text is gone from its file fails the build", async (t) => {
-  await assert.rejects(build(t, [ABSENT]), /src\/main\.ts has not once: what nobody wrote/);
+  await assert.rejects(build(t, [ABSENT]), /src\/agent\/main\.ts has not once: what nobody wrote/);
 });
 
 test("a patch whose file is not in the bundle fails the build", async (t) => {

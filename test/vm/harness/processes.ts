@@ -1,4 +1,4 @@
-import type { GuestClient } from "../../../src/client/index.ts";
+import type { GuestClient } from "../../../src/node/client/index.ts";
 
 /** A process of the guest, as far as proc_pid_stat(5) tells. */
 export interface GuestProcess {

@@ -128,13 +128,20 @@ function spawned(
   }
 }
 
-/** Stops a guest and writes its memory and devices to a file. The guest stays stopped. */
-export async function saveMemory(qmp: Qmp, file: string): Promise<void> {
+/** Stops a guest and writes its memory and devices to a file, unless it is aborted. The guest stays stopped. */
+export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal): Promise<void> {
   await qmp.execute("stop");
   await qmp.execute("migrate-set-parameters", { "max-bandwidth": 10 * 2 ** 30 });
   await qmp.execute("migrate", { uri: `exec:cat > '${file}'` });
-  const status = await qmp.awaitStatus("query-migrate", (s) => s === "completed" || s === "failed");
-  if (status === "failed") throw new Error(`QEMU could not write ${file}`);
+  const isOver = (status: string): boolean => ["completed", "failed", "cancelled"].includes(status);
+  const status = await qmp.awaitStatus("query-migrate", (now) => isOver(now) || signal?.aborted === true);
+  if (status === "completed") return;
+  if (status !== "failed") {
+    await qmp.execute("migrate_cancel");
+    await qmp.awaitStatus("query-migrate", isOver);
+  }
+  signal?.throwIfAborted();
+  throw new Error(`QEMU could not write ${file}`);
 }
 
 /** Lets a guest run that was started with `incoming`, once all of it has come in. */

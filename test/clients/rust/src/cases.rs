@@ -123,7 +123,7 @@ async fn stat(guest: &Guest) -> Result<(), Failure> {
 
 async fn hook(guest: &Guest) -> Result<(), Failure> {
     let run = async |kind: HookKind| {
-        let request = RunHookRequest { kind: kind.into(), timeout_ms: 0 };
+        let request = RunHookRequest { kind: kind.into(), timeout_ms: 0, ..Default::default() };
         guest.agent.clone().run_hook(guest.request(request)).await
     };
     let before = run(HookKind::PreSnapshot).await?.into_inner();

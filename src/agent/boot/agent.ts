@@ -1,0 +1,159 @@
+import type { Configuration } from "../config/index.ts";
+import { AgentError, type Log, TERM_GRACE_MS } from "../domain/index.ts";
+import { messageOf } from "../../shared/errors.ts";
+import { AGENT_VERSION } from "../../shared/version.ts";
+import { startFailureStatus } from "../workload/index.ts";
+import { Listeners } from "./listeners.ts";
+import type { Platform } from "./platform.ts";
+import { buildRooms, type Rooms } from "./rooms.ts";
+
+/** Also makes the agent reload its credentials, as daemons do. */
+const SIGHUP = 1;
+const SIGTERM = 15;
+/** SIGINT, SIGQUIT, SIGTERM: they end an agent that has no workload. */
+const LEAVE_SIGNALS: ReadonlySet<number> = new Set([2, 3, SIGTERM]);
+/** Time for the last frames to reach their clients, on top of the grace of the execs. */
+const LAST_FRAMES_MS = 2_000;
+/** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
+const STATUS_LISTEN_FAILED = 71;
+
+/** Starts and ends the agent's parts in their order. */
+export class Agent {
+  readonly #platform: Platform;
+  readonly #log: Log;
+  readonly #listeners: Listeners;
+  readonly #rooms: Rooms;
+  /** Aborted by the first call: what it needs is loaded by then. */
+  readonly #called = new AbortController();
+  readonly #askedToLeave = Promise.withResolvers<number>();
+  /** A signal to leave came before a workload ran that it could be forwarded to. */
+  #leaving = false;
+
+  constructor(platform: Platform, configuration: Configuration, log: Log) {
+    const { clock, relaxClientCertificateChecks, boundHandshakes, watchArrivals, memory } = platform;
+    this.#platform = platform;
+    this.#log = log;
+    this.#listeners = new Listeners({
+      configuration,
+      clock,
+      log,
+      relaxClientCertificateChecks,
+      boundHandshakes,
+      watchArrivals,
+      onCalls: (running) => {
+        // Not at every call: each abort() makes an error with a stack, which took a third of a Health call's CPU time.
+        if (!this.#called.signal.aborted) this.#called.abort();
+        memory.calls(running);
+      },
+      onLargeCalls: (any) => memory.streaming(any),
+    });
+    this.#rooms = buildRooms(platform, configuration, this.#listeners, log);
+  }
+
+  /** Resolves with the status that the process should exit with. */
+  async run(): Promise<number> {
+    const { signals } = this.#platform;
+    const { idle, readiness, rotation } = this.#rooms;
+    signals.listen((signal) => this.#onSignal(signal));
+    this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
+    try {
+      // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
+      await this.#listeners.serveWorkload(() => idle.declare());
+      const { ended } = await this.#startWorkload();
+      if (!this.#leaving) {
+        readiness?.runNow();
+        await this.#listeners.serveManagement({ ...this.#rooms, stop: () => this.#stop() }, rotation);
+        this.#inBackground("settle", this.#settle());
+        await Promise.race([ended, this.#askedToLeave.promise]);
+      }
+      await this.#leave();
+      // A workload whose start was given up because of a signal has a status too.
+      return await ended;
+    } catch (error) {
+      if (!(error instanceof AgentError)) throw error;
+      await this.#leave();
+      this.#log.error("start_failed", { reason: error.reason, problem: error.message });
+      return error.reason.startsWith("EXEC_") ? startFailureStatus(error) : STATUS_LISTEN_FAILED;
+    } finally {
+      signals.close();
+    }
+  }
+
+  /** Returns the promise in an object, because an async function waits for a promise that it returns. */
+  async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
+    const { workload } = this.#rooms;
+    return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
+  }
+
+  /** What can wait until the workload has started: the first client's code is loaded, and then what the start has left is given back. */
+  async #settle(): Promise<void> {
+    const { machineIsIdle, memory } = this.#platform;
+    if (await machineIsIdle(this.#called.signal)) {
+      this.#rooms.rotation.lookAgain();
+      await this.#listeners.warmUp();
+    }
+    // Not before: from then on V8 refuses the cached code of what is still to be loaded.
+    memory.worked();
+  }
+
+  /** What nobody waits for may fail without an end of the agent, as an unhandled rejection would be. */
+  #inBackground(task: string, work: Promise<unknown>): void {
+    work.catch((error: unknown) => this.#log.error("background_failed", { task, problem: messageOf(error) }));
+  }
+
+  /** What a node asks for. Returns the workload's grace in milliseconds; 0 where none runs. */
+  #stop(): number {
+    const { workload } = this.#rooms;
+    this.#log.info("stop_asked");
+    const graceMs = workload.running ? workload.graceMs : 0;
+    this.#onSignal(SIGTERM);
+    return graceMs;
+  }
+
+  #onSignal(signal: number): void {
+    const { workload, rotation, freeze } = this.#rooms;
+    if (signal === SIGHUP) this.#inBackground("credentials", rotation.renew("signal"));
+    // A frozen workload would not hear of it.
+    if (LEAVE_SIGNALS.has(signal)) freeze.endAskedFor();
+    if (workload.running) {
+      if (signal === SIGTERM) {
+        this.#refuseCalls();
+        freeze.leave();
+        this.#inBackground("stop", workload.stop());
+      } else {
+        workload.forward(signal);
+      }
+    } else if (LEAVE_SIGNALS.has(signal)) {
+      this.#leaving = true;
+      workload.abandonStart(signal);
+      this.#askedToLeave.resolve(0);
+    }
+  }
+
+  #refuseCalls(): void {
+    const leaving = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
+    this.#listeners.refuseCalls(leaving);
+    this.#rooms.exec.close(leaving);
+    this.#rooms.hooks.close(leaving);
+  }
+
+  /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
+  async #leave(): Promise<void> {
+    const { workload, readiness, exec, hooks, files, freeze } = this.#rooms;
+    this.#refuseCalls();
+    freeze.leave();
+    await workload.stop();
+    const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
+    await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
+    await this.#listeners.close(LAST_FRAMES_MS);
+    await within(files.settled(), LAST_FRAMES_MS);
+  }
+}
+
+/** Waits for the promise, but no longer than the limit. */
+async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
+  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, limitMs);
+  await Promise.race([promise, timeUp]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,57 @@
+import {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  type Configuration,
+  describeFault,
+  misspeltVariables,
+  readBootstrap,
+} from "../config/index.ts";
+import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
+import type { Addon } from "../native/index.ts";
+import { complain, jsonLog, logWarnings, stderrLines, takeInheritance } from "../platform/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
+import { Agent } from "./agent.ts";
+import { guestPlatform } from "./platform.ts";
+
+/** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
+const STATUS_CONFIG = 78;
+
+/**
+ * Builds the agent from its bootstrap channel and runs it to its end. Resolves with the status that the process should
+ * exit with: the workload's, or 78 after every fault of the channel was printed.
+ */
+export async function boot(addon: Addon): Promise<number> {
+  const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
+  const configuration = await readConfiguration(addon, inheritance.entries);
+  if (configuration === undefined) return STATUS_CONFIG;
+  // Before the log: its thread inherits the priority that the platform gives this thread.
+  const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
+  const lines = stderrLines(addon);
+  const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
+  logWarnings(log);
+  if (!platform.hasCgroups) log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
+  let status: number;
+  try {
+    const ended = new Agent(platform, configuration, log).run();
+    // Meanwhile: the workload does not wait for it.
+    for (const { name, meant } of misspeltVariables(inheritance.entries))
+      log.warn("variable_misspelt", { name, meant });
+    status = await ended;
+  } finally {
+    platform.close();
+    lines.flush();
+  }
+  platform.announceExit();
+  return status;
+}
+
+async function readConfiguration(addon: Addon, inherited: InheritedEnvironment): Promise<Configuration | undefined> {
+  try {
+    return await readBootstrap(inherited, ({ cert, key, clientCa }) => addon.acceptsTlsMaterial(cert, key, clientCa));
+  } catch (error) {
+    if (!(error instanceof BootstrapError)) throw error;
+    for (const fault of error.faults) complain(describeFault(fault));
+    for (const { name, meant } of misspeltVariables(inherited)) complain(`${name} is not known; ${meant} may be meant`);
+    return undefined;
+  }
+}

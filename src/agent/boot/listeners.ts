@@ -1,0 +1,146 @@
+import type { Configuration, TlsMaterial } from "../config/index.ts";
+import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
+import type { CredentialRotation } from "../restore/index.ts";
+import type { Capabilities } from "../rpc/handlers/serve.ts";
+import type { Router, Session } from "../rpc/index.ts";
+import type { ManagementServer } from "../server/index.ts";
+import type { WorkloadServer } from "../server/workload/server.ts";
+import { AGENT_VERSION } from "../../shared/version.ts";
+
+/** What the listeners need. */
+export interface ListenerParts {
+  readonly configuration: Configuration;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Makes TLS accept client certificates that are not valid yet; false where that is not possible. */
+  readonly relaxClientCertificateChecks: () => boolean;
+  /** Bounds TLS handshakes with unknown clients; false where that is not possible. */
+  readonly boundHandshakes: () => boolean;
+  readonly watchArrivals: WatchArrivals;
+  /** Called with the number of management calls when one begins or ends. */
+  readonly onCalls: (running: number) => void;
+  /** Called with true when the first large call begins, with false when the last has ended. */
+  readonly onLargeCalls: (any: boolean) => void;
+}
+
+/**
+ * The sockets of the agent. Their code is loaded when they are opened, so that the workload does not wait for the code of
+ * the management side.
+ */
+export class Listeners {
+  readonly #parts: ListenerParts;
+  #management: ManagementServer | undefined;
+  #router: Router | undefined;
+  #workload: WorkloadServer | undefined;
+  #refusal: AgentError | undefined;
+
+  constructor(parts: ListenerParts) {
+    this.#parts = parts;
+  }
+
+  /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot. */
+  async serveWorkload(declareIdle: () => bigint): Promise<void> {
+    const { configuration, clock, log, watchArrivals } = this.#parts;
+    const path = configuration.workloadSocketPath;
+    if (path === undefined) return;
+    const { WorkloadServer } = await import("../server/workload/server.ts");
+    this.#workload = new WorkloadServer({
+      declareIdle,
+      agentVersion: AGENT_VERSION,
+      log,
+      clock,
+      watchArrivals,
+    });
+    await this.#workload.listen(path);
+    log.info("workload_socket_listening", { path });
+  }
+
+  /** Opens the configured management listeners. Throws AgentError when it cannot. */
+  async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
+    const { configuration, clock, log, onCalls, onLargeCalls, watchArrivals } = this.#parts;
+    const { guestPort, guestSocketPath, credentials } = configuration;
+    credentials.digestToken();
+    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
+      await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
+    const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
+    serveGuestAgent(router, capabilities);
+    const admitToken = tokenAuthenticator(
+      { matches: (candidate) => credentials.matchesToken(candidate), current: () => credentials.currentToken },
+      credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
+    );
+    const management = new ManagementServer({
+      router,
+      log,
+      clock,
+      watchArrivals,
+      authenticate: (metadata) => {
+        rotation.lookAgain();
+        const decision = admitToken(metadata);
+        return decision instanceof Promise
+          ? decision.then((refused) => refused ?? this.#refusal)
+          : (decision ?? this.#refusal);
+      },
+      verifyPeer: refuseExpired,
+      onConnection: () => rotation.lookAgain(),
+    });
+    this.#management = management;
+    this.#router = router;
+    if (guestPort !== undefined && credentials.tls !== undefined) {
+      if (!this.#parts.relaxClientCertificateChecks()) {
+        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
+      }
+      if (!this.#parts.boundHandshakes()) {
+        log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
+      }
+      const port = await management.listenTcp(guestPort, credentials.tls);
+      this.#warnOfExpiry(credentials.tls);
+      log.info("management_listening", { port });
+    }
+    if (guestSocketPath !== undefined) {
+      await management.listenUnix(guestSocketPath);
+      log.info("management_listening", { path: guestSocketPath });
+    }
+  }
+
+  /** Runs once, in memory, what the first connection to the management listener and its first call need. */
+  async warmUp(): Promise<void> {
+    const { configuration, clock } = this.#parts;
+    if (this.#router === undefined) return;
+    const { warmUp } = await import("../server/warm-up.ts");
+    await warmUp(this.#router, clock, configuration.credentials.tls);
+  }
+
+  /** Makes new connections use the current credentials. */
+  applyCredentials(): void {
+    const { tls } = this.#parts.configuration.credentials;
+    if (tls === undefined) return;
+    this.#management?.setCredentials(tls);
+    this.#warnOfExpiry(tls);
+  }
+
+  /** Only warns: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
+  #warnOfExpiry({ cert }: TlsMaterial): void {
+    const { clock, log } = this.#parts;
+    const { X509Certificate } = process.getBuiltinModule("node:crypto");
+    const notAfter = new X509Certificate(cert).validToDate;
+    if (BigInt(notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
+    const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
+    log.warn("server_certificate_expired", { not_after: notAfter.toISOString(), consequence });
+  }
+
+  /** Ends every management connection but one. Returns how many it ended. */
+  dropOtherSessions(keep: Session): number {
+    return this.#management?.dropOtherSessions(keep) ?? 0;
+  }
+
+  /** Answers new management calls with this error from now on; those in progress go on. */
+  refuseCalls(error: AgentError): void {
+    this.#refusal ??= error;
+  }
+
+  /** Closes everything; calls that are still in progress have `graceMs` to end. */
+  async close(graceMs: number): Promise<void> {
+    this.#workload?.close();
+    await this.#management?.shutdown(graceMs);
+  }
+}

@@ -1,0 +1,133 @@
+import {
+  type Accounts,
+  BufferPool,
+  type Clock,
+  type FileOwner,
+  type FileSystem,
+  type Kernel,
+  type Processes,
+  type ProcessRandomness,
+  type SessionGroup,
+  SessionLife,
+  type Signals,
+  type Timers,
+  type WatchArrivals,
+} from "../domain/index.ts";
+import { type Addon, bundleFolder } from "../native/index.ts";
+import {
+  arrivalsWatcher,
+  Cgroups,
+  fileAccounts,
+  guestClock,
+  guestFileSystem,
+  guestKernel,
+  type Inheritance,
+  LauncherChannel,
+  machineIsIdle,
+  MemoryKeeper,
+  mergeSignals,
+  NativeProcesses,
+  nodeTimers,
+  openFilesLimitForChildren,
+  processRandomness,
+  processSignals,
+  ProgramPages,
+  protectSelf,
+  SessionCgroup,
+  STREAM_BUFFERS,
+} from "../platform/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
+
+/** The ports, over this guest. */
+export interface Platform {
+  readonly inherited: InheritedEnvironment;
+  readonly processes: Processes;
+  /** Whether every command gets a cgroup of its own. */
+  readonly hasCgroups: boolean;
+  /** What holds all that `processes` starts; undefined without cgroups. */
+  readonly sessionGroup: SessionGroup | undefined;
+  /** The time in which processes are given to end. */
+  readonly life: SessionLife;
+  readonly accounts: Accounts;
+  readonly fileSystem: FileSystem;
+  /** The agent's own user and group. */
+  readonly identity: FileOwner;
+  readonly clock: Clock;
+  readonly signals: Signals;
+  readonly timers: Timers;
+  readonly kernel: Kernel;
+  readonly randomness: ProcessRandomness;
+  /** Drops an open file's pages from the page cache, best effort. */
+  readonly dropFileCache: (fd: number) => void;
+  /**
+   * From now on this process's TLS servers ignore the validity times of client certificates and trust an intermediate
+   * authority without its root. The server itself must refuse expired ones. False where this Node does not offer it: then
+   * OpenSSL still refuses both.
+   */
+  readonly relaxClientCertificateChecks: () => boolean;
+  /**
+   * From now on bounds what a client can make this process's TLS servers do before its certificate is verified. False
+   * where this Node does not offer it.
+   */
+  readonly boundHandshakes: () => boolean;
+  readonly watchArrivals: WatchArrivals;
+  /** Keeps the memory of this process small. */
+  readonly memory: MemoryKeeper;
+  /** Waits for a moment in which the machine has little to do; false: there was none within five seconds. */
+  readonly machineIsIdle: (signal: AbortSignal) => Promise<boolean>;
+  /** Tells the launcher, if there is one, that the agent leaves on purpose and did not crash. */
+  readonly announceExit: () => void;
+  /** Removes what the platform made outside of this process. */
+  readonly close: () => void;
+}
+
+/**
+ * The ports over the guest, and over the launcher if there is one. Calls `onPipeGivenUp` when the agent closes a pipe
+ * that a background process of an ended command still writes to.
+ */
+export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
+  const cgroups = Cgroups.open(addon);
+  const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
+  if (cgroups !== undefined) channel?.entrustSession(cgroups.session);
+  const launcher = channel === undefined ? undefined : process.ppid;
+  const clock = guestClock(addon);
+  const life = new SessionLife(clock, nodeTimers);
+  return {
+    inherited: entries,
+    processes: new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), {
+      openFilesLimit: openFilesLimitForChildren(addon, process.ppid),
+      standing: protectSelf(addon),
+      cgroups,
+      life,
+      adopter: launcher,
+      onPipeGivenUp,
+    }),
+    hasCgroups: cgroups !== undefined,
+    sessionGroup: cgroups && new SessionCgroup({ addon, folder: cgroups.session, launcher }),
+    life,
+    accounts: fileAccounts(addon),
+    fileSystem: guestFileSystem(addon),
+    identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
+    clock,
+    // A terminal sends signals to the agent directly, as its foreground process group.
+    signals: channel === undefined ? processSignals() : mergeSignals([processSignals(), channel]),
+    timers: nodeTimers,
+    kernel: guestKernel(addon),
+    randomness: processRandomness(addon),
+    dropFileCache: (fd) => void addon.dropFileCache(fd),
+    relaxClientCertificateChecks: () => addon.relaxCertificateChecks() === 1,
+    boundHandshakes: () => addon.boundHandshakes() === 1,
+    watchArrivals: arrivalsWatcher(addon),
+    memory: memoryKeeper(addon),
+    machineIsIdle,
+    announceExit: () => channel?.announceExit(),
+    close: () => cgroups?.close(),
+  };
+}
+
+function memoryKeeper(addon: Addon): MemoryKeeper {
+  const folder = bundleFolder(process.env);
+  const pages = folder === undefined ? undefined : new ProgramPages(addon, folder);
+  pages?.readOnlyTouched();
+  return new MemoryKeeper(addon, pages);
+}

@@ -1,0 +1,138 @@
+import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../config/index.ts";
+import {
+  ActivityClock,
+  type ChildProcess,
+  IdleDeclarations,
+  type Log,
+  type ReadyCommandSpec,
+  Stamps,
+  type StdioPlan,
+  type Timers,
+} from "../domain/index.ts";
+import { Exec } from "../exec/index.ts";
+import { Files, sessionOwner } from "../files/index.ts";
+import { Health, ReadinessLoop } from "../health/index.ts";
+import { Hooks } from "../hooks/index.ts";
+import { CredentialRotation, Restore } from "../restore/index.ts";
+import type { Session } from "../rpc/index.ts";
+import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
+import { Workload } from "../workload/index.ts";
+import type { Listeners } from "./listeners.ts";
+import type { Platform } from "./platform.ts";
+
+/** Hooks and ready_cmd: the agent reads their output, and they have no input. */
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
+
+/** The agent's capabilities. */
+export interface Rooms {
+  readonly workload: Workload;
+  readonly exec: Exec;
+  readonly files: Files;
+  readonly hooks: Hooks;
+  readonly health: Health;
+  readonly restore: Restore<Session>;
+  readonly rotation: CredentialRotation;
+  readonly idle: IdleDeclarations;
+  readonly freeze: SessionFreeze;
+  /** Undefined without a ready_cmd. */
+  readonly readiness: ReadinessLoop | undefined;
+}
+
+/** Builds every capability over the platform. */
+export function buildRooms(platform: Platform, configuration: Configuration, listeners: Listeners, log: Log): Rooms {
+  const { process: spec } = configuration;
+  const { clock, timers, accounts, life } = platform;
+  const freeze = new SessionFreeze({ group: platform.sessionGroup, life, timers, clock, log });
+  const starter = commandStarter(platform, configuration, freeze);
+  const stamps = new Stamps(clock);
+  const activity = new ActivityClock(stamps);
+  const idle = new IdleDeclarations(stamps);
+  const workload = new Workload({ starter, spec, log });
+  const readiness = spec.readyCommand && readinessLoop(starter, spec.readyCommand, timers, log);
+  if (readiness !== undefined) freeze.rests(readiness);
+  const rotation = new CredentialRotation({
+    reload: async () => (await configuration.credentials.reload(platform.dropFileCache)).map(describeFault),
+    readVersion: () => configuration.credentials.readVersion,
+    presentVersion: () => configuration.credentials.presentVersion(),
+    apply: () => listeners.applyCredentials(),
+    timers,
+    clock,
+    log,
+  });
+  // They refer to each other: POST_RESTORE waits for the duties, and the duties end hooks from before the snapshot.
+  const hooks: Hooks = new Hooks({
+    specs: configuration.hooks,
+    start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
+    dutiesSettled: (signal) => restore.settled(signal),
+    beforeSnapshot: () => platform.memory.beforeSnapshot(),
+    freeze: (request) => restore.exclusively(() => freeze.freeze(request), request.signal),
+    timers,
+    clock,
+    log,
+  });
+  const restore = new Restore<Session>({
+    kernel: platform.kernel,
+    randomness: platform.randomness,
+    clock,
+    stamps,
+    activity,
+    log,
+    renew: {
+      sweepHooks: () => hooks.sweep(),
+      renewCredentials: () => rotation.renew("restore"),
+      dropOtherSessions: (keep) => listeners.dropOtherSessions(keep),
+      thaw: () => freeze.thawByDuties(),
+      rearmTimers: () => {
+        rotation.rearm();
+        readiness?.runNow();
+      },
+    },
+  });
+  return {
+    workload,
+    exec: new Exec({ starter, activity, clock, life }),
+    files: new Files({
+      fileSystem: platform.fileSystem,
+      activity,
+      clock,
+      newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
+    }),
+    hooks,
+    health: new Health({
+      readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },
+      activity,
+      idle,
+      clock,
+      freeze,
+    }),
+    restore,
+    rotation,
+    idle,
+    freeze,
+    readiness,
+  };
+}
+
+function commandStarter(platform: Platform, configuration: Configuration, freeze: SessionFreeze): CommandStarter {
+  const { process: spec, workloadSocketPath } = configuration;
+  const environment = new SessionEnvironment({
+    inherited: platform.inherited,
+    bootstrapNames: BOOTSTRAP_VARIABLES,
+    processEnv: spec.env,
+    workloadSocket: workloadSocketPath,
+  });
+  return new CommandStarter({
+    processes: platform.processes,
+    accounts: platform.accounts,
+    environment,
+    defaults: { user: spec.user, cwd: spec.cwd },
+    ownUid: platform.identity.uid,
+    freeze,
+  });
+}
+
+function readinessLoop(starter: CommandStarter, spec: ReadyCommandSpec, timers: Timers, log: Log): ReadinessLoop {
+  const start = (args: readonly string[], abort: AbortSignal): Promise<ChildProcess> =>
+    starter.start({ args, env: new Map(), cwd: "", user: "", stdio: PIPES }, abort);
+  return new ReadinessLoop({ spec, start, timers, log });
+}

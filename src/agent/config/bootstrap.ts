@@ -1,0 +1,134 @@
+import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
+import { type AcceptsTlsMaterial, Credentials, type CredentialSources } from "./credentials.ts";
+import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
+import {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  type BootstrapFault,
+  type BootstrapValues,
+  type BootstrapVariable,
+  type Read,
+  readLogLevel,
+  readPort,
+  readSocketPath,
+  readVariables,
+} from "./variables.ts";
+
+/** The agent's whole configuration. */
+export interface Configuration {
+  /** TCP port of the management listener; undefined: no TCP listener. */
+  readonly guestPort: number | undefined;
+  /** Path of the management listener's unix socket; undefined: none. */
+  readonly guestSocketPath: string | undefined;
+  /** Path of the workload's socket; undefined: no workload listener. */
+  readonly workloadSocketPath: string | undefined;
+  /** Has `tls` whenever `guestPort` is set. */
+  readonly credentials: Credentials;
+  readonly process: ProcessSpec;
+  readonly hooks: HooksSpec;
+  readonly logLevel: LogLevel;
+}
+
+/**
+ * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment (`NAME=value`)
+ * and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
+ *
+ * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
+ */
+export async function readBootstrap(
+  environ: readonly Uint8Array[],
+  accepts?: AcceptsTlsMaterial,
+): Promise<Configuration> {
+  const { values, faults } = readVariables(environ);
+  const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
+    const { value, problems } = read(values.get(variable));
+    faults.push(...problems.map((problem) => ({ variable, problem })));
+    return value;
+  };
+  // A variable with an invalid value is not reported as missing too.
+  const given: ReadonlySet<BootstrapVariable> = new Set([...values.keys(), ...faults.map((fault) => fault.variable)]);
+  faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
+  // In the variable, or in the file that it names: the environment of an instance is echoed by its host's API, and a
+  // spec may hold declared secrets. Read once: a workload that runs has its environment.
+  const takeSpec = <Value>(
+    variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
+    read: (text: string | undefined) => Read<Value>,
+  ): Value => {
+    const fileVariable: BootstrapVariable = `${variable}_FILE`;
+    if (given.has(variable) && given.has(fileVariable)) {
+      faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
+    }
+    const inline = take(variable, read);
+    return values.has(fileVariable) ? take(fileVariable, (path = "") => readSpecFile(path, read)) : inline;
+  };
+
+  const guestPort = take("SVC_GUEST_PORT", readPort);
+  const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
+  const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
+  const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
+  const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
+  const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
+  const loaded = await Credentials.load(credentialSources(values), accepts);
+  faults.push(...loaded.faults);
+  if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
+  return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };
+}
+
+const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
+
+function tokenFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
+  const byValue = given.has("SVC_INSTANCE_TOKEN");
+  const byFile = given.has("SVC_INSTANCE_TOKEN_FILE");
+  if (byValue && byFile) {
+    return [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: "is set beside SVC_INSTANCE_TOKEN; set one of them" }];
+  }
+  if (byValue || byFile) return [];
+  return [{ variable: "SVC_INSTANCE_TOKEN", problem: "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one" }];
+}
+
+/** TLS files without a port are a fault too: their author expects a listener. */
+function listenerFaults(given: ReadonlySet<BootstrapVariable>): BootstrapFault[] {
+  if (given.has("SVC_GUEST_PORT")) {
+    return TLS_VARIABLES.filter((variable) => !given.has(variable)).map((variable) => ({
+      variable,
+      problem: "is not set; SVC_GUEST_PORT needs it",
+    }));
+  }
+  const faults: BootstrapFault[] = TLS_VARIABLES.filter((variable) => given.has(variable)).map((variable) => ({
+    variable,
+    problem: "is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
+  }));
+  if (!given.has("SVC_GUEST_SOCKET")) {
+    faults.push({
+      variable: "SVC_GUEST_PORT",
+      problem: "is not set, and neither is SVC_GUEST_SOCKET; set one or both",
+    });
+  }
+  return faults;
+}
+
+function socketFaults(values: BootstrapValues): BootstrapFault[] {
+  const workloadSocket = values.get("SVC_WORKLOAD_SOCKET");
+  return workloadSocket !== undefined && workloadSocket === values.get("SVC_GUEST_SOCKET")
+    ? [{ variable: "SVC_WORKLOAD_SOCKET", problem: "names the same socket as SVC_GUEST_SOCKET" }]
+    : [];
+}
+
+function credentialSources(values: BootstrapValues): CredentialSources {
+  const value = values.get("SVC_INSTANCE_TOKEN");
+  const file = values.get("SVC_INSTANCE_TOKEN_FILE");
+  return {
+    token: value !== undefined ? { value } : file !== undefined ? { file } : undefined,
+    tls: {
+      cert: values.get("SVC_TLS_CERT_FILE"),
+      key: values.get("SVC_TLS_KEY_FILE"),
+      clientCa: values.get("SVC_TLS_CLIENT_CA_FILE"),
+    },
+  };
+}
+
+function inOrder(faults: readonly BootstrapFault[]): BootstrapFault[] {
+  return faults.toSorted(
+    (left, right) => BOOTSTRAP_VARIABLES.indexOf(left.variable) - BOOTSTRAP_VARIABLES.indexOf(right.variable),
+  );
+}

@@ -1,0 +1,128 @@
+import {
+  close,
+  closeSync,
+  constants,
+  fstat,
+  fstatSync,
+  open,
+  openSync,
+  readFile,
+  readFileSync,
+  stat,
+  type Stats,
+} from "node:fs";
+import { promisify } from "node:util";
+import { errnoOf } from "../../shared/errors.ts";
+
+/** Far above any certificate bundle or token. */
+const FILE_LIMIT_BYTES = 1024 * 1024;
+/** For failures without an errno. */
+const UNKNOWN = "unknown error";
+
+// The first connection asks for the files' versions: node:fs/promises would take three milliseconds of it to load.
+const openFile = promisify(open);
+const statFile: (fd: number) => Promise<Stats> = promisify(fstat);
+const readWhole: (fd: number) => Promise<Buffer> = promisify(readFile);
+const closeFile = promisify(close);
+const statPath: (path: string) => Promise<Stats> = promisify(stat);
+
+/** A credential file's bytes, or why it cannot be read (without the path, which is a bootstrap value). */
+export type CredentialFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
+  /** Equal to `credentialFileVersion` until the file changes. */
+  readonly version: string;
+};
+
+/** One of the two ways to read a credential file. */
+export type ReadCredentialFile = (path: string) => CredentialFile | Promise<CredentialFile>;
+
+/** Drops an open file's pages from the kernel's page cache. */
+export type DropFileCache = (fd: number) => void;
+
+// O_NONBLOCK: opening a FIFO must not block a thread for ever.
+const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
+
+/**
+ * Reads a credential file, or one that holds a spec, whole, or says why it cannot be read. Waits for it: for the start,
+ * when nothing else can go on.
+ */
+export function readCredentialFile(path: string): CredentialFile {
+  const unusable = pathProblem(path);
+  if (unusable !== undefined) return { problem: unusable, version: "" };
+  let fd: number | undefined;
+  try {
+    fd = openSync(path, OPEN_FLAGS);
+    const opened = fd;
+    const attributes = fstatSync(fd);
+    return fileProblem(attributes) ?? content(readFileSync(opened), attributes);
+  } catch (error) {
+    return unreadable(error);
+  } finally {
+    if (fd !== undefined) closeSync(fd);
+  }
+}
+
+/**
+ * The same while the agent goes on, and with `dropFileCache` past the page cache: after a restore that still holds the
+ * bytes of the volume that was mounted when the snapshot was taken.
+ */
+export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
+  const unusable = pathProblem(path);
+  if (unusable !== undefined) return { problem: unusable, version: "" };
+  let fd: number | undefined;
+  try {
+    if (dropFileCache !== undefined) await dropCacheOf(path, dropFileCache);
+    fd = await openFile(path, OPEN_FLAGS);
+    const attributes = await statFile(fd);
+    return fileProblem(attributes) ?? content(await readWhole(fd), attributes);
+  } catch (error) {
+    return unreadable(error);
+  } finally {
+    // What was read stays true if close(2) fails, as it may on a network file system.
+    if (fd !== undefined) await closeFile(fd).catch(() => undefined);
+  }
+}
+
+/** The version of the file that the path names now; it differs after every change. Never rejects. */
+export async function credentialFileVersion(path: string): Promise<string> {
+  if (pathProblem(path) !== undefined) return "";
+  try {
+    return versionOf(await statPath(path));
+  } catch (error) {
+    return errnoOf(error) ?? UNKNOWN;
+  }
+}
+
+function versionOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): string {
+  return [dev, ino, size, mtimeMs, ctimeMs].join(" ");
+}
+
+function pathProblem(path: string): string | undefined {
+  if (!path.startsWith("/")) return "must be an absolute path";
+  return path.includes("\0") ? "holds a NUL" : undefined;
+}
+
+function fileProblem(attributes: Stats): CredentialFile | undefined {
+  const version = versionOf(attributes);
+  if (!attributes.isFile()) return { problem: "does not name a regular file", version };
+  return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB", version } : undefined;
+}
+
+function content(bytes: Buffer, attributes: Stats): CredentialFile {
+  const version = versionOf(attributes);
+  return bytes.length === 0 ? { problem: "names an empty file", version } : { bytes, version };
+}
+
+function unreadable(error: unknown): CredentialFile {
+  const errno = errnoOf(error) ?? UNKNOWN;
+  return { problem: `names a file that cannot be read (${errno})`, version: errno };
+}
+
+/** Closed before the file is read: only a new open is sure to see the current content. */
+async function dropCacheOf(path: string, dropFileCache: DropFileCache): Promise<void> {
+  const fd = await openFile(path, OPEN_FLAGS);
+  try {
+    dropFileCache(fd);
+  } finally {
+    await closeFile(fd);
+  }
+}

@@ -1,0 +1,238 @@
+import { isUtf8 } from "node:buffer";
+import {
+  type DescField,
+  type DescMessage,
+  fromBinary,
+  fromJsonString,
+  type MessageShape,
+  ScalarType,
+} from "@bufbuild/protobuf";
+import {
+  DEFAULT_READY_INTERVAL_MS,
+  DEFAULT_READY_TIMEOUT_MS,
+  DEFAULT_STOP_GRACE_MS,
+  type HookSpec,
+  type HooksSpec,
+  type ProcessSpec,
+} from "../domain/index.ts";
+import { type Hook, HooksSchema, type Process, ProcessSchema } from "../../shared/gen/svc/guest/v1alpha1/process_pb.ts";
+import { userSyntaxProblem } from "../session/index.ts";
+import { readCredentialFile } from "./credential-file.ts";
+import type { Read } from "./variables.ts";
+
+/** Reads SVC_PROCESS_SPEC. Absent: no workload. */
+export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
+  const decoded = decodeSpec(ProcessSchema, value);
+  return "problems" in decoded
+    ? { value: EMPTY_PROCESS, problems: decoded.problems }
+    : { value: processSpec(decoded.message), problems: processProblems(decoded.message) };
+}
+
+/** Reads SVC_HOOKS_SPEC. Absent: no hooks. */
+export function readHooksSpec(value = "{}"): Read<HooksSpec> {
+  const decoded = decodeSpec(HooksSchema, value);
+  if ("problems" in decoded) return { value: NO_HOOKS, problems: decoded.problems };
+  const { preSnapshot, postRestore } = decoded.message;
+  return {
+    value: { preSnapshot: preSnapshot && hookSpec(preSnapshot), postRestore: postRestore && hookSpec(postRestore) },
+    problems: [...hookProblems("pre_snapshot", preSnapshot), ...hookProblems("post_restore", postRestore)],
+  };
+}
+
+/** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names, at most 1 MiB of UTF-8. */
+export function readSpecFile<Value>(path: string, read: (text: string | undefined) => Read<Value>): Read<Value> {
+  const file = readCredentialFile(path);
+  const problem = "problem" in file ? file.problem : isUtf8(file.bytes) ? undefined : "names a file that is not UTF-8";
+  const { value, problems } = read("bytes" in file && problem === undefined ? file.bytes.toString() : undefined);
+  return { value, problems: problem === undefined ? problems.map((found) => `in the file: ${found}`) : [problem] };
+}
+
+const EMPTY_PROCESS: ProcessSpec = {
+  args: [],
+  env: new Map(),
+  cwd: "",
+  user: "",
+  readyCommand: undefined,
+  stopGraceMs: DEFAULT_STOP_GRACE_MS,
+};
+
+const NO_HOOKS: HooksSpec = { preSnapshot: undefined, postRestore: undefined };
+
+function processSpec(message: Process): ProcessSpec {
+  const ready = message.readyCmd;
+  return {
+    args: message.args,
+    env: new Map(Object.entries(message.env)),
+    cwd: message.cwd,
+    user: message.user,
+    readyCommand: ready && {
+      args: ready.args,
+      intervalMs: ready.intervalMs || DEFAULT_READY_INTERVAL_MS,
+      timeoutMs: ready.timeoutMs || DEFAULT_READY_TIMEOUT_MS,
+    },
+    stopGraceMs: message.stopGraceMs || DEFAULT_STOP_GRACE_MS,
+  };
+}
+
+function hookSpec(message: Hook): HookSpec {
+  return {
+    args: message.args,
+    env: new Map(Object.entries(message.env)),
+    cwd: message.cwd,
+    user: message.user,
+  };
+}
+
+function processProblems(message: Process): string[] {
+  return [
+    ...commandNameProblems("args", message.args),
+    ...argumentProblems("args", message.args),
+    ...sessionProblems("", message),
+    ...(message.readyCmd === undefined ? [] : requiredCommandProblems("ready_cmd.args", message.readyCmd.args)),
+  ];
+}
+
+function hookProblems(name: string, hook: Hook | undefined): string[] {
+  if (hook === undefined) return [];
+  return [...requiredCommandProblems(`${name}.args`, hook.args), ...sessionProblems(`${name}.`, hook)];
+}
+
+function requiredCommandProblems(path: string, args: readonly string[]): string[] {
+  if (args.length === 0) return [`${path}: is empty; name a command or leave ${path.replace(/\.args$/, "")} out`];
+  return [...commandNameProblems(path, args), ...argumentProblems(path, args)];
+}
+
+function commandNameProblems(path: string, args: readonly string[]): string[] {
+  return args[0] === "" ? [`${path}[0]: is empty; it names the command`] : [];
+}
+
+function argumentProblems(path: string, args: readonly string[]): string[] {
+  return args.flatMap((argument, index) => (argument.includes("\0") ? [`${path}[${index}]: holds a NUL`] : []));
+}
+
+/** Problems of the fields that Process and Hook share. */
+function sessionProblems(prefix: string, session: Pick<Process, "env" | "cwd" | "user">): string[] {
+  const problems = Object.entries(session.env).flatMap(([name, value], index) => {
+    if (name === "") return [`${prefix}env: has a variable without a name`];
+    if (/[=\0]/.test(name)) return [`${prefix}env: the name of variable ${index + 1} holds "=" or a NUL`];
+    return value.includes("\0") ? [`${prefix}env: the value of ${JSON.stringify(name)} holds a NUL`] : [];
+  });
+  if (session.cwd !== "" && !session.cwd.startsWith("/")) problems.push(`${prefix}cwd: must be an absolute path`);
+  if (session.cwd.includes("\0")) problems.push(`${prefix}cwd: holds a NUL`);
+  const userProblem = userSyntaxProblem(session.user);
+  if (userProblem !== undefined) problems.push(`${prefix}user: ${userProblem}`);
+  return problems;
+}
+
+/** A decoded message, or the problems of the value; never both. */
+type DecodedSpec<Desc extends DescMessage> =
+  | { readonly message: MessageShape<Desc> }
+  | { readonly problems: readonly string[] };
+
+/** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. */
+function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+  const text = value.trim();
+  // Somebody meant to fill the variable or file: an empty message is `{}`.
+  if (text === "") return { problems: ["is blank; give it a spec or leave it out"] };
+  return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
+}
+
+function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+  let json: unknown;
+  try {
+    json = JSON.parse(value);
+  } catch (error) {
+    return { problems: [`is not valid JSON${positionOf(error)}`] };
+  }
+  const problems = jsonProblems(schema, json);
+  if (problems.length > 0) return { problems };
+  try {
+    // From the text, not from the parsed value: only the text shows a duplicate key.
+    return { message: fromJsonString(schema, value) };
+  } catch {
+    return { problems: [`is not the JSON form of ${schema.typeName}; a key may be there twice`] };
+  }
+}
+
+function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
+  const base64 = value.replace(/\s+/g, "");
+  if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(base64)) {
+    return { problems: ["is neither JSON (it does not begin with a brace) nor base64"] };
+  }
+  try {
+    return { message: fromBinary(schema, Buffer.from(base64, "base64")) };
+  } catch {
+    return { problems: [`is not base64 of the binary form of ${schema.typeName}`] };
+  }
+}
+
+/** Where JSON.parse stopped. Its own message quotes the text, and the text may hold secrets. */
+function positionOf(error: unknown): string {
+  const position = error instanceof Error ? /at position (\d+)/.exec(error.message)?.[1] : undefined;
+  return position === undefined ? "" : ` (at character ${position})`;
+}
+
+/**
+ * What keeps a JSON value from being the given message, one line a field, such as `ready_cmd.argz: unknown field`.
+ *
+ * The protobuf library would refuse the same, but it stops at the first problem and quotes the value. Covers the kinds
+ * of fields that the specs have; the library judges the rest.
+ */
+function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
+  if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];
+  const problems: string[] = [];
+  for (const [key, value] of Object.entries(json)) {
+    const field = message.fields.find((candidate) => candidate.name === key || candidate.jsonName === key);
+    const fieldPath = join(path, field?.name ?? quotedName(key));
+    if (field === undefined) problems.push(`${fieldPath}: unknown field of ${message.name}`);
+    else if (value !== null) problems.push(...fieldProblems(field, value, fieldPath));
+  }
+  return problems;
+}
+
+function fieldProblems(field: DescField, value: unknown, path: string): string[] {
+  switch (field.fieldKind) {
+    case "message":
+      return jsonProblems(field.message, value, path);
+    case "scalar":
+      return scalarProblems(field.scalar, value, path);
+    case "list":
+      if (!Array.isArray(value)) return [`${path}: must be an array`];
+      return field.listKind === "scalar"
+        ? value.flatMap((item: unknown, index) => scalarProblems(field.scalar, item, `${path}[${index}]`))
+        : [];
+    case "map":
+      if (!isObject(value)) return [`${path}: must be an object`];
+      return field.mapKind === "scalar"
+        ? Object.entries(value).flatMap(([key, item]) =>
+            scalarProblems(field.scalar, item, join(path, quotedName(key))),
+          )
+        : [];
+    case "enum":
+      return [];
+  }
+}
+
+function scalarProblems(scalar: ScalarType, value: unknown, path: string): string[] {
+  if (scalar === ScalarType.STRING && typeof value !== "string") return [`${path}: must be a string`];
+  if (scalar === ScalarType.UINT32 && !isUint32(value)) return [`${path}: must be a whole number from 0 to 4294967295`];
+  return [];
+}
+
+function isUint32(value: unknown): boolean {
+  const number = typeof value === "string" && value.trim() !== "" ? Number(value) : value;
+  return typeof number === "number" && Number.isInteger(number) && number >= 0 && number <= 0xffff_ffff;
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function join(path: string, name: string): string {
+  return path === "" ? name : `${path}.${name}`;
+}
+
+/** A name from outside, safe to print: bare where it is an identifier, else quoted and cut. */
+function quotedName(name: string): string {
+  return /^[A-Za-z_][A-Za-z0-9_]{0,63}$/.test(name) ? name : JSON.stringify(name.slice(0, 64));
+}

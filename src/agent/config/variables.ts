@@ -1,0 +1,160 @@
+import type { LogLevel } from "../domain/index.ts";
+import { nearest } from "../../shared/text.ts";
+import { reservedTransport } from "../../shared/transports.ts";
+
+/**
+ * Names of the bootstrap channel: the whole configuration of the agent. Every one of them is removed from the
+ * environment of every child (contract, "Environment of an exec'd command", layer 1).
+ */
+export const BOOTSTRAP_VARIABLES = [
+  "SVC_INSTANCE_TOKEN",
+  "SVC_INSTANCE_TOKEN_FILE",
+  "SVC_GUEST_PORT",
+  "SVC_TLS_CERT_FILE",
+  "SVC_TLS_KEY_FILE",
+  "SVC_TLS_CLIENT_CA_FILE",
+  "SVC_GUEST_SOCKET",
+  "SVC_WORKLOAD_SOCKET",
+  "SVC_PROCESS_SPEC",
+  "SVC_PROCESS_SPEC_FILE",
+  "SVC_HOOKS_SPEC",
+  "SVC_HOOKS_SPEC_FILE",
+  "SVC_LOG_LEVEL",
+] as const;
+
+/** What all of them begin with: the workload waits while an image's environment is searched for each of them. */
+const PREFIX: Buffer = Buffer.from("SVC_");
+
+/** A name of the bootstrap channel. */
+export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
+
+/** One fault of the bootstrap channel. Neither part ever has a value. */
+export interface BootstrapFault {
+  readonly variable: BootstrapVariable;
+  /** Completes a sentence that begins with the variable's name, or "field: what is wrong with it". */
+  readonly problem: string;
+}
+
+/** All faults of the bootstrap channel, in the order of BOOTSTRAP_VARIABLES. */
+export class BootstrapError extends Error {
+  override readonly name = "BootstrapError";
+  readonly faults: readonly BootstrapFault[];
+
+  constructor(faults: readonly BootstrapFault[]) {
+    super(faults.map(describeFault).join("\n"));
+    this.faults = faults;
+  }
+}
+
+/** One line for people, such as `SVC_GUEST_PORT: must be a number from 1 to 65535`. */
+export function describeFault(fault: BootstrapFault): string {
+  return `${fault.variable}: ${fault.problem}`;
+}
+
+/** A bootstrap variable's value and its problems. The value is valid only without problems. */
+export interface Read<Value> {
+  readonly value: Value;
+  readonly problems: readonly string[];
+}
+
+/** Values of the bootstrap variables that are set. */
+export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
+
+/** Picks the bootstrap channel out of raw `NAME=value` entries. A variable with a fault is left out of the values. */
+export function readVariables(environ: readonly Uint8Array[]): { values: BootstrapValues; faults: BootstrapFault[] } {
+  const values = new Map<BootstrapVariable, string>();
+  const faults: BootstrapFault[] = [];
+  const given = environ.map(asBuffer).filter((entry) => entry.subarray(0, PREFIX.length).equals(PREFIX));
+  for (const variable of BOOTSTRAP_VARIABLES) {
+    const [raw, ...more] = rawValues(given, variable);
+    if (raw === undefined) continue;
+    const value = decode(raw);
+    const problem =
+      more.length > 0
+        ? "is set more than once; set it once"
+        : value === undefined
+          ? "is not valid UTF-8"
+          : value === ""
+            ? "is empty; give it a value or leave it out"
+            : undefined;
+    if (problem !== undefined) faults.push({ variable, problem });
+    else if (value !== undefined) values.set(variable, value);
+  }
+  return { values, faults };
+}
+
+/** A variable that is probably meant for the agent, and its right name. */
+export interface MisspeltVariable {
+  readonly name: string;
+  readonly meant: string;
+}
+
+/** The names of variables that are within two letters of one of the bootstrap channel's. */
+export function misspeltVariables(environ: readonly Uint8Array[]): MisspeltVariable[] {
+  const known: readonly string[] = BOOTSTRAP_VARIABLES;
+  return environ.flatMap((entry) => {
+    const name = asBuffer(entry.subarray(0, Math.max(entry.indexOf(EQUALS), 0))).toString("latin1");
+    if (!NAME_TO_COMPARE.test(name) || known.includes(name)) return [];
+    const meant = nearest(name, known);
+    return meant === undefined ? [] : [{ name, meant }];
+  });
+}
+
+const EQUALS = 0x3d;
+/** Two wrong letters leave one of the prefix in its place or nearly so: most names of an image need no comparison. */
+const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
+
+function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+function rawValues(entries: readonly Buffer[], variable: BootstrapVariable): Buffer[] {
+  const head = Buffer.from(`${variable}=`);
+  return entries
+    .filter((entry) => entry.subarray(0, head.length).equals(head))
+    .map((entry) => entry.subarray(head.length));
+}
+
+function decode(raw: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(raw);
+  } catch {
+    return undefined;
+  }
+}
+
+const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+/** Longest path of a unix socket: sun_path is 108 bytes with its terminator (unix(7)). */
+const SOCKET_PATH_LIMIT_BYTES = 107;
+
+/** Reads SVC_GUEST_PORT. */
+export function readPort(text: string | undefined): Read<number | undefined> {
+  if (text === undefined) return { value: undefined, problems: [] };
+  const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
+  return port >= 1 && port <= 65535
+    ? { value: port, problems: [] }
+    : { value: undefined, problems: ["must be a number from 1 to 65535"] };
+}
+
+/** Reads SVC_GUEST_SOCKET or SVC_WORKLOAD_SOCKET. */
+export function readSocketPath(path: string | undefined): Read<string | undefined> {
+  if (path === undefined) return { value: undefined, problems: [] };
+  const reserved = reservedTransport(path);
+  if (reserved !== undefined) return { value: path, problems: [reserved] };
+  const problems: string[] = [];
+  if (!path.startsWith("/")) problems.push("must be an absolute path");
+  else if (path.endsWith("/")) problems.push("must name a file, not a directory");
+  if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
+    problems.push(`must not be longer than ${SOCKET_PATH_LIMIT_BYTES} bytes, the limit of a unix socket's path`);
+  }
+  return { value: path, problems };
+}
+
+/** Reads SVC_LOG_LEVEL. Absent: info. */
+export function readLogLevel(text = "info"): Read<LogLevel> {
+  const level = LOG_LEVELS.find((candidate) => candidate === text);
+  return level === undefined
+    ? { value: "info", problems: [`must be one of ${LOG_LEVELS.join(", ")}`] }
+    : { value: level, problems: [] };
+}

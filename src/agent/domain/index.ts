@@ -1,0 +1,59 @@
+export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
+export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
+export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
+export {
+  type ByteReceiver,
+  type ByteSink,
+  type ByteSource,
+  type ByteStore,
+  type ChildProcess,
+  type FreezeProblem,
+  type Identity,
+  pack,
+  type PendingProcess,
+  type ProcessEnd,
+  type Processes,
+  type ProcessSet,
+  type SessionGroup,
+  type SpawnBlock,
+  SpawnError,
+  type SpawnStep,
+  type StdioPlan,
+} from "./ports/processes.ts";
+export { AgentError, frameOrder, invalidField, type Reason, type StatusName } from "./errors.ts";
+export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
+export { Mutex, nextTurn, STRINGS_A_TURN, unlessAborted } from "./mutex.ts";
+export type {
+  Accounts,
+  Clock,
+  EntropyDevice,
+  Errno,
+  Kernel,
+  Log,
+  LogFields,
+  LogLevel,
+  ProcessRandomness,
+  Signals,
+  Timers,
+  WatchArrivals,
+} from "./ports/system.ts";
+export {
+  type FileAttributes,
+  type FileOwner,
+  type FilePath,
+  type FileStep,
+  type FileSystem,
+  FileSystemError,
+  FileSystemHung,
+  type FileTree,
+  type FileType,
+  type Mount,
+  type NewFile,
+  type NewFileOptions,
+  PathEscapes,
+  type ReadableFile,
+  operationReturned,
+} from "./ports/files.ts";
+export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
+export { SessionLife } from "./session-life.ts";
+export * from "./limits.ts";

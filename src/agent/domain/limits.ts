@@ -1,0 +1,67 @@
+/** Bounds that hold for every client (docs/agent/operations.md, Limits). Units are in the names. */
+
+/** Largest gRPC message accepted or sent. */
+export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
+/** Execs that may run at once. */
+export const EXEC_LIMIT = 256;
+/** Kept execs at once, those that have ended and linger included. */
+export const KEPT_EXEC_LIMIT = 64;
+/** Output that one kept exec may hold for later calls, and unless its request says otherwise. */
+export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
+export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
+/** Output that all kept execs together may hold. */
+export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
+/** Time that output and exit of a kept exec stay after its end, unless its request says otherwise. */
+export const DEFAULT_LINGER_MS = 600_000;
+/** Longest time that may be allowed for a tree to end by EndExec. */
+export const END_GRACE_LIMIT_MS = 600_000;
+/** Longest delay that a timer takes: 24.8 days. */
+export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
+/** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
+export const FILE_CALL_LIMIT = 256;
+/** Of them, those of one connection. */
+export const CONNECTION_FILE_CALL_LIMIT = 64;
+/**
+ * Received bytes of all requests that no handler has taken: incomplete messages, and those that nobody has asked for yet.
+ */
+export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
+/** Arguments and variables of one exec, together. */
+export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
+/**
+ * Their size on the new process's stack: every string with its NUL, and a pointer to each. It is a quarter of the usual
+ * stack limit, at which the kernel refuses too (execve(2)).
+ */
+export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
+/** Connections that a listener holds at once. */
+export const CONNECTION_LIMIT = 64;
+/** Time allowed for a TLS handshake, and again for the first request's headers. */
+export const HANDSHAKE_TIMEOUT_MS = 5_000;
+/**
+ * Time from SIGTERM to SIGKILL for the tree of an exec, hook or ready_cmd at its timeout, and for what an ended workload
+ * left.
+ */
+export const TERM_GRACE_MS = 2_000;
+/** Time from SIGHUP to SIGKILL for the session of an exec whose client is gone. */
+export const HANGUP_GRACE_MS = 5_000;
+/** Longest wait after SIGKILL: a process that hangs in the kernel must not hold up the agent. */
+export const KILL_WAIT_MS = 10_000;
+/** Pipes of ended commands that the agent still reads because a background process writes to them. */
+export const KEPT_PIPES_LIMIT = 256;
+/** Time from SIGTERM to SIGKILL for the workload's tree at a stop, unless its spec says otherwise. */
+export const DEFAULT_STOP_GRACE_MS = 10_000;
+/** Pause between two runs of ready_cmd, unless its spec says otherwise. */
+export const DEFAULT_READY_INTERVAL_MS = 1_000;
+/** Time allowed for one run of ready_cmd, unless its spec says otherwise. */
+export const DEFAULT_READY_TIMEOUT_MS = 5_000;
+/** Largest entropy of one RunRestoreDuties. */
+export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
+/** Time allowed for a hook, unless its call says otherwise. */
+export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
+/** Longest time that may be allowed for a hook. */
+export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
+/** Longest time for which the session may be frozen. */
+export const FREEZE_LIMIT_MS = 600_000;
+/** Longest wait for commands that are being started, and again for processes to stop, when the session is frozen. */
+export const FREEZE_WAIT_MS = 2_000;
+/** How much is kept of the end of each output stream of a hook. */
+export const HOOK_TAIL_BYTES: number = 16 * 1024;

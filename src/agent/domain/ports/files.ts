@@ -1,0 +1,186 @@
+/** Type of a file system object (st_mode & S_IFMT, inode(7)). */
+export type FileType =
+  | "regular"
+  | "directory"
+  | "symlink"
+  | "fifo"
+  | "socket"
+  | "character_device"
+  | "block_device"
+  | "unknown";
+
+/** Owner and group of a file. */
+export interface FileOwner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Attributes of a file system object (stat(2)). */
+export interface FileAttributes extends FileOwner {
+  readonly type: FileType;
+  readonly sizeBytes: bigint;
+  /** st_mode & 07777. */
+  readonly mode: number;
+  /** Times in nanoseconds since 1970; negative before. */
+  readonly modifiedNs: bigint;
+  readonly accessedNs: bigint;
+  readonly changedNs: bigint;
+  readonly inode: bigint;
+  readonly links: bigint;
+}
+
+/** The step of a file operation that failed. */
+export type FileStep =
+  | "open_beneath"
+  | "stat"
+  | "readlink"
+  | "open"
+  | "read"
+  | "create"
+  | "write"
+  | "chown"
+  | "chmod"
+  | "utime"
+  | "sync"
+  | "place"
+  | "sync_folder"
+  | "mkdir";
+
+/** A file operation failed: at which step, with which errno. */
+export class FileSystemError extends Error {
+  override readonly name = "FileSystemError";
+  readonly step: FileStep;
+  /** Symbolic errno, such as "ENOENT". */
+  readonly errno: string;
+
+  constructor(step: FileStep, errno: string, cause?: unknown) {
+    super(`${step}: ${errno}`, cause === undefined ? undefined : { cause });
+    this.step = step;
+    this.errno = errno;
+  }
+}
+
+/** A file system, as one mount shows it. */
+export interface Mount {
+  /** The same for all mounts of one file system. */
+  readonly fileSystem: string;
+  /** Where it is mounted; undefined: not known. */
+  readonly path: string | undefined;
+}
+
+/**
+ * A file system does not answer. The operation goes on in the kernel: until it has returned, what it reads from or writes
+ * to must stay as it is.
+ */
+export class FileSystemHung extends FileSystemError {
+  /** Undefined: not known. */
+  readonly mount: Mount | undefined;
+  /** Resolves when the operation has returned. Undefined: it never began, as others like it hold all threads. */
+  readonly returned: Promise<void> | undefined;
+
+  constructor(step: FileStep, mount: Mount | undefined, returned: Promise<void> | undefined) {
+    super(step, "ETIMEDOUT");
+    this.mount = mount;
+    this.returned = returned;
+  }
+}
+
+/** Resolves once a failed operation no longer uses its memory: at once, unless its file system hangs. */
+export async function operationReturned(error: unknown): Promise<void> {
+  if (error instanceof FileSystemHung) await error.returned;
+}
+
+/**
+ * A path led out of the folder that it had to stay beneath, or over a symbolic link that is not followed there: an absolute
+ * one, one of too many, or any where none is allowed.
+ */
+export class PathEscapes extends FileSystemError {
+  /** None is allowed. */
+  readonly noSymlinks: boolean;
+
+  constructor(step: FileStep, errno: string, noSymlinks: boolean) {
+    super(step, errno);
+    this.noSymlinks = noSymlinks;
+  }
+}
+
+/** A path as the kernel takes it: without NUL, not necessarily UTF-8. Absolute; relative in a FolderView. */
+export type FilePath = Uint8Array;
+
+/** An open regular file. */
+export interface ReadableFile {
+  /** As of the opening. */
+  readonly attributes: FileAttributes;
+  /**
+   * Reads into the start of `target`, from `offsetBytes` or where the last read ended. Resolves with the number of bytes
+   * read: 0 at the end of the file, and where a file such as /proc/kmsg has nothing now.
+   */
+  read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number>;
+  /** Never rejects. */
+  close(): Promise<void>;
+}
+
+/** How a new file is written. */
+export interface NewFileOptions {
+  /** Blocks of zeros become holes. */
+  readonly sparse: boolean;
+  /** Compute the content's SHA-256. */
+  readonly sha256: boolean;
+}
+
+/** A new file on its way to a path. Nobody sees it there before `place`. Methods are called one after the other. */
+export interface NewFile {
+  /** Appends the pieces, one after another. The caller may reuse them, and the array, once it resolves. */
+  write(pieces: readonly Uint8Array[]): Promise<void>;
+  /** SHA-256 of all that was written; undefined where the file was created without. Call it once. */
+  sha256(): Uint8Array | undefined;
+  /** Sets owner, then mode (a change of owner clears setuid bits); both exactly, whatever the umask. */
+  setAttributes(owner: FileOwner, mode: number): Promise<void>;
+  /** Sets the time of the last modification, in nanoseconds since 1970, to the microsecond; that of the last access is now. */
+  setModified(modifiedNs: bigint): Promise<void>;
+  /** Forces content and attributes to the disk. */
+  sync(): Promise<void>;
+  /**
+   * Gives the file its path, atomically, and syncs the folder. Replaces what was at the path; with `exclusive` the step
+   * "place" fails with EEXIST instead.
+   */
+  place(path: FilePath, exclusive: boolean): Promise<void>;
+  /** Closes the file, and removes it unless it was placed. Never rejects. */
+  dispose(): Promise<void>;
+}
+
+/** Files and folders by their paths. Everything rejects with FileSystemError and never blocks the event loop. */
+export interface FileTree {
+  /** @param noFollow describe a symbolic link itself */
+  stat(path: FilePath, noFollow: boolean): Promise<FileAttributes>;
+  /** Target of a symbolic link, as stored; EINVAL for anything else. */
+  readLink(path: FilePath): Promise<Uint8Array>;
+  /**
+   * Opens a regular file, without ever waiting for another process. Does not open anything else, as opening a device or
+   * FIFO may have effects: `notRegular` says what it is.
+   */
+  openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
+  /** Creates a file of mode 0600 in a folder. */
+  create(folder: FilePath, options: NewFileOptions): Promise<NewFile>;
+  /** Creates a directory; mode exactly, whatever the umask. */
+  makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
+  /** Removes an empty directory. Never rejects: what cannot be removed stays. */
+  removeDirectory(path: FilePath): Promise<void>;
+}
+
+/**
+ * The tree beneath a folder, by relative paths. A path that leads out of it rejects with PathEscapes, also when somebody
+ * changes the tree meanwhile. Dispose of it after everything that was opened through it.
+ */
+interface FolderView extends FileTree, AsyncDisposable {}
+
+/** The file system of the guest. */
+export interface FileSystem extends FileTree {
+  /**
+   * A view of a folder, whose own path is followed as usual.
+   *
+   * @param noSymlinks follow no symbolic link beneath it either
+   * @throws AgentError UNIMPLEMENTED where the kernel cannot do that
+   */
+  beneath(root: FilePath, noSymlinks: boolean): Promise<FolderView>;
+}

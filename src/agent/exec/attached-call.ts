@@ -1,0 +1,175 @@
+import type { AgentError, Attachment } from "../domain/index.ts";
+import type { ExecResult } from "./command.ts";
+import type { CommandInput, ExecInput } from "./frames.ts";
+import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
+
+/** What an attached call learns about its exec (message ExecStarted). */
+export interface KeptStarted {
+  readonly pid: number;
+  readonly execId: string;
+  /** Where the call's output begins; a gap that follows counts from there. */
+  readonly offsets: Offsets;
+  /** Bytes of input taken so far. */
+  readonly stdinOffset: number;
+  readonly stdinClosed: boolean;
+  readonly terminal: boolean;
+  readonly stdin: boolean;
+}
+
+/** Where the frames for a kept exec's client go, in the order of the calls. */
+interface KeptOutput {
+  started(started: KeptStarted): void;
+  /** `done` is called once the bytes are no longer needed. */
+  output(stream: OutputStream, bytes: Uint8Array, done: () => void): void;
+  gap(stream: OutputStream, bytes: number): void;
+  /** `done` is called once the frame is on its way. */
+  stdinAck(offset: number, done: () => void): void;
+  exit(result: ExecResult): void;
+}
+
+/** A call that attaches to a kept exec. */
+export interface KeptCall {
+  readonly input: AsyncIterable<ExecInput>;
+  readonly output: KeptOutput;
+  /** Aborted when the client is gone. */
+  readonly signal: AbortSignal;
+  /** Ends the call with this error, which its client learns when it reads on. */
+  dismiss(error: AgentError): void;
+}
+
+/** Limit of unsent output of a call; the rest waits in the exec's buffer. */
+const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
+/** Larger pieces of output than this are copied to a reused buffer. */
+const SMALL_BYTES = 4 * 1024;
+/** Memory that a frame needs besides its payload. */
+const FRAME_OVERHEAD_BYTES = 256;
+/**
+ * Input that may wait until the command has taken earlier input, with the call's other frames still being read. The schema
+ * tells clients to have no more on the way, so that their acknowledgements are never stuck behind it.
+ */
+const WAITING_INPUT_BYTES = 256 * 1024;
+
+/** A call attached to a kept exec: its position in the output, and its input that is not taken yet. */
+export class AttachedCall {
+  readonly call: KeptCall;
+  readonly activity: Attachment | undefined;
+  /** Resolves when the exit has been sent; rejects with the reason when the call was detached before. */
+  readonly over: Promise<void>;
+  /** Frames that wait for the input to have room. */
+  readonly waiting: CommandInput[] = [];
+  readonly #log: OutputLog;
+  readonly #cursor: Cursor;
+  readonly #settle: PromiseWithResolvers<void>;
+  readonly #free: Uint8Array[] = [];
+  #inFlightBytes = 0;
+  #isFlushing = false;
+  #waitingBytes = 0;
+  #takenStdin = 0;
+  #acknowledgedStdin = 0;
+  #acknowledging = false;
+  #result: ExecResult | undefined;
+  #isOver = false;
+
+  constructor(call: KeptCall, log: OutputLog, cursor: Cursor, activity: Attachment | undefined) {
+    this.call = call;
+    this.activity = activity;
+    this.#log = log;
+    this.#cursor = cursor;
+    this.#settle = Promise.withResolvers<void>();
+    this.over = this.#settle.promise;
+    // If the client goes while the command starts, nobody waits for this promise.
+    this.over.catch(() => {});
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** So much input waits that no more frames are read. */
+  get holdsEnough(): boolean {
+    return this.#waitingBytes > WAITING_INPUT_BYTES;
+  }
+
+  /** Keeps a frame until there is room for it. */
+  wait(frame: CommandInput): void {
+    this.waiting.push(frame);
+    this.#waitingBytes += costOf(frame);
+  }
+
+  /** The next frame that waits. */
+  nextWaiting(): CommandInput | undefined {
+    const frame = this.waiting.shift();
+    if (frame !== undefined) this.#waitingBytes -= costOf(frame);
+    return frame;
+  }
+
+  /** The call ends; nothing is sent any more, and what waits is not taken. */
+  end(error?: AgentError): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.waiting.length = 0;
+    this.#waitingBytes = 0;
+    if (error === undefined) this.#settle.resolve();
+    else this.#settle.reject(error);
+  }
+
+  /** Input up to this offset is taken. One acknowledgement is on its way at a time, so that an unread client gets one. */
+  stdinTaken(offset: number): void {
+    this.#takenStdin = offset;
+    this.#acknowledge();
+  }
+
+  /** The command has ended with all of its output in the log: once that is sent, this is. */
+  exited(result: ExecResult): void {
+    this.#result = result;
+    this.flush();
+  }
+
+  /** Sends what there is, as far as the client takes it. */
+  flush(): void {
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
+    let isAll = false;
+    while (!this.#isOver && !isAll && this.#inFlightBytes < IN_FLIGHT_BYTES) isAll = !this.#sendNext();
+    this.#isFlushing = false;
+    if (isAll && this.#result !== undefined) {
+      this.call.output.exit(this.#result);
+      this.end();
+    }
+  }
+
+  #sendNext(): boolean {
+    const { output } = this.call;
+    const entry = this.#log.next(this.#cursor, (sizeBytes) => this.#buffer(sizeBytes));
+    if (entry?.kind === "gap") output.gap(entry.stream, entry.bytes);
+    else if (entry !== undefined) {
+      const { bytes } = entry;
+      this.#inFlightBytes += bytes.length + FRAME_OVERHEAD_BYTES;
+      output.output(entry.stream, bytes, () => {
+        this.#inFlightBytes -= bytes.length + FRAME_OVERHEAD_BYTES;
+        if (bytes.buffer.byteLength === READ_BYTES) this.#free.push(new Uint8Array(bytes.buffer));
+        this.flush();
+      });
+    }
+    return entry !== undefined;
+  }
+
+  #buffer(sizeBytes: number): Uint8Array {
+    if (sizeBytes < SMALL_BYTES) return new Uint8Array(sizeBytes);
+    return (this.#free.pop() ?? new Uint8Array(READ_BYTES)).subarray(0, sizeBytes);
+  }
+
+  #acknowledge(): void {
+    if (this.#acknowledging || this.#isOver || this.#acknowledgedStdin === this.#takenStdin) return;
+    this.#acknowledging = true;
+    this.#acknowledgedStdin = this.#takenStdin;
+    this.call.output.stdinAck(this.#takenStdin, () => {
+      this.#acknowledging = false;
+      this.#acknowledge();
+    });
+  }
+}
+
+function costOf(frame: CommandInput): number {
+  return FRAME_OVERHEAD_BYTES + (frame.kind === "stdin" ? frame.bytes.length : 0);
+}

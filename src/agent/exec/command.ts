@@ -1,0 +1,107 @@
+import { type ChildProcess, type ProcessEnd, type SessionLife, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { type Ending, endProcesses, type EndOfProcesses, TERMINATE } from "../session/index.ts";
+
+/** How a command ended (message ExecExit). */
+export interface ExecResult extends ProcessEnd {
+  readonly timedOut: boolean;
+  readonly oomKilled: boolean;
+  readonly outputComplete: boolean;
+  readonly durationMs: number;
+}
+
+/** Parts of a running command. */
+export interface CommandParts {
+  readonly child: ChildProcess;
+  /** 0: no limit. */
+  readonly timeoutMs: number;
+  /** In whose time its timeout and its duration count. */
+  readonly life: SessionLife;
+  /** Told once when the agent begins to end the command. */
+  readonly onEnding: () => void;
+  /** Told when the process has ended, before its output has been delivered: `outputComplete` is false. */
+  readonly onProcessEnd?: (result: ExecResult) => void;
+}
+
+/** A command from its start until it is reaped. Plain and kept execs share it. */
+export class RunningCommand {
+  readonly #parts: CommandParts;
+  #timedOut = false;
+  /** The ways of ending the command that were chosen; they run to their end. */
+  #ending: Promise<unknown> | undefined;
+  #ended = false;
+
+  constructor(parts: CommandParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Resolves once the command has ended, all that it left behind has been delivered to whoever reads its streams, and it is
+   * reaped; with nothing of it left alive if the agent ended it. To be called once its streams have been started.
+   */
+  async follow(): Promise<ExecResult> {
+    const { child, life, timeoutMs, onProcessEnd } = this.#parts;
+    const startedMs = life.nowMs();
+    const cancelTimeout = this.#startTimeout(timeoutMs);
+    const end = await child.ended;
+    this.#ended = true;
+    cancelTimeout?.();
+    const durationMs = Math.round(life.nowMs() - startedMs);
+    await this.#endings();
+    onProcessEnd?.(this.#result(end, false, durationMs));
+    const outputComplete = await this.#drain();
+    // Read before the release, which gives the command's cgroup back.
+    const result = this.#result(end, outputComplete, durationMs);
+    child.release();
+    return result;
+  }
+
+  /** Ends the command's tree or session, unless it has ended or is being ended. */
+  endBy(whom: "tree" | "session", ending: Ending): void {
+    // What a command that ended by itself left in the background lives on.
+    if (this.#ended || this.#ending !== undefined) return;
+    this.#parts.onEnding();
+    this.#ending = endProcesses(this.#parts.child[whom], ending);
+  }
+
+  /** Ends the tree, beside whatever ends it already: a stronger signal need not wait for a long grace. */
+  async endTree(ending: Ending): Promise<EndOfProcesses> {
+    if (this.#ending === undefined) this.#parts.onEnding();
+    const outcome = endProcesses(this.#parts.child.tree, ending);
+    this.#ending = Promise.all([this.#ending, outcome]);
+    return outcome;
+  }
+
+  /** Resolves once all ways of ending the command have run to their end, those included that begin meanwhile. */
+  async #endings(): Promise<void> {
+    let awaited: Promise<unknown> | undefined;
+    while (this.#ending !== awaited) {
+      awaited = this.#ending;
+      await awaited;
+    }
+  }
+
+  #startTimeout(timeoutMs: number): (() => void) | undefined {
+    // As good as none.
+    if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
+    return this.#parts.life.after(timeoutMs, () => {
+      this.#timedOut = true;
+      this.endBy("tree", TERMINATE);
+    });
+  }
+
+  async #drain(): Promise<boolean> {
+    const sources = [this.#parts.child.stdout, this.#parts.child.stderr].filter((source) => source !== undefined);
+    const ends = await Promise.all(sources.map((source) => source.drain()));
+    return ends.every(Boolean);
+  }
+
+  #result(end: ProcessEnd, outputComplete: boolean, durationMs: number): ExecResult {
+    return {
+      ...end,
+      timedOut: this.#timedOut,
+      oomKilled: this.#parts.child.oomKilled(),
+      outputComplete,
+      durationMs,
+    };
+  }
+}

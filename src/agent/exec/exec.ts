@@ -1,0 +1,242 @@
+import {
+  type ActivityClock,
+  AgentError,
+  type ChildProcess,
+  type Clock,
+  DEFAULT_LINGER_MS,
+  EXEC_LIMIT,
+  type SessionLife,
+  unlessAborted,
+} from "../domain/index.ts";
+import type { CommandStarter } from "../session/index.ts";
+import type { KeptCall } from "./attached-call.ts";
+import type { ExecResult } from "./command.ts";
+import {
+  type AttachRequest,
+  checkAttachRequest,
+  checkEndRequest,
+  checkSignal,
+  checkExecRequest,
+  type CommandInput,
+  type EndRequest,
+  ExecInputOrder,
+  type ExecRequest,
+  hasStdin,
+  type KeepRequest,
+  type SignalRequest,
+} from "./frames.ts";
+import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
+import { KeptExecs } from "./kept-execs.ts";
+import { type ExecOutput, ExecSession, type SessionParts } from "./session.ts";
+
+/** What the exec capability needs. */
+export interface ExecParts {
+  readonly starter: CommandStarter;
+  readonly activity: ActivityClock;
+  readonly clock: Clock;
+  readonly life: SessionLife;
+}
+
+/** The part of an exec's request that its running command still needs. */
+interface Attended extends Pick<SessionParts, "timeoutMs" | "input" | "output" | "signal"> {
+  readonly inTerminal: boolean;
+}
+
+/** Runs commands in the workload's session. */
+export class Exec {
+  readonly #parts: ExecParts;
+  readonly #sessions = new Set<ExecSession>();
+  readonly #running = new Set<Promise<void>>();
+  readonly #kept = new KeptExecs();
+  #closed: AgentError | undefined;
+
+  constructor(parts: ExecParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs one command to its end. Resolves after the exit has been handed to `output`.
+   *
+   * @param input the client's frames after the first; iterated until the command ends
+   * @param signal aborted when the client is gone; the command is then ended too
+   * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
+   */
+  run(
+    request: ExecRequest,
+    input: AsyncIterable<CommandInput>,
+    output: ExecOutput,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { timeoutMs, stdio } = request;
+    // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
+    const run = this.#attend(this.#start(request, signal), {
+      timeoutMs,
+      inTerminal: stdio.kind === "terminal",
+      input,
+      output,
+      signal,
+    });
+    this.#running.add(run);
+    return run.finally(() => this.#running.delete(run));
+  }
+
+  /**
+   * Starts a command that outlives its call, and attaches the call to it. Resolves after the exit has been handed to the call.
+   * Once the start has begun, losing the call only detaches it.
+   *
+   * @throws AgentError as `run`, and as KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED for what is asked to be kept
+   */
+  keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
+    // As in `run`: the request is not held while the command runs.
+    return untilOver(this.#startKept(request, keep, call), call.signal);
+  }
+
+  /**
+   * Attaches a call to a kept exec; resolves as `keep` does.
+   *
+   * @throws AgentError NOT_FOUND where there is no such exec, and as KeptExec.attach
+   */
+  async attach(request: AttachRequest, call: KeptCall): Promise<void> {
+    checkAttachRequest(request);
+    const exec = await this.#kept.find(request.name, request.execId, call.signal);
+    return exec.attach(call, request);
+  }
+
+  /** The kept execs, in the order of their starts. */
+  list(): readonly KeptExecState[] {
+    return this.#kept.list();
+  }
+
+  /**
+   * Ends the tree of a kept exec, and forgets it if that is asked for; or forgets one that has ended.
+   *
+   * @param signal aborted when the client is gone; an end that has begun goes on
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that does not end
+   */
+  async end(request: EndRequest, signal: AbortSignal): Promise<{ result: ExecResult; forgotten: boolean }> {
+    checkEndRequest(request);
+    const exec = await this.#kept.find(request.name, request.execId, signal);
+    const { result } = exec.state;
+    if (result !== undefined) {
+      exec.free();
+      return { result, forgotten: true };
+    }
+    const ended = await exec.end(request.signal, request.graceMs);
+    if (request.forget) this.#kept.forget(exec);
+    return { result: ended, forgotten: request.forget };
+  }
+
+  /**
+   * Sends a signal to a kept exec.
+   *
+   * @param signal aborted when the client is gone
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that has ended
+   */
+  async signal({ name, execId, number }: SignalRequest, signal: AbortSignal): Promise<void> {
+    checkSignal("signal", number);
+    (await this.#kept.find(name, execId, signal)).signal(number);
+  }
+
+  /** Refuses new execs from now on. */
+  close(reason: AgentError): void {
+    this.#closed ??= reason;
+  }
+
+  /** Ends every exec with its whole tree; resolves when all of them have reported their exits. */
+  async terminateAll(): Promise<void> {
+    for (const session of this.#sessions) session.terminate();
+    await Promise.allSettled([...this.#running, this.#kept.terminateAll()]);
+  }
+
+  async #start(request: ExecRequest, signal: AbortSignal): Promise<ChildProcess> {
+    this.#admit(request);
+    this.#parts.activity.touch();
+    return this.#parts.starter.start(request, signal);
+  }
+
+  #admit(request: ExecRequest): void {
+    checkExecRequest(request);
+    if (this.#closed !== undefined) throw this.#closed;
+    // Here already: a start that is refused is no activity.
+    this.#parts.starter.check();
+    if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
+      throw new AgentError(
+        "RESOURCE_EXHAUSTED",
+        "TOO_MANY_EXECS",
+        `${EXEC_LIMIT} execs run already; wait for one to end or cancel one`,
+        { limit: String(EXEC_LIMIT) },
+      );
+    }
+  }
+
+  /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
+  async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
+    this.#admit(request);
+    const { clock, activity, starter, life } = this.#parts;
+    const parts = keptParts(request, keep);
+    const place = this.#kept.reserve(keep);
+    activity.touch();
+    try {
+      // Without the call's signal: what is lost with its connection at this moment is the answer, and not half a command.
+      const child = await starter.start(request);
+      const onProcessEnd = (): void => void (place.isRunning = false);
+      const onFreed = (): void => this.#kept.release(place);
+      const exec = new KeptExec({ ...parts, ...place, child, clock, life, activity, onProcessEnd, onFreed });
+      this.#kept.began(place, exec);
+      const over = exec.attach(call);
+      // Nobody waits for it where the call was lost meanwhile.
+      over.catch(() => {});
+      return { over };
+    } catch (error) {
+      this.#kept.release(place);
+      throw error;
+    }
+  }
+
+  async #attend(starting: Promise<ChildProcess>, attended: Attended): Promise<void> {
+    const { activity, life } = this.#parts;
+    const child = await starting;
+    // In a terminal only typing counts as activity: a forgotten shell must not keep the sandbox awake.
+    const attachment = attended.inTerminal ? undefined : activity.attach();
+    let endedByAgent = false;
+    const onEnding = (): void => {
+      endedByAgent = true;
+      attachment?.cut();
+    };
+    const session = new ExecSession({ ...attended, child, activity, life, onEnding });
+    this.#sessions.add(session);
+    if (this.#closed !== undefined) session.terminate();
+    try {
+      await session.run();
+    } finally {
+      this.#sessions.delete(session);
+      attachment?.end();
+      // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
+      if (!endedByAgent) activity.touch();
+    }
+  }
+}
+
+async function untilOver(starting: Promise<{ readonly over: Promise<void> }>, signal: AbortSignal): Promise<void> {
+  const { over } = await unlessAborted(starting, signal);
+  return over;
+}
+
+/** What a kept exec remembers of its request. */
+function keptParts(
+  request: ExecRequest,
+  keep: KeepRequest,
+): Omit<
+  KeptParts,
+  "name" | "execId" | "bufferBytes" | "child" | "clock" | "life" | "activity" | "onProcessEnd" | "onFreed"
+> {
+  const { stdio, timeoutMs } = request;
+  return {
+    whenFull: keep.whenFull ?? "drop_oldest",
+    lingerMs: keep.lingerMs === 0 ? DEFAULT_LINGER_MS : keep.lingerMs,
+    timeoutMs,
+    order: new ExecInputOrder(request),
+    hasTerminal: stdio.kind === "terminal",
+    hasStdin: hasStdin(stdio),
+  };
+}

@@ -1,0 +1,351 @@
+import {
+  type ActivityClock,
+  AgentError,
+  type ChildProcess,
+  type Clock,
+  type SessionLife,
+  TERM_GRACE_MS,
+} from "../domain/index.ts";
+import { type Ending, TERMINATE } from "../session/index.ts";
+import { AttachedCall, type KeptCall } from "./attached-call.ts";
+import { type ExecResult, RunningCommand } from "./command.ts";
+import { type AttachRequest, checkAttachRequest, type CommandInput, type ExecInputOrder } from "./frames.ts";
+import { InputPump } from "./input-pump.ts";
+import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
+
+const SIGTERM = 15;
+/** After the exit, for a client to forget the exec or to end its request. */
+const PARTING_MS = 1_000;
+
+/** Parts of a kept exec. */
+export interface KeptParts {
+  readonly name: string;
+  readonly execId: string;
+  readonly child: ChildProcess;
+  readonly bufferBytes: number;
+  readonly whenFull: WhenFull;
+  readonly lingerMs: number;
+  readonly timeoutMs: number;
+  readonly order: ExecInputOrder;
+  readonly hasTerminal: boolean;
+  readonly hasStdin: boolean;
+  readonly activity: ActivityClock;
+  readonly clock: Clock;
+  readonly life: SessionLife;
+  /** Called once the process has ended. */
+  readonly onProcessEnd: () => void;
+  /** Called once the exec is forgotten and its buffer is free. */
+  readonly onFreed: () => void;
+}
+
+/** State of a kept exec (message KeptExec). */
+export interface KeptExecState {
+  readonly name: string;
+  readonly execId: string;
+  readonly pid: number;
+  /** Nanoseconds since 1970. */
+  readonly startedNs: bigint;
+  /** How it ended; undefined while it runs. */
+  readonly result: ExecResult | undefined;
+  readonly attached: boolean;
+  readonly terminal: boolean;
+  /** Bytes of output so far. */
+  readonly ends: Offsets;
+  readonly stdinOffset: number;
+  readonly stdinClosed: boolean;
+  readonly heldBytes: number;
+}
+
+/**
+ * A command that outlives its calls. One call at a time is attached to it; output goes to a buffer first and from there to
+ * whoever is attached, so that nobody who does not read can hold up anything but a BLOCK exec of his own.
+ */
+export class KeptExec {
+  readonly #parts: KeptParts;
+  readonly #command: RunningCommand;
+  readonly #input: InputPump;
+  readonly #log: OutputLog;
+  readonly #startedNs: bigint;
+  readonly #processEnded = Promise.withResolvers<ExecResult>();
+  readonly #followed: Promise<void>;
+  /** Resolves when there is nothing left to forget, or the agent exits. */
+  readonly #parted = Promise.withResolvers<void>();
+  #attached: AttachedCall | undefined;
+  #stdinOffset = 0;
+  /** Set from the end of the process on. */
+  #result: ExecResult | undefined;
+  /** All of its output is in the log. */
+  #isDrained = false;
+  #endedByAgent = false;
+  #forgotten = false;
+  #lingered = false;
+  #linger: NodeJS.Timeout | undefined;
+  #isFree = false;
+
+  constructor(parts: KeptParts) {
+    const { child, clock, life, activity, timeoutMs, bufferBytes, whenFull } = parts;
+    this.#parts = parts;
+    this.#startedNs = clock.wallNs();
+    this.#input = new InputPump(child, activity);
+    this.#log = new OutputLog(bufferBytes, whenFull, child.stderr === undefined ? 1 : 2, () => this.#attached?.flush());
+    this.#command = new RunningCommand({
+      child,
+      timeoutMs,
+      life,
+      onEnding: () => {
+        this.#endedByAgent = true;
+        this.#attached?.activity?.cut();
+      },
+      onProcessEnd: (result) => this.#onProcessEnd(result),
+    });
+    child.stdout?.startInto(this.#log.store("stdout"));
+    child.stderr?.startInto(this.#log.store("stderr"));
+    this.#followed = this.#command.follow().then((result) => this.#onDrained(result));
+  }
+
+  get state(): KeptExecState {
+    const { name, execId, child, hasTerminal, order } = this.#parts;
+    return {
+      name,
+      execId,
+      pid: child.pid,
+      startedNs: this.#startedNs,
+      result: this.#result,
+      attached: this.#attached !== undefined,
+      terminal: hasTerminal,
+      ends: { ...this.#log.ends },
+      stdinOffset: this.#stdinOffset,
+      stdinClosed: order.stdinClosed,
+      heldBytes: this.#log.heldBytes,
+    };
+  }
+
+  /**
+   * Attaches a call in the place of whoever was attached. Resolves when its exit has been handed on and its client has ended the
+   * request, forgotten the exec, or said nothing for a second.
+   *
+   * @param request from where; undefined: from the start
+   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached; for a frame
+   *   that is refused; the signal's reason; ABORTED when another call takes over; NOT_FOUND when the exec is forgotten
+   */
+  async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
+    const { child, activity, hasTerminal, hasStdin, execId, order } = this.#parts;
+    const offsets = request === undefined ? { stdout: 0, stderr: 0 } : this.#offsets(request);
+    call.signal.throwIfAborted();
+    activity.touch();
+    const lasting = hasTerminal ? undefined : activity.attach();
+    const attached = new AttachedCall(call, this.#log, this.#log.cursor(offsets), lasting);
+    const before = this.#attached;
+    this.#attached = attached;
+    if (before !== undefined) this.#dismiss(before, takenOver(this.#parts.name));
+    if (request !== undefined) this.#acknowledge(request.stdoutOffset ?? 0n, request.stderrOffset ?? 0n);
+    call.output.started({
+      pid: child.pid,
+      execId,
+      offsets,
+      stdinOffset: this.#stdinOffset,
+      stdinClosed: order.stdinClosed,
+      terminal: hasTerminal,
+      stdin: hasStdin,
+    });
+    if (request?.size !== undefined) this.#input.take({ kind: "resize", ...request.size });
+    const onAbort = (): void => attached.end(call.signal.reason as AgentError);
+    call.signal.addEventListener("abort", onAbort);
+    if (this.#isDrained && this.#result !== undefined) attached.exited(this.#result);
+    else attached.flush();
+    const carried = this.#carry(attached).catch((error: unknown) => attached.end(error as AgentError));
+    try {
+      await attached.over;
+    } finally {
+      call.signal.removeEventListener("abort", onAbort);
+      this.#left(attached);
+    }
+    await this.#part(carried);
+  }
+
+  /**
+   * Waits for what a client may still say after the exit, as the end of its call would cut off a `forget` that is on its way
+   * or the client's answer to the exit. It need not say anything.
+   */
+  async #part(carried: Promise<void>): Promise<void> {
+    const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, PARTING_MS);
+    await Promise.race([carried, timeUp, this.#parted.promise]);
+    clearTimeout(timer);
+  }
+
+  /** Sends a signal to the command's process group, beside whoever is attached. Throws FAILED_PRECONDITION after its end. */
+  signal(number: number): void {
+    const { name, child } = this.#parts;
+    if (this.#result === undefined) {
+      child.signalGroup(number);
+      return;
+    }
+    throw new AgentError("FAILED_PRECONDITION", "EXEC_ENDED", `exec ${name} has ended: no signal reaches it`, { name });
+  }
+
+  /** Ends the tree. Resolves with the result, even while output of a BLOCK exec still waits for a client. */
+  async end(signal: number, graceMs: number): Promise<ExecResult> {
+    const ending: Ending = {
+      signal: signal === 0 ? SIGTERM : signal,
+      graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs,
+    };
+    const outcome = await this.#command.endTree(ending);
+    if (outcome === "left" && this.#result === undefined) {
+      const message = "SIGKILL has not ended the command: it hangs in the kernel";
+      throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { pid: String(this.#parts.child.pid) });
+    }
+    return this.#processEnded.promise;
+  }
+
+  /** Ends the command because the agent exits. Resolves when it has ended and the attached call has its exit. */
+  async terminate(): Promise<void> {
+    this.#log.stopBlocking();
+    this.#parted.resolve();
+    this.#resume();
+    this.#command.endBy("tree", TERMINATE);
+    await this.#followed;
+    await this.#attached?.over.catch(() => {});
+  }
+
+  /** The exec does not linger: it is free once it has ended and no call is attached to it. */
+  forget(): void {
+    this.#forgotten = true;
+    this.#freeIfDone();
+  }
+
+  /** Forgets the exec and frees its buffer, whoever is attached. Only after the end of its process. */
+  free(): void {
+    if (this.#isFree) return;
+    this.#isFree = true;
+    this.#parted.resolve();
+    clearTimeout(this.#linger);
+    this.#log.discard();
+    this.#resume();
+    if (this.#attached !== undefined) this.#dismiss(this.#attached, unknownExec(this.#parts.name));
+    this.#parts.onFreed();
+  }
+
+  #offsets(request: AttachRequest): Offsets {
+    checkAttachRequest(request);
+    const { stdoutOffset, stderrOffset } = request;
+    const { stdout, stderr } = this.#log.ends;
+    checkOffset("attach.stdout_offset", stdoutOffset, stdout);
+    checkOffset("attach.stderr_offset", stderrOffset, stderr);
+    return { stdout: Number(stdoutOffset ?? stdout), stderr: Number(stderrOffset ?? stderr) };
+  }
+
+  #dismiss(attached: AttachedCall, error: AgentError): void {
+    attached.end(error);
+    attached.activity?.cut();
+    attached.call.dismiss(error);
+  }
+
+  #left(attached: AttachedCall): void {
+    // The call was activity until now, unless a restore has ended it.
+    attached.activity?.cut();
+    if (this.#attached !== attached) return;
+    this.#attached = undefined;
+    this.#freeIfDone();
+  }
+
+  #onProcessEnd(result: ExecResult): void {
+    this.#result = result;
+    this.#processEnded.resolve(result);
+    // The end of a command without an attached call is no user activity.
+    if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
+    this.#linger = setTimeout(() => {
+      this.#lingered = true;
+      this.#freeIfDone();
+    }, this.#parts.lingerMs);
+    this.#linger.unref();
+    this.#parts.onProcessEnd();
+    this.#freeIfDone();
+  }
+
+  #onDrained(result: ExecResult): void {
+    this.#result = result;
+    this.#isDrained = true;
+    this.#attached?.exited(result);
+  }
+
+  #freeIfDone(): void {
+    if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
+  }
+
+  /** Lets the sources look for room in the log again. */
+  #resume(): void {
+    this.#parts.child.stdout?.resume();
+    this.#parts.child.stderr?.resume();
+  }
+
+  /** Reads a call's frames until it is over. Half-closing means nothing. */
+  async #carry(attached: AttachedCall): Promise<void> {
+    const left = attached.over.catch(() => {});
+    for await (const frame of attached.call.input) {
+      if (frame.kind === "forget") {
+        this.forget();
+        if (attached.isOver) return;
+        continue;
+      }
+      // The next call sends again what was not taken.
+      if (attached.isOver) continue;
+      if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
+      else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
+      else this.#take(attached, frame);
+      while (attached.holdsEnough) await Promise.race([this.#input.room(), left]);
+    }
+  }
+
+  #takeInTurn(attached: AttachedCall, frame: CommandInput): void {
+    if (attached.waiting.length === 0 && !this.#input.isFull) {
+      this.#take(attached, frame);
+      return;
+    }
+    attached.wait(frame);
+    if (attached.waiting.length > 1) return;
+    this.#takeWaiting(attached).catch((error: unknown) => attached.end(error as AgentError));
+  }
+
+  async #takeWaiting(attached: AttachedCall): Promise<void> {
+    for (;;) {
+      while (this.#input.isFull) await this.#input.room();
+      const frame = attached.nextWaiting();
+      if (frame === undefined) return;
+      this.#take(attached, frame);
+    }
+  }
+
+  #take(attached: AttachedCall, frame: CommandInput): void {
+    this.#parts.order.check(frame);
+    this.#input.take(frame);
+    if (frame.kind !== "stdin") return;
+    this.#stdinOffset += frame.bytes.length;
+    attached.stdinTaken(this.#stdinOffset);
+  }
+
+  #acknowledge(stdoutOffset: bigint, stderrOffset: bigint): void {
+    const { stdout, stderr } = this.#log.ends;
+    checkOffset("ack.stdout_offset", stdoutOffset, stdout);
+    checkOffset("ack.stderr_offset", stderrOffset, stderr);
+    this.#log.acknowledge({ stdout: Number(stdoutOffset), stderr: Number(stderrOffset) });
+    this.#resume();
+  }
+}
+
+function checkOffset(field: string, offset: bigint | undefined, end: number): void {
+  if (offset === undefined || offset <= end) return;
+  const message = `${field} is ${offset}: the stream has ${end} bytes so far`;
+  throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
+}
+
+function takenOver(name: string): AgentError {
+  const message = `another call has attached to exec ${name}; attach again only if that is meant`;
+  return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
+}
+
+/** The error for a name that no kept exec has, or one with another id. */
+export function unknownExec(name: string): AgentError {
+  const message = `there is no kept exec ${JSON.stringify(name)}: it never was, or has been forgotten after its end`;
+  return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { name });
+}

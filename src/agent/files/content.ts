@@ -1,0 +1,119 @@
+import { AgentError, type NewFile, operationReturned } from "../domain/index.ts";
+import type { WriteRequest } from "./requests.ts";
+
+/**
+ * What is gathered for one write. To wake a thread and to be woken by it takes as long as to write 256 KiB, several times
+ * as long on a busy machine (decision 0023).
+ */
+const BATCH_BYTES = 512 * 1024;
+/** Of many files at once, for the memory's sake: each also waits for a write before it takes more. */
+const TIGHT_BATCH_BYTES = 64 * 1024;
+/** Pieces of a batch at most: one system call takes as many, and each has a cost beside its bytes. */
+const BATCH_PIECES = 256;
+/** Files that are written at once with large batches. */
+const FEW_WRITERS = 4;
+
+/** Size of what was written, and its SHA-256 unless nobody wants it. */
+export interface WriteResult {
+  readonly bytesWritten: bigint;
+  readonly sha256: Uint8Array | undefined;
+}
+
+/** A file's content on its way. */
+export interface ContentInput {
+  /** If it ends without an error the content is complete. */
+  readonly pieces: AsyncIterable<Uint8Array>;
+  /** Called once for a piece that is written and may be reused. */
+  recycle(piece: Uint8Array): void;
+}
+
+/** What a file's content needs. */
+export interface ContentParts {
+  readonly file: NewFile;
+  readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
+  readonly recycle: ContentInput["recycle"];
+  /** Files that are being written now. */
+  readonly writers: () => number;
+}
+
+/**
+ * Writes content as it arrives, a batch while the next one is gathered, and compares it with the declared size and
+ * checksum. Await `settled` before the file is closed.
+ */
+export class Content {
+  readonly #parts: ContentParts;
+  #sizeBytes = 0n;
+  #batch: Uint8Array[] = [];
+  #batchBytes = 0;
+  #writing: Promise<void> | undefined;
+
+  constructor(parts: ContentParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Adds a piece, which belongs to the content until it is recycled. Waits while enough is being written. Throws AgentError
+   * when there is more than declared, and what an earlier write failed with.
+   */
+  async write(piece: Uint8Array): Promise<void> {
+    this.#sizeBytes += BigInt(piece.length);
+    const { sizeBytes } = this.#parts.expected;
+    if (sizeBytes !== undefined && this.#sizeBytes > sizeBytes) throw this.#sizeMismatch("more");
+    this.#batch.push(piece);
+    this.#batchBytes += piece.length;
+    const few = this.#parts.writers() <= FEW_WRITERS;
+    const enoughBytes = few ? BATCH_BYTES : TIGHT_BATCH_BYTES;
+    if (this.#batchBytes < enoughBytes && this.#batch.length < BATCH_PIECES) return;
+    await this.#flush();
+    if (!few) await this.#writing;
+  }
+
+  /** Call it after the last bytes. Throws AgentError when size or checksum differ from the declared ones. */
+  async finish(): Promise<WriteResult> {
+    await this.#flush();
+    await this.#writing;
+    const { path, sizeBytes, sha256: declared } = this.#parts.expected;
+    if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
+    const sha256 = this.#parts.file.sha256();
+    if (declared !== undefined && sha256 !== undefined && Buffer.compare(sha256, declared) !== 0) {
+      const message = `cannot write ${JSON.stringify(path)}: its content has another SHA-256 than declared; send it again`;
+      const metadata = {
+        path,
+        declared: Buffer.from(declared).toString("hex"),
+        received: Buffer.from(sha256).toString("hex"),
+      };
+      throw new AgentError("DATA_LOSS", "CHECKSUM_MISMATCH", message, metadata);
+    }
+    return { bytesWritten: this.#sizeBytes, sha256 };
+  }
+
+  /** Resolves when nothing is being written. Never rejects. */
+  async settled(): Promise<void> {
+    await this.#writing?.catch(() => {});
+  }
+
+  /** Begins to write the batch as soon as the last one is written. Throws what that failed with. */
+  async #flush(): Promise<void> {
+    await this.#writing;
+    if (this.#batch.length === 0) return;
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#batchBytes = 0;
+    const recycle = (): void => {
+      for (const piece of batch) this.#parts.recycle(piece);
+    };
+    this.#writing = this.#parts.file.write(batch).then(recycle, (error: unknown) => {
+      void operationReturned(error).then(recycle);
+      throw error;
+    });
+    // Whoever awaits it next gets the failure.
+    this.#writing.catch(() => {});
+  }
+
+  #sizeMismatch(comparison: string): AgentError {
+    const { path, sizeBytes } = this.#parts.expected;
+    const message = `cannot write ${JSON.stringify(path)}: ${comparison} bytes came than the declared ${sizeBytes}`;
+    const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
+    return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
+  }
+}

@@ -1,0 +1,134 @@
+import {
+  AgentError,
+  type FileStep,
+  type FileSystemError,
+  FileSystemHung,
+  PathEscapes,
+  type Reason,
+  type StatusName,
+} from "../domain/index.ts";
+
+interface Failure {
+  readonly status: StatusName;
+  readonly reason: Reason;
+  readonly problem: string;
+}
+
+const notFound = (problem: string): Failure => ({ status: "NOT_FOUND", reason: "PATH_NOT_FOUND", problem });
+const denied = (problem: string): Failure => ({
+  status: "PERMISSION_DENIED",
+  reason: "PATH_PERMISSION_DENIED",
+  problem,
+});
+const noSpace = (problem: string): Failure => ({ status: "RESOURCE_EXHAUSTED", reason: "NO_SPACE", problem });
+const tooMany = (problem: string): Failure => ({ status: "RESOURCE_EXHAUSTED", reason: "FILE_ERROR", problem });
+const notNow = (problem: string): Failure => ({ status: "FAILED_PRECONDITION", reason: "FILE_ERROR", problem });
+const broken = (problem: string): Failure => ({ status: "INTERNAL", reason: "FILE_ERROR", problem });
+const notRegular = (problem: string): Failure => ({
+  status: "FAILED_PRECONDITION",
+  reason: "NOT_A_REGULAR_FILE",
+  problem,
+});
+
+/** errno(3): what each says about a path. */
+const FAILURES: Readonly<Record<string, Failure>> = {
+  ENOENT: notFound("no such file or directory"),
+  ENOTDIR: notFound("a part of the path is not a directory"),
+  ELOOP: notFound("too many symbolic links on the path"),
+  ENAMETOOLONG: {
+    status: "INVALID_ARGUMENT",
+    reason: "INVALID_FIELD",
+    problem: "the path or a name in it is too long",
+  },
+  EACCES: denied("the agent may not go there"),
+  EPERM: denied("the guest's kernel does not permit it to the agent"),
+  EROFS: denied("the file system is read-only"),
+  EBUSY: notNow("it is in use, or a mount point, which cannot be replaced; write it from inside with a command"),
+  ETXTBSY: notNow("it is being executed"),
+  EXDEV: notNow("a mount point is in the way"),
+  EAGAIN: notNow("another process holds a lease or lock on it; try again later"),
+  EINVAL: notNow("the file system does not take that"),
+  EOPNOTSUPP: notNow("the file system cannot do that"),
+  ENOTSUP: notNow("the file system cannot do that"),
+  ENOSYS: notNow("the file system cannot do that"),
+  EISDIR: notRegular("it is a directory"),
+  ENXIO: notRegular("it is a socket or a device without a driver"),
+  ENODEV: notRegular("it is a device without a driver"),
+  EEXIST: { status: "ALREADY_EXISTS", reason: "ALREADY_EXISTS", problem: "it exists already" },
+  ENOSPC: noSpace("no space is left on the file system"),
+  EDQUOT: noSpace("the disk quota is used up"),
+  EFBIG: noSpace("the file system takes no file as large as that"),
+  EMLINK: tooMany("the folder takes no more entries"),
+  EMFILE: tooMany("the agent has no more descriptors; try again later"),
+  ENFILE: tooMany("the guest has no more descriptors; try again later"),
+  ENOMEM: tooMany("the guest has no more memory; try again later"),
+  ENOBUFS: tooMany("the guest has no more memory; try again later"),
+  EIO: broken("the disk below the file system fails"),
+  ESTALE: broken("the server of the file system has lost it"),
+  ENOTCONN: broken("the server of the file system is gone"),
+};
+
+const UNMAPPED = notNow("the guest does not map such a user or group id");
+const NOT_OWNER = denied("the agent may not give files to that owner; it needs CAP_CHOWN");
+const NO_FOLDER = notFound(
+  "its folder does not exist (create_parents makes it), or its file system takes no new files, as /proc",
+);
+const NO_LINKS = notNow("the file system cannot place a file exclusively; write it without exclusive");
+const NOT_DURABLE = broken(
+  "the file is in place, but might not survive a crash of the guest: its folder was not synced",
+);
+const ESCAPES: Failure = {
+  status: "FAILED_PRECONDITION",
+  reason: "PATH_ESCAPES",
+  problem: "it leads out of the folder given as beneath, or over an absolute link; absolute links are refused there",
+};
+const OVER_A_LINK: Failure = { ...ESCAPES, problem: "it goes over a symbolic link, and no_symlinks is set" };
+const OVER_TOO_MANY: Failure = { ...ESCAPES, problem: "too many symbolic links on the path, or a magic link of /proc" };
+const UNKNOWN = broken("the guest's kernel refused it");
+
+/** Steps after which the file is in its place. */
+const PLACING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
+
+function hung({ step, mount, returned }: FileSystemHung): Failure {
+  const where =
+    mount?.path === undefined ? "its file system" : `the file system mounted at ${JSON.stringify(mount.path)}`;
+  const problem =
+    returned === undefined
+      ? "all threads for files wait for file systems that do not answer; try again once these do, or unmount them"
+      : `${where} does not answer; try again once it does, or unmount it`;
+  const unsure = PLACING.has(step) ? "; the file may be in place or get there yet" : "";
+  return { status: "FAILED_PRECONDITION", reason: "FILE_SYSTEM_HUNG", problem: problem + unsure };
+}
+
+function classify(error: FileSystemError): Failure {
+  const { step, errno } = error;
+  if (error instanceof FileSystemHung) return hung(error);
+  if (error instanceof PathEscapes && errno === "ELOOP") return error.noSymlinks ? OVER_A_LINK : OVER_TOO_MANY;
+  if (error instanceof PathEscapes) return ESCAPES;
+  if (step === "create" && errno === "ENOENT") return NO_FOLDER;
+  if (step === "chown" && errno === "EPERM") return NOT_OWNER;
+  if (step === "chown" && errno === "EINVAL") return UNMAPPED;
+  if (step === "place" && (errno === "EOPNOTSUPP" || errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
+  if (step === "sync_folder") return NOT_DURABLE;
+  return FAILURES[errno] ?? UNKNOWN;
+}
+
+/** The operation on a path, for the error's message. */
+export type FileAction = "read" | "write" | "stat";
+
+/** The status for a failed file operation. Its metadata has path, step and errno. */
+export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
+  const { step, errno } = error;
+  const { status, reason, problem } = classify(error);
+  const field = reason === "INVALID_FIELD" ? { field: "path" } : {};
+  const mount = error instanceof FileSystemHung && error.mount?.path !== undefined ? { mount: error.mount.path } : {};
+  const message = `cannot ${action} ${JSON.stringify(path)}: ${problem} (${step}: ${errno})`;
+  return new AgentError(status, reason, message, { path, step, errno, ...field, ...mount }, error);
+}
+
+/** The refusal of a path that is no regular file. */
+export function notARegularFile(action: FileAction, path: string, type: string): AgentError {
+  const what = type.replaceAll("_", " ");
+  const message = `cannot ${action} ${JSON.stringify(path)}: it is no regular file but a ${what}`;
+  return new AgentError("FAILED_PRECONDITION", "NOT_A_REGULAR_FILE", message, { path, type });
+}

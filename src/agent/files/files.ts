@@ -1,0 +1,183 @@
+import {
+  type ActivityClock,
+  AgentError,
+  Allowance,
+  BufferPool,
+  type Clock,
+  CONNECTION_FILE_CALL_LIMIT,
+  FILE_CALL_LIMIT,
+  type FileAttributes,
+  type FileOwner,
+  type FileSystem,
+  FileSystemError,
+  type FileTree,
+  type Share,
+} from "../domain/index.ts";
+import type { ContentInput, WriteResult } from "./content.ts";
+import { type FileAction, fileFailure, notARegularFile } from "./failure.ts";
+import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
+import {
+  checkFilePath,
+  checkReadRequest,
+  checkWriteRequest,
+  type FileLocation,
+  type ReadRequest,
+  wholePath,
+  type WriteRequest,
+} from "./requests.ts";
+import { writeAtomically } from "./write.ts";
+
+/** The call on whose behalf a file is read or written. */
+export interface FileCaller {
+  /** The call's connection, identified by the object itself. */
+  readonly connection: object;
+  /** Aborted when the call is over. */
+  readonly signal: AbortSignal;
+  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
+  giveUp(error: AgentError): void;
+}
+
+/** What the files capability needs. */
+export interface FilesParts {
+  readonly fileSystem: FileSystem;
+  readonly activity: ActivityClock;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  /** Owner of new files. */
+  readonly newFileOwner: () => Promise<FileOwner>;
+}
+
+/** Result of StatPath. */
+export interface PathReport {
+  readonly attributes: FileAttributes;
+  /** Of a symbolic link that was not followed. */
+  readonly linkTarget: Uint8Array | undefined;
+}
+
+/** Reads, writes and describes files of the guest, with the agent's own rights. Everything throws AgentError. */
+export class Files {
+  readonly #parts: FilesParts;
+  readonly #buffers = new BufferPool(FILE_BUFFERS);
+  readonly #writing = new Set<Promise<WriteResult>>();
+  readonly #places: Allowance;
+
+  constructor(parts: FilesParts) {
+    this.#parts = parts;
+    this.#places = new Allowance({
+      limit: FILE_CALL_LIMIT,
+      ownerLimit: CONNECTION_FILE_CALL_LIMIT,
+      clock: parts.clock,
+      refusal: tooManyCalls,
+    });
+  }
+
+  /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
+  async read(request: ReadRequest, output: ReadOutput, caller: FileCaller): Promise<void> {
+    checkReadRequest(request);
+    const { activity } = this.#parts;
+    const place = this.#enter(caller);
+    activity.touch();
+    const active: ReadOutput = {
+      chunk: (bytes, attributes, release) => {
+        activity.touch();
+        place.progress();
+        output.chunk(bytes, attributes, () => {
+          place.progress();
+          release();
+        });
+      },
+    };
+    const { signal } = caller;
+    const reading = this.#at("read", request, async (tree, path) => {
+      const file = await tree.openRegular(path);
+      if ("notRegular" in file) throw notARegularFile("read", wholePath(request), file.notRegular);
+      const leave = this.#buffers.enter();
+      try {
+        await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
+      } finally {
+        leave();
+        await file.close();
+        if (!signal.aborted) activity.touch();
+      }
+    });
+    await reading.finally(() => place.set(0));
+  }
+
+  /**
+   * Replaces or creates a file in one step, once all of its content has arrived, matches what was declared and is on the
+   * disk. A failure changes nothing.
+   */
+  async write(request: WriteRequest, input: ContentInput, caller: FileCaller): Promise<WriteResult> {
+    checkWriteRequest(request);
+    const { activity, newFileOwner } = this.#parts;
+    const place = this.#enter(caller);
+    const onProgress = (): void => {
+      activity.touch();
+      place.progress();
+    };
+    const { signal } = caller;
+    const writers = (): number => this.#writing.size;
+    onProgress();
+    const writing = this.#at("write", request, async (fileSystem) =>
+      writeAtomically({ fileSystem, request, input, writers, newFileOwner, onProgress, signal }),
+    );
+    this.#writing.add(writing);
+    try {
+      return await writing;
+    } finally {
+      this.#writing.delete(writing);
+      if (!signal.aborted) onProgress();
+      place.set(0);
+    }
+  }
+
+  /** Describes a path; with `noFollow` a symbolic link itself. */
+  async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
+    checkFilePath(location);
+    return this.#at("stat", location, async (tree, path) => {
+      const attributes = await tree.stat(path, noFollow);
+      return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
+    });
+  }
+
+  /** Reserves a place for a call. Throws RESOURCE_EXHAUSTED where there is none. */
+  #enter(caller: FileCaller): Share {
+    const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
+    place.set(1);
+    return place;
+  }
+
+  /** Runs something in the part of the file system that the location names. */
+  async #at<Value>(
+    action: FileAction,
+    location: FileLocation,
+    run: (tree: FileTree, path: Uint8Array) => Promise<Value>,
+  ): Promise<Value> {
+    const { fileSystem } = this.#parts;
+    const { path, beneath, noSymlinks } = location;
+    const whole = wholePath(location);
+    const inTree = (tree: FileTree): Promise<Value> => translated(action, whole, () => run(tree, Buffer.from(path)));
+    if (beneath === "") return inTree(fileSystem);
+    await using view = await translated(action, beneath, () => fileSystem.beneath(Buffer.from(beneath), noSymlinks));
+    return await inTree(view);
+  }
+
+  /** Resolves when no write is in progress and aborted ones have removed their files. */
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.#writing);
+  }
+}
+
+function tooManyCalls(because: string): AgentError {
+  const limits = `${FILE_CALL_LIMIT} file calls are open, or ${CONNECTION_FILE_CALL_LIMIT} of this connection`;
+  const metadata = { limit: String(FILE_CALL_LIMIT), connectionLimit: String(CONNECTION_FILE_CALL_LIMIT) };
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
+}
+
+/** Runs something with a path, and turns its FileSystemError into an AgentError that names the path. */
+async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
+  try {
+    return await run();
+  } catch (error) {
+    throw error instanceof FileSystemError ? fileFailure(error, action, path) : error;
+  }
+}

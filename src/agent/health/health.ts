@@ -1,0 +1,58 @@
+import type { ActivityClock, Clock, IdleDeclarations } from "../domain/index.ts";
+
+/** Readiness of the workload. */
+export interface Readiness {
+  /** Verdict of the last ready_cmd. Without a ready_cmd: true if the workload runs or none is configured. */
+  readonly ready: boolean;
+  /** Exit code of the last ready_cmd; 0 without one, -1 before the first verdict. */
+  readonly exitCode: number;
+}
+
+/** What Health reports (message HealthResponse). Times are nanoseconds since 1970. */
+export interface HealthReport {
+  readonly ready: boolean;
+  readonly readyCommandExit: number;
+  readonly lastUserActivityNs: bigint;
+  readonly guestTimeNs: bigint;
+  /** Undefined when there has been no declaration. */
+  readonly idleDeclaredNs: bigint | undefined;
+  /** The session is frozen for a snapshot. */
+  readonly frozen: boolean;
+  /** It was, and thawed before duties came; none have come since. */
+  readonly thawedWithoutDuties: boolean;
+}
+
+/** What the health capability needs. */
+export interface HealthParts {
+  readonly readiness: () => Readiness;
+  readonly activity: ActivityClock;
+  readonly idle: IdleDeclarations;
+  readonly clock: Clock;
+  readonly freeze: Pick<HealthReport, "frozen" | "thawedWithoutDuties">;
+}
+
+/** Reports the state of the agent and the workload. Never counts as user activity. */
+export class Health {
+  readonly #parts: HealthParts;
+
+  constructor(parts: HealthParts) {
+    this.#parts = parts;
+  }
+
+  report(): HealthReport {
+    const { readiness, activity, idle, clock, freeze } = this.#parts;
+    const { ready, exitCode } = readiness();
+    const lastUserActivityNs = activity.lastNs();
+    const idleDeclaredNs = idle.lastNs();
+    return {
+      ready,
+      readyCommandExit: exitCode,
+      lastUserActivityNs,
+      // Read last, so that no stamp is later.
+      guestTimeNs: clock.wallNs(),
+      idleDeclaredNs,
+      frozen: freeze.frozen,
+      thawedWithoutDuties: freeze.thawedWithoutDuties,
+    };
+  }
+}

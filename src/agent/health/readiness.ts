@@ -1,0 +1,110 @@
+import { AgentError, type ChildProcess, type Log, type ReadyCommandSpec, type Timers } from "../domain/index.ts";
+import { followToEnd, KILL, TERMINATE } from "../session/index.ts";
+import type { Readiness } from "./health.ts";
+
+/** As timeout(1) reports it. */
+const TIMED_OUT_EXIT = 124;
+/** As shells report them: no such command, and a command that could not be started. */
+const NOT_FOUND_EXIT = 127;
+const NOT_STARTED_EXIT = 126;
+/** Before the first verdict. */
+const NO_VERDICT_EXIT = -1;
+
+/** What the readiness loop needs. */
+export interface ReadinessParts {
+  readonly spec: ReadyCommandSpec;
+  /** Starts ready_cmd with its output on pipes, as an exec'd command would be. */
+  readonly start: (args: readonly string[], abort: AbortSignal) => Promise<ChildProcess>;
+  readonly timers: Timers;
+  readonly log: Log;
+}
+
+/** Runs ready_cmd again and again, and remembers its last verdict. */
+export class ReadinessLoop {
+  readonly #parts: ReadinessParts;
+  #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
+  /** Cancels the wait for the next run. */
+  #cancelWait: () => void = () => {};
+  /** The latest run. One that `runNow` replaced gives no verdict. */
+  #run: AbortController | undefined;
+  /** Runs that have not ended, replaced ones too. */
+  readonly #ending: Set<Promise<void>> = new Set();
+  #stopped = false;
+
+  constructor(parts: ReadinessParts) {
+    this.#parts = parts;
+  }
+
+  /** Verdict of the last run that ended. */
+  get verdict(): Readiness {
+    return this.#verdict;
+  }
+
+  /** Runs ready_cmd now: at the start, and after a restore. Ends a run in progress, which then gives no verdict. */
+  runNow(): void {
+    if (this.#stopped) return;
+    this.#cancelWait();
+    this.#run?.abort(TERMINATE);
+    const run = new AbortController();
+    this.#run = run;
+    const ended = this.#once(run).then(() => void this.#ending.delete(ended));
+    this.#ending.add(ended);
+  }
+
+  /** Runs nothing until `resume`. Kills a run in progress, which then gives no verdict; resolves when its whole tree has ended. */
+  async rest(): Promise<void> {
+    this.#cancelWait();
+    this.#run?.abort(KILL);
+    this.#run = undefined;
+    await Promise.all(this.#ending);
+  }
+
+  /** Runs again after a rest. */
+  resume(): void {
+    this.runNow();
+  }
+
+  /** Starts no more runs and ends one in progress. Resolves when its whole tree has ended. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#cancelWait();
+    this.#run?.abort(TERMINATE);
+    await Promise.all(this.#ending);
+  }
+
+  async #once(run: AbortController): Promise<void> {
+    const { spec, timers } = this.#parts;
+    let timedOut = false;
+    const cancelTimeout = timers.after(spec.timeoutMs, () => {
+      timedOut = true;
+      run.abort(TERMINATE);
+    });
+    const code = await this.#exitCodeOf(run.signal);
+    cancelTimeout();
+    if (this.#run !== run || this.#stopped) return;
+    this.#conclude(timedOut ? TIMED_OUT_EXIT : code);
+    this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
+  }
+
+  /** Runs it to its end, or until its whole tree has ended after the signal was aborted. */
+  async #exitCodeOf(signal: AbortSignal): Promise<number> {
+    const { start, spec } = this.#parts;
+    try {
+      const child = await start(spec.args, signal);
+      for (const stream of [child.stdout, child.stderr]) {
+        stream?.start({ chunk: (_bytes, release) => release(), end: () => {} });
+      }
+      const { end } = await followToEnd(child, signal);
+      child.release();
+      return end.code;
+    } catch (error) {
+      return error instanceof AgentError && error.reason === "EXEC_NOT_FOUND" ? NOT_FOUND_EXIT : NOT_STARTED_EXIT;
+    }
+  }
+
+  #conclude(code: number): void {
+    const before = this.#verdict.exitCode;
+    this.#verdict = { ready: code === 0, exitCode: code };
+    if (code !== before) this.#parts.log.info("readiness_changed", { ready: code === 0, exit_code: code });
+  }
+}

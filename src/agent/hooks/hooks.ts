@@ -1,0 +1,254 @@
+import {
+  AgentError,
+  type ByteSource,
+  type ChildProcess,
+  type Clock,
+  DEFAULT_HOOK_TIMEOUT_MS,
+  FREEZE_LIMIT_MS,
+  HOOK_TAIL_BYTES,
+  HOOK_TIMEOUT_LIMIT_MS,
+  type HookSpec,
+  type HooksSpec,
+  invalidField,
+  type Log,
+  Mutex,
+  type Timers,
+} from "../domain/index.ts";
+import { followToEnd, type FreezeReport, type FreezeRequest, KILL, notFrozen, TERMINATE } from "../session/index.ts";
+import { Tail } from "./tail.ts";
+
+/** 128 + SIGKILL. */
+const KILLED_EXIT = 137;
+
+/** The two hooks of a workload. */
+export type HookKind = "pre_snapshot" | "post_restore";
+
+/** Which hook to run (message RunHookRequest). */
+export interface HookRequest {
+  readonly kind: HookKind;
+  /** 0: 30 s; at most 10 minutes. */
+  readonly timeoutMs: number;
+  /** For how long the session is frozen after a PRE_SNAPSHOT hook; at most 10 minutes. 0: not at all. */
+  readonly freezeMs: number;
+}
+
+/** How a hook ended (message RunHookResponse). */
+export interface HookOutcome {
+  /** False when no such hook is configured; the rest is then empty. */
+  readonly ran: boolean;
+  readonly timedOut: boolean;
+  /** 128 + n when signal n ended it. */
+  readonly exitCode: number;
+  readonly stdoutTail: string;
+  readonly stderrTail: string;
+  /** What became of the freeze; undefined: none was asked for. */
+  readonly freeze?: FreezeReport;
+}
+
+/** An outcome, and a part of it for the log alone. */
+interface HookEnd extends HookOutcome {
+  /**
+   * Processes that survived the end of the hook's tree and hold its output, so they are certainly the hook's. Without a
+   * cgroup nothing else links such daemons to it.
+   */
+  readonly leftRunning: readonly number[];
+}
+
+/** What the hooks capability needs. */
+export interface HooksParts {
+  readonly specs: HooksSpec;
+  /** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
+  readonly start: (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
+  /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
+  readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
+  /** Told when PRE_SNAPSHOT was called for and its hook, if there is one, has ended; the answer goes out afterwards. */
+  readonly beforeSnapshot: () => void;
+  /** Freezes the session while no restore duties run. */
+  readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;
+  readonly timers: Timers;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+const NO_TAILS = { stdoutTail: "", stderrTail: "" };
+const NOT_CONFIGURED: HookOutcome = { ran: false, timedOut: false, exitCode: 0, ...NO_TAILS };
+const NOT_CONFIGURED_NOW = { ...NOT_CONFIGURED, isSwept: false };
+
+interface Running {
+  readonly kind: HookKind;
+  /** Ends the hook with its whole tree, also while it is being started. Its reason is an Ending; the first one counts. */
+  readonly stop: AbortController;
+  /** Restore duties have ended it. */
+  isSwept: boolean;
+  /** Never rejects. */
+  readonly ended: Promise<unknown>;
+}
+
+/** Runs the hooks that the user configured, one at a time. */
+export class Hooks {
+  readonly #parts: HooksParts;
+  readonly #mutex = new Mutex();
+  #running: Running | undefined;
+  #closed: AgentError | undefined;
+
+  constructor(parts: HooksParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs a hook. A second one waits for the first; POST_RESTORE waits for restore duties. The timeout counts from the
+   * hook's own start. Freezes the session after a PRE_SNAPSHOT hook if that is asked for, however the hook has ended, and also
+   * where none is configured.
+   *
+   * @param signal aborted when the client is gone; the hook is then ended with its whole tree
+   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen, or the
+   *   signal's reason
+   */
+  async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
+    checkRequest(request);
+    const { specs, beforeSnapshot } = this.#parts;
+    if (request.kind === "post_restore") return this.#runIfThere(request, specs.postRestore, signal);
+    const outcome = await this.#runIfThere(request, specs.preSnapshot, signal);
+    if (request.freezeMs === 0) beforeSnapshot();
+    return outcome;
+  }
+
+  async #runIfThere(request: HookRequest, spec: HookSpec | undefined, signal: AbortSignal): Promise<HookOutcome> {
+    const { dutiesSettled } = this.#parts;
+    if (spec === undefined && request.freezeMs === 0) return NOT_CONFIGURED;
+    return this.#mutex.run(async () => {
+      if (request.kind === "post_restore") await dutiesSettled(signal);
+      if (this.#closed !== undefined) throw this.#closed;
+      const { isSwept, ...outcome } =
+        spec === undefined ? NOT_CONFIGURED_NOW : await this.#runNow(request, spec, signal);
+      if (request.freezeMs === 0) return outcome;
+      // Before the next hook gets its turn.
+      return { ...outcome, freeze: isSwept ? notFrozen("duties_ran") : await this.#freeze(request.freezeMs, signal) };
+    }, signal);
+  }
+
+  #freeze(freezeMs: number, signal: AbortSignal): Promise<FreezeReport> {
+    const { freeze, beforeSnapshot } = this.#parts;
+    return freeze({ freezeMs, signal, prepare: beforeSnapshot });
+  }
+
+  /**
+   * Kills a running PRE_SNAPSHOT hook without a grace: it belongs to the time before the restore. Resolves when its whole
+   * tree has ended.
+   */
+  async sweep(): Promise<void> {
+    const running = this.#running;
+    if (running?.kind !== "pre_snapshot") return;
+    this.#parts.log.warn("hook_swept", { kind: running.kind });
+    running.isSwept = true;
+    running.stop.abort(KILL);
+    await running.ended;
+  }
+
+  /** Refuses new hooks from now on. */
+  close(reason: AgentError): void {
+    this.#closed ??= reason;
+  }
+
+  /** Ends a running hook. Resolves when its whole tree has ended. */
+  async terminate(): Promise<void> {
+    this.#running?.stop.abort(TERMINATE);
+    await this.#running?.ended;
+  }
+
+  async #runNow(
+    { kind, timeoutMs }: HookRequest,
+    spec: HookSpec,
+    signal: AbortSignal,
+  ): Promise<HookOutcome & Pick<Running, "isSwept">> {
+    const { clock, log } = this.#parts;
+    const startedMs = clock.monotonicMs();
+    const stop = new AbortController();
+    const onAbort = (): void => stop.abort(TERMINATE);
+    signal.throwIfAborted();
+    signal.addEventListener("abort", onAbort);
+    const outcome = this.#outcomeOf(spec, timeoutMs === 0 ? DEFAULT_HOOK_TIMEOUT_MS : timeoutMs, stop);
+    const running: Running = { kind, stop, isSwept: false, ended: outcome.catch(() => {}) };
+    this.#running = running;
+    try {
+      const { leftRunning, ...result } = await outcome;
+      const { exitCode, timedOut } = result;
+      if (leftRunning.length > 0) log.warn("hook_left_running", { kind, pids: leftRunning.join(" ") });
+      log.info("hook_ended", {
+        kind,
+        exit_code: exitCode,
+        timed_out: timedOut,
+        cancelled: signal.aborted,
+        duration_ms: Math.round(clock.monotonicMs() - startedMs),
+      });
+      signal.throwIfAborted();
+      return { ...result, isSwept: running.isSwept };
+    } catch (error) {
+      if (error instanceof AgentError && error.reason.startsWith("EXEC_")) {
+        const { reason, metadata } = error;
+        log.warn("hook_not_started", { kind, reason, step: metadata["step"], errno: metadata["errno"] });
+      }
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+      this.#running = undefined;
+    }
+  }
+
+  /** Resolves when the hook has ended; after the timeout or a stop, when its whole tree has. Throws AgentError. */
+  async #outcomeOf(spec: HookSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
+    const { start, timers } = this.#parts;
+    let timedOut = false;
+    const cancelTimeout = timers.after(timeoutMs, () => {
+      timedOut = true;
+      stop.abort(TERMINATE);
+    });
+    try {
+      const child = await start(spec, stop.signal);
+      const stdout = tailOf(child.stdout);
+      const stderr = tailOf(child.stderr);
+      const { end, byAgent } = await followToEnd(child, stop.signal);
+      await Promise.all([child.stdout?.drain(), child.stderr?.drain()]);
+      const leftRunning = byAgent ? child.outputHolders() : [];
+      child.release();
+      return {
+        ran: true,
+        timedOut: timedOut && byAgent,
+        exitCode: end.code,
+        stdoutTail: stdout.text(),
+        stderrTail: stderr.text(),
+        leftRunning,
+      };
+    } catch (error) {
+      if (!timedOut) throw error;
+      // The timeout came while it was being started, for example from a file system that hangs.
+      return { ran: true, timedOut, exitCode: KILLED_EXIT, ...NO_TAILS, leftRunning: [] };
+    } finally {
+      cancelTimeout();
+    }
+  }
+}
+
+function checkRequest({ kind, timeoutMs, freezeMs }: HookRequest): void {
+  if (timeoutMs > HOOK_TIMEOUT_LIMIT_MS) {
+    throw invalidField("timeout_ms", `is ${timeoutMs}: at most ${HOOK_TIMEOUT_LIMIT_MS} are allowed`);
+  }
+  if (freezeMs > 0 && kind !== "pre_snapshot") {
+    throw invalidField("freeze_ms", `is ${freezeMs}: only PRE_SNAPSHOT freezes the session`);
+  }
+  if (freezeMs > FREEZE_LIMIT_MS) {
+    throw invalidField("freeze_ms", `is ${freezeMs}: at most ${FREEZE_LIMIT_MS} are allowed`);
+  }
+}
+
+function tailOf(stream: ByteSource | undefined): Tail {
+  const tail = new Tail(HOOK_TAIL_BYTES);
+  stream?.start({
+    chunk: (bytes, release) => {
+      tail.push(bytes);
+      release();
+    },
+    end: () => {},
+  });
+  return tail;
+}

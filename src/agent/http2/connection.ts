@@ -1,0 +1,364 @@
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
+import { Probation, type ProbationLimits } from "./probation.ts";
+import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
+import { receiveAll } from "./reads.ts";
+import type { RequestFields } from "./request-fields.ts";
+import { Http2Session } from "./session.ts";
+import type { Http2Stream } from "./stream.ts";
+
+/** Largest write to the socket. More would not speed up large answers, and small ones would wait longer behind them. */
+const WRITE_BYTES = 256 * 1024;
+/** A closing connection is destroyed when its peer has taken nothing for this long, */
+const IDLE_END_MS = 1_000;
+/** and at the latest this long after closing began. */
+const LONGEST_END_MS = 5_000;
+/** How often a peer that sends no more is looked after, and how long it may take nothing. */
+const HALF_CLOSED_LOOK_MS = 1_000;
+const HALF_CLOSED_IDLE_MS = 40_000;
+/** The same for a peer none of whose requests was let in. It needs the time to read why, and nothing of it is read. */
+const UNPROVEN_END_MS = 500;
+
+/** A socket as accepted. A stream in memory has no address, and cannot be reset. */
+type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestroy">>;
+
+const SETTLED = Promise.resolve();
+
+/** How a connection finds out that its peer is gone without a word. */
+export interface PingLimits {
+  /** Pause between two PINGs. */
+  readonly intervalMs: number;
+  /** Time for the answer to a PING; a peer that has not answered by then is dead. */
+  readonly timeoutMs: number;
+}
+
+/** Bounds of a connection's life. */
+export interface ConnectionLimits {
+  /** Time for the first request. */
+  readonly firstRequestMs: number;
+  /** Pings to the peer. Undefined: none are sent, and a peer is as alive as its socket. */
+  readonly pings?: PingLimits;
+  readonly http2?: Partial<Http2Limits>;
+  /** Until `prove` is called. Undefined: every peer may make requests. */
+  readonly probation?: ProbationLimits;
+}
+
+/** Callbacks to a connection's owner. */
+export interface ConnectionEvents {
+  /** A request has begun. Its stream needs a consumer before this returns. */
+  request(stream: Http2Stream, fields: RequestFields): void;
+  /** The peer was refused, or broke the protocol or a limit. */
+  failed(reason: string): void;
+  /** The peer does not answer PINGs. */
+  peerDead(): void;
+  /** The end has begun: it takes no new requests. */
+  closing(): void;
+  /** Its socket is closed. */
+  gone(): void;
+}
+
+/**
+ * An HTTP/2 connection and the life of its socket: serving; draining (discourages new requests, running ones go on);
+ * closing (writes complete answers and nothing else); gone. From closing on there is a deadline, at which the socket is
+ * destroyed whatever the peer does.
+ */
+export class Http2Connection {
+  readonly #socket: Duplex;
+  readonly #raw: RawSocket;
+  readonly #events: ConnectionEvents;
+  readonly #limits: ConnectionLimits;
+  readonly #nowMs: () => number;
+  readonly #session: Http2Session;
+  /** Undefined: the peer may make requests. */
+  #probation: Probation | undefined;
+  #state: "serving" | "draining" | "closing" | "gone" = "serving";
+  #served = false;
+  /** The session is reading bytes; a flush waits until it has read all of them. */
+  #receiving = false;
+  #flushIsWanted = false;
+  #flushIsDue = false;
+  #writing = false;
+  /** The peer has acknowledged that no more requests are accepted. */
+  #endAnnounced = false;
+  #halfClosed = false;
+  #deadline: NodeJS.Timeout | undefined;
+  #endBeganMs = 0;
+  /** When the peer last took all that was written. */
+  #takenMs = 0;
+  #firstRequest: NodeJS.Timeout | undefined;
+  #pings: NodeJS.Timeout | undefined;
+  #pingOverdue: NodeJS.Timeout | undefined;
+
+  /**
+   * @param socket carries HTTP/2
+   * @param raw the accepted socket below it; the same where there is no TLS
+   * @param nowMs of a clock that is never stepped
+   */
+  constructor(socket: Duplex, raw: RawSocket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
+    this.#socket = socket;
+    this.#raw = raw;
+    this.#limits = limits;
+    this.#events = events;
+    this.#nowMs = nowMs;
+    this.#session = new Http2Session({
+      limits: { ...DEFAULT_HTTP2_LIMITS, ...limits.http2 },
+      nowMs,
+      events: {
+        request: (stream, fields) => this.#onRequest(stream, fields),
+        output: () => this.#flushSoon(),
+        quieter: () => this.#flushSoon(),
+        failed: (error) => this.#onFailure(error),
+      },
+    });
+    if (limits.probation === undefined) this.#session.prove();
+    else {
+      this.#probation = new Probation(socket, limits.probation, {
+        read: (bytes) => this.#receive(bytes),
+        ended: () => this.#onInputEnd(),
+        exceeded: (problem) => this.#fail(ErrorCode.ENHANCE_YOUR_CALM, problem),
+      });
+    }
+    // An error is followed by "close".
+    socket.on("error", () => {});
+    raw.once("close", () => this.#onClose());
+  }
+
+  /** Requests whose answers are not complete. */
+  get requests(): number {
+    return this.#session.streams.size;
+  }
+
+  /** The end has begun. */
+  get closing(): boolean {
+    return this.#state !== "serving";
+  }
+
+  /** Starts reading. */
+  serve(): void {
+    const { firstRequestMs, pings } = this.#limits;
+    receiveAll(this.#socket, (chunk) => {
+      if (this.#probation === undefined) this.#receive(chunk);
+      else this.#probation.add(chunk);
+    });
+    this.#socket.once("end", () => {
+      if (this.#probation === undefined) this.#onInputEnd();
+      else this.#probation.endInput();
+    });
+    this.#firstRequest = setTimeout(() => {
+      this.#fail(ErrorCode.ENHANCE_YOUR_CALM, `no request within ${firstRequestMs} ms of the handshake`);
+    }, firstRequestMs);
+    this.#firstRequest.unref();
+    if (pings !== undefined) this.#pings = setInterval(() => this.#ping(pings), pings.intervalMs).unref();
+    this.#flushSoon();
+  }
+
+  /** One of the peer's requests was let in: from now on its bytes are read as they come. */
+  prove(): void {
+    const probation = this.#probation;
+    if (probation === undefined || this.#state === "gone") return;
+    this.#session.prove();
+    this.#probation = undefined;
+    probation.pass();
+  }
+
+  /** Ends the connection without reading from it. Sends the reason in a GOAWAY, which some clients show. */
+  refuse(reason: string): void {
+    receiveAll(this.#socket, () => {});
+    this.#fail(ErrorCode.INADEQUATE_SECURITY, reason);
+  }
+
+  /** Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. */
+  drain(): void {
+    if (this.#state !== "serving") return;
+    this.#state = "draining";
+    this.#events.closing();
+    this.#session.goAway(false);
+    // Two PINGs: within the client, the answer to the first may overtake requests.
+    this.#session.ping(() => {
+      this.#session.ping(() => {
+        this.#endAnnounced = true;
+        this.#flushSoon();
+      });
+    });
+  }
+
+  /** Writes complete answers, drops the others, and closes. */
+  close(): void {
+    if (this.#state === "closing" || this.#state === "gone") return;
+    if (this.#state === "serving") this.#events.closing();
+    this.#state = "closing";
+    this.#stopTimers();
+    if (this.#session.failure === undefined) this.#session.goAway(true);
+    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
+    this.#probation?.stop();
+    this.#beginDeadline();
+    this.#flushSoon();
+  }
+
+  /**
+   * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel still
+   * holds for it: nothing more is written under keys that a clone of this guest also has. A connection that is already
+   * ending goes on ending, as its last answer may be on its way.
+   */
+  cut(): void {
+    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
+    const isIdle = this.#session.streams.size === 0 && !this.#writing;
+    if (isIdle && this.#state === "serving") this.#destroy(true);
+    else this.close();
+  }
+
+  #receive(chunk: Buffer): void {
+    // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
+    if (this.#state === "closing") this.#takenMs = this.#nowMs();
+    if (this.#halfClosed) return;
+    this.#receiving = true;
+    this.#session.receive(chunk);
+    this.#receiving = false;
+    // Flush a complete answer now: no later output could share its write.
+    if (this.#session.hasAnswer) this.#flush();
+    else if (this.#flushIsWanted) this.#flushSoon();
+  }
+
+  #onRequest(stream: Http2Stream, fields: RequestFields): void {
+    if (!this.#served) {
+      this.#served = true;
+      clearTimeout(this.#firstRequest);
+    }
+    if (this.#deadline !== undefined && this.#state === "draining") {
+      clearTimeout(this.#deadline);
+      this.#deadline = undefined;
+    }
+    this.#events.request(stream, fields);
+  }
+
+  /**
+   * The peer sends no more. Without TLS it may be a bridge at the end of its input, whose host still reads: complete requests
+   * are answered, for as long as that host is there and reads.
+   */
+  #onInputEnd(): void {
+    if (this.#socket !== this.#raw || this.#session.streams.size === 0) {
+      this.close();
+      return;
+    }
+    this.#stopTimers();
+    this.#takenMs = this.#nowMs();
+    this.#session.peerIsLeaving = true;
+    const look = (): void => {
+      this.#session.drop("needy", ErrorCode.CONNECT_ERROR);
+      // Writing it fails where nobody is there any more.
+      this.#session.goAway(false);
+      if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
+    };
+    this.#pings = setInterval(look, HALF_CLOSED_LOOK_MS).unref();
+    look();
+  }
+
+  #fail(code: number, reason: string): void {
+    this.#session.fail(new ConnectionError(code, reason));
+  }
+
+  #onFailure(error: ConnectionError): void {
+    this.#events.failed(`${error.message} (${errorName(error.code)})`);
+    this.close();
+  }
+
+  #onClose(): void {
+    this.#state = "gone";
+    this.#stopTimers();
+    clearTimeout(this.#deadline);
+    this.#probation?.stop();
+    this.#session.drop("all", ErrorCode.CONNECT_ERROR);
+    this.#events.gone();
+  }
+
+  // --- writing
+
+  /** Flushes at the end of this turn of the event loop, so that an answer is one write and one TLS record. */
+  #flushSoon(): void {
+    if (this.#receiving) this.#flushIsWanted = true;
+    if (this.#receiving || this.#flushIsDue || this.#writing) return;
+    this.#flushIsDue = true;
+    void SETTLED.then(this.#afterMicrotasks);
+  }
+
+  readonly #afterMicrotasks = (): void => process.nextTick(this.#flush);
+
+  readonly #flush = (): void => {
+    this.#flushIsDue = false;
+    this.#flushIsWanted = false;
+    if (this.#writing || this.#state === "gone") return;
+    const batch = this.#session.take(WRITE_BYTES);
+    if (batch === undefined) {
+      this.#onQuiet();
+      return;
+    }
+    this.#writing = true;
+    const written = (): void => {
+      this.#writing = false;
+      this.#takenMs = this.#nowMs();
+      batch.written();
+      this.#flush();
+    };
+    const { chunks } = batch;
+    const last = chunks.length - 1;
+    if (last > 0) this.#socket.cork();
+    for (let at = 0; at <= last; at++) this.#socket.write(chunks[at], at === last ? written : undefined);
+    if (last > 0) this.#socket.uncork();
+  };
+
+  /** Called when nothing is queued or being written. */
+  #onQuiet(): void {
+    if (this.#state === "serving" && !this.#session.peerIsLeaving) return;
+    if (this.#session.streams.size > 0) return;
+    if (this.#state === "serving" || (this.#state === "draining" && this.#endAnnounced)) this.close();
+    else if (this.#state === "draining") this.#beginDeadline();
+    else if (!this.#halfClosed) this.#halfClose();
+  }
+
+  #halfClose(): void {
+    this.#halfClosed = true;
+    this.#socket.end();
+  }
+
+  // --- the end
+
+  #beginDeadline(): void {
+    if (this.#deadline !== undefined) return;
+    this.#endBeganMs = this.#nowMs();
+    this.#takenMs = this.#endBeganMs;
+    this.#deadline = setTimeout(this.#checkDeadline, this.#probation === undefined ? IDLE_END_MS : UNPROVEN_END_MS);
+  }
+
+  readonly #checkDeadline = (): void => {
+    const longestMs = this.#probation === undefined ? LONGEST_END_MS : UNPROVEN_END_MS;
+    const leftMs = Math.min(this.#takenMs + IDLE_END_MS, this.#endBeganMs + longestMs) - this.#nowMs();
+    if (leftMs > 0) this.#deadline = setTimeout(this.#checkDeadline, Math.ceil(leftMs));
+    else this.#destroy(this.#writing);
+  };
+
+  /** With `reset` the kernel drops what the peer has not taken; without, it still delivers that. */
+  #destroy(reset: boolean): void {
+    if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
+    else this.#raw.destroy();
+  }
+
+  #ping({ timeoutMs }: PingLimits): void {
+    if (this.#pingOverdue !== undefined) return;
+    this.#pingOverdue = setTimeout(() => {
+      this.#events.peerDead();
+      this.#destroy(true);
+    }, timeoutMs);
+    this.#pingOverdue.unref();
+    this.#session.ping(() => {
+      clearTimeout(this.#pingOverdue);
+      this.#pingOverdue = undefined;
+    });
+  }
+
+  #stopTimers(): void {
+    clearTimeout(this.#firstRequest);
+    clearInterval(this.#pings);
+    clearTimeout(this.#pingOverdue);
+  }
+}

@@ -1,0 +1,161 @@
+import { HpackDecoder } from "./hpack.ts";
+import type { Http2Limits } from "./limits.ts";
+import { calmError, ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
+import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
+
+/** A larger block is not remembered, nor one of more names and values. That of a call has about ten bytes, and a token. */
+const REMEMBERED_BLOCK_BYTES = 64;
+const REMEMBERED_LIST_BYTES = 8 * 1024;
+/** What all connections together remember. */
+const ALL_REMEMBERED_BYTES = 1024 * 1024;
+/** Of the objects of a remembered block, about. */
+const REMEMBERED_OVERHEAD_BYTES = 512;
+let allRememberedBytes = 0;
+const NO_BYTES = Buffer.alloc(0);
+
+type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | "rememberedBlocks">;
+
+/** A decoded header block. */
+export interface DecodedBlock {
+  /** The list is over the limit, and was not kept. */
+  readonly tooLarge: boolean;
+  /** Undefined: they are not the fields of a request. */
+  readonly fields: RequestFields | undefined;
+  /** They may follow a request's body. */
+  readonly trailers: boolean;
+}
+
+/** A header block and the frame that began it. */
+export interface HeaderBlock {
+  readonly streamId: number;
+  readonly endStream: boolean;
+  /** The stream depends on itself (RFC 7540, 5.3.1): malformed, although priorities are ignored. */
+  readonly dependsOnItself: boolean;
+  readonly decoded: DecodedBlock;
+}
+
+/** Assembles header blocks from HEADERS and CONTINUATION, and decodes them in order. */
+export class HeaderBlocks {
+  readonly #limits: BlockLimits;
+  readonly #decoder: HpackDecoder;
+  /**
+   * Decoded blocks that consist of indexed fields alone, by their bytes: they do not change the table, and mean the same
+   * while it does not change. A client's second call of a kind is such a block. Only those of requests are remembered, and
+   * only once `remembers` is set.
+   */
+  readonly #known = new Map<string, DecodedBlock>();
+  #knownVersion = 0;
+  #knownBytes = 0;
+  remembers = false;
+  /** The stream whose block is not complete; undefined between blocks. */
+  streamId: number | undefined;
+  #endStream = false;
+  #dependsOnItself = false;
+  #block: Buffer = NO_BYTES;
+  #continuations = 0;
+
+  constructor(limits: BlockLimits) {
+    this.#limits = limits;
+    this.#decoder = new HpackDecoder(limits.headerListBytes);
+  }
+
+  /** Throws ConnectionError for a frame that interrupts a header block. */
+  requireFrame(type: number, streamId: number): void {
+    if (this.streamId === undefined) {
+      if (type === FrameType.CONTINUATION) throw protocolError("CONTINUATION of nothing");
+    } else if (type !== FrameType.CONTINUATION || streamId !== this.streamId) {
+      throw protocolError("another frame within a header block");
+    }
+  }
+
+  /** Reads the payload of HEADERS. Throws ConnectionError where it is malformed. */
+  begin(streamId: number, flags: number, payload: Buffer): void {
+    let start = 0;
+    let end = payload.length;
+    if (flags & Flag.PADDED) {
+      end -= payload[start++] ?? 0;
+      if (payload.length === 0) throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "padded HEADERS without padding");
+    }
+    this.#dependsOnItself = false;
+    if (flags & Flag.PRIORITY) {
+      if (start + 5 > payload.length)
+        throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without their priority");
+      this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
+      start += 5;
+    }
+    if (start > end) throw protocolError("padding that is longer than its frame");
+    this.streamId = streamId;
+    this.#endStream = (flags & Flag.END_STREAM) !== 0;
+    this.#continuations = 0;
+    const block = payload.subarray(start, end);
+    this.#checkSize(block.length);
+    // The view is valid only while the frame is handled: copy a block that continues in other frames.
+    this.#block = flags & Flag.END_HEADERS ? block : Buffer.from(block);
+  }
+
+  /** Adds the payload of CONTINUATION. Throws ConnectionError at too many frames. */
+  continue(payload: Buffer): void {
+    const { continuationFrames } = this.#limits;
+    if (++this.#continuations > continuationFrames) {
+      throw new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, `more than ${continuationFrames} CONTINUATION frames`);
+    }
+    this.#checkSize(this.#block.length + payload.length);
+    this.#block = Buffer.concat([this.#block, payload]);
+  }
+
+  /** Decodes the block that is now complete. Throws ConnectionError where it is malformed. */
+  end(): HeaderBlock {
+    const streamId = this.streamId as number;
+    this.streamId = undefined;
+    const decoded = this.#decode(this.#block);
+    this.#block = NO_BYTES;
+    return { streamId, endStream: this.#endStream, dependsOnItself: this.#dependsOnItself, decoded };
+  }
+
+  /** Forgets all blocks. */
+  forget(): void {
+    this.#known.clear();
+    allRememberedBytes -= this.#knownBytes;
+    this.#knownBytes = 0;
+  }
+
+  #checkSize(sizeBytes: number): void {
+    const { headerListBytes } = this.#limits;
+    if (sizeBytes > headerListBytes) throw calmError(`a header block of more than ${headerListBytes} bytes`);
+  }
+
+  #decode(block: Buffer): DecodedBlock {
+    if (!this.remembers || !isIndexed(block)) return this.#read(block);
+    if (this.#knownVersion !== this.#decoder.version || this.#known.size >= this.#limits.rememberedBlocks) {
+      this.forget();
+      this.#knownVersion = this.#decoder.version;
+    }
+    const key = block.toString("latin1");
+    return this.#known.get(key) ?? this.#remember(key, this.#read(block));
+  }
+
+  #remember(key: string, decoded: DecodedBlock): DecodedBlock {
+    if (decoded.fields === undefined) return decoded;
+    let sizeBytes = key.length + REMEMBERED_OVERHEAD_BYTES;
+    for (const name in decoded.fields) sizeBytes += name.length + (decoded.fields[name] as string).length;
+    if (sizeBytes > REMEMBERED_LIST_BYTES || allRememberedBytes + sizeBytes > ALL_REMEMBERED_BYTES) return decoded;
+    this.#known.set(key, decoded);
+    this.#knownBytes += sizeBytes;
+    allRememberedBytes += sizeBytes;
+    return decoded;
+  }
+
+  #read(block: Buffer): DecodedBlock {
+    const list = this.#decoder.decode(block);
+    if (list === undefined) return { tooLarge: true, fields: undefined, trailers: false };
+    const fields = requestFields(list);
+    return { tooLarge: false, fields, trailers: fields === undefined && areTrailers(list) };
+  }
+}
+
+/** True when every field of the block is one byte, an index into the tables, and there are not many. */
+function isIndexed(block: Buffer): boolean {
+  if (block.length > REMEMBERED_BLOCK_BYTES) return false;
+  for (let at = 0; at < block.length; at++) if ((block[at] as number) < 0x80) return false;
+  return true;
+}

@@ -1,0 +1,334 @@
+import { decodeHuffman } from "./huffman.ts";
+import { ConnectionError, ErrorCode } from "./protocol.ts";
+
+/** Size of our dynamic table, and the most that we use of the peer's: the protocol's default. */
+const TABLE_LIMIT_BYTES = 4_096;
+/** Counted for an entry on top of its name and value (RFC 7541, 4.1). */
+const ENTRY_OVERHEAD_BYTES = 32;
+
+/** RFC 7541, Appendix A. Index 1 is the first. */
+const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
+  ["", ""],
+  [":authority", ""],
+  [":method", "GET"],
+  [":method", "POST"],
+  [":path", "/"],
+  [":path", "/index.html"],
+  [":scheme", "http"],
+  [":scheme", "https"],
+  [":status", "200"],
+  [":status", "204"],
+  [":status", "206"],
+  [":status", "304"],
+  [":status", "400"],
+  [":status", "404"],
+  [":status", "500"],
+  ["accept-charset", ""],
+  ["accept-encoding", "gzip, deflate"],
+  ["accept-language", ""],
+  ["accept-ranges", ""],
+  ["accept", ""],
+  ["access-control-allow-origin", ""],
+  ["age", ""],
+  ["allow", ""],
+  ["authorization", ""],
+  ["cache-control", ""],
+  ["content-disposition", ""],
+  ["content-encoding", ""],
+  ["content-language", ""],
+  ["content-length", ""],
+  ["content-location", ""],
+  ["content-range", ""],
+  ["content-type", ""],
+  ["cookie", ""],
+  ["date", ""],
+  ["etag", ""],
+  ["expect", ""],
+  ["expires", ""],
+  ["from", ""],
+  ["host", ""],
+  ["if-match", ""],
+  ["if-modified-since", ""],
+  ["if-none-match", ""],
+  ["if-range", ""],
+  ["if-unmodified-since", ""],
+  ["last-modified", ""],
+  ["link", ""],
+  ["location", ""],
+  ["max-forwards", ""],
+  ["proxy-authenticate", ""],
+  ["proxy-authorization", ""],
+  ["range", ""],
+  ["referer", ""],
+  ["refresh", ""],
+  ["retry-after", ""],
+  ["server", ""],
+  ["set-cookie", ""],
+  ["strict-transport-security", ""],
+  ["transfer-encoding", ""],
+  ["user-agent", ""],
+  ["vary", ""],
+  ["via", ""],
+  ["www-authenticate", ""],
+];
+const FIRST_DYNAMIC = STATIC_TABLE.length;
+
+/** A field of a table. */
+type Entry = readonly [name: string, value: string];
+
+/** The newest header fields of a connection, in one direction (RFC 7541, 2.3.2). */
+class DynamicTable {
+  /** Newest last, so that an insertion moves nothing. */
+  readonly #entries: Entry[] = [];
+  #sizeBytes = 0;
+  #limitBytes: number;
+  /** Entries ever inserted. */
+  inserted = 0;
+  /** Changes with every insertion and eviction: the same indices may mean something else from then on. */
+  version = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  get limitBytes(): number {
+    return this.#limitBytes;
+  }
+
+  /** The entry of an index; undefined where there is none. */
+  at(index: number): Entry | undefined {
+    return index < FIRST_DYNAMIC
+      ? STATIC_TABLE[index]
+      : this.#entries[this.#entries.length - 1 - (index - FIRST_DYNAMIC)];
+  }
+
+  insert(name: string, value: string): void {
+    this.version++;
+    this.inserted++;
+    const sizeBytes = name.length + value.length + ENTRY_OVERHEAD_BYTES;
+    this.#evict(this.#limitBytes - sizeBytes);
+    if (sizeBytes > this.#limitBytes) return;
+    this.#entries.push([name, value]);
+    this.#sizeBytes += sizeBytes;
+  }
+
+  resize(limitBytes: number): void {
+    this.version++;
+    this.#limitBytes = limitBytes;
+    this.#evict(limitBytes);
+  }
+
+  /** Index of an entry by the number of its insertion (from 1); 0 if it was evicted. */
+  indexOf(insertion: number): number {
+    const age = this.inserted - insertion;
+    return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;
+  }
+
+  #evict(targetBytes: number): void {
+    let evicted = 0;
+    for (; this.#sizeBytes > targetBytes; evicted++) {
+      const entry = this.#entries[evicted];
+      if (entry === undefined) break;
+      this.#sizeBytes -= entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+    }
+    if (evicted > 0) this.#entries.splice(0, evicted);
+  }
+}
+
+const NO_BYTES = Buffer.alloc(0);
+/** For one string at a time, of whichever connection. */
+let scratch: Buffer = Buffer.allocUnsafeSlow(512);
+
+/** Decodes the header blocks of a connection, in their order (RFC 7541). */
+export class HpackDecoder {
+  readonly #table: DynamicTable;
+  readonly #tableLimitBytes: number;
+  readonly #listLimitBytes: number;
+  #block: Buffer = NO_BYTES;
+  #at = 0;
+
+  /**
+   * @param listLimitBytes a larger header list is decoded but not kept
+   * @param tableLimitBytes as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
+   */
+  constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES) {
+    this.#listLimitBytes = listLimitBytes;
+    this.#tableLimitBytes = tableLimitBytes;
+    this.#table = new DynamicTable(tableLimitBytes);
+  }
+
+  /** Changes whenever the same block may mean something else. */
+  get version(): number {
+    return this.#table.version;
+  }
+
+  /**
+   * Decodes a whole block into alternating names and values; undefined: the list is over the limit. Throws
+   * ConnectionError for a malformed block, after which the connection is unusable.
+   */
+  decode(block: Buffer): string[] | undefined {
+    this.#block = block;
+    this.#at = 0;
+    const fields: string[] = [];
+    let sizeBytes = 0;
+    while (this.#at < block.length) {
+      const byte = block[this.#at] as number;
+      if ((byte & 0xe0) === 0x20) {
+        if (sizeBytes > 0) throw malformed("a table size update after a field");
+        this.#resize(this.#integer(0x1f));
+        continue;
+      }
+      const entry = (byte & 0x80) === 0 ? this.#literal(byte) : this.#entry(this.#integer(0x7f));
+      sizeBytes += entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+      if (sizeBytes <= this.#listLimitBytes) fields.push(entry[0], entry[1]);
+    }
+    this.#block = NO_BYTES;
+    return sizeBytes > this.#listLimitBytes ? undefined : fields;
+  }
+
+  #literal(byte: number): Entry {
+    const indexed = (byte & 0x40) !== 0;
+    const nameIndex = this.#integer(indexed ? 0x3f : 0x0f);
+    const name = nameIndex === 0 ? this.#string() : this.#entry(nameIndex)[0];
+    const value = this.#string();
+    if (indexed) this.#table.insert(name, value);
+    return [name, value];
+  }
+
+  #entry(index: number): Entry {
+    const entry = index === 0 ? undefined : this.#table.at(index);
+    if (entry === undefined) throw malformed(`no header field has the index ${index}`);
+    return entry;
+  }
+
+  #resize(limitBytes: number): void {
+    const mostBytes = this.#tableLimitBytes;
+    if (limitBytes > mostBytes) throw malformed(`a header table of more than ${mostBytes} bytes`);
+    this.#table.resize(limitBytes);
+  }
+
+  /** RFC 7541, 5.1. `mask` covers the prefix's bits of the byte that it begins in. */
+  #integer(mask: number): number {
+    let value = (this.#block[this.#at++] as number) & mask;
+    if (value < mask) return value;
+    // Four more bytes hold any valid index, length or size.
+    for (let shift = 0; shift <= 21; shift += 7) {
+      const byte = this.#block[this.#at++];
+      if (byte === undefined) throw malformed("a header block that ends within an integer");
+      value += (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw malformed("an integer that is too large");
+  }
+
+  #string(): string {
+    const coded = ((this.#block[this.#at] ?? 0) & 0x80) !== 0;
+    if (this.#at >= this.#block.length) throw malformed("a header block that ends before a string");
+    const length = this.#integer(0x7f);
+    const start = this.#at;
+    const end = start + length;
+    if (end > this.#block.length) throw malformed("a header block that ends within a string");
+    this.#at = end;
+    if (!coded) return this.#block.toString("latin1", start, end);
+    if (scratch.length < length * 2) scratch = Buffer.allocUnsafeSlow(length * 2);
+    const written = decodeHuffman(this.#block, start, end, scratch);
+    if (written < 0) throw malformed("a string that is not Huffman-coded as it says");
+    return scratch.toString("latin1", 0, written);
+  }
+}
+
+function malformed(problem: string): ConnectionError {
+  return new ConnectionError(ErrorCode.COMPRESSION_ERROR, `the header block is malformed: ${problem}`);
+}
+
+/** Fields to send, by name. */
+export type Fields = Readonly<Record<string, string>>;
+
+/** Longer values rarely repeat, and would evict those that do. */
+const INDEXED_VALUE_CHARS = 64;
+/** Fields whose values differ each time. */
+const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
+
+/** Encodes the header blocks of a connection, in order. Sends a repeated field once, then by its index. */
+export class HpackEncoder {
+  readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
+  /** Number of the insertion of each field in the table. */
+  readonly #insertions = new Map<string, number>();
+  /** The smallest table since the last block; undefined: it has not been resized. */
+  #smallestBytes: number | undefined;
+  #bytes: Buffer = Buffer.allocUnsafeSlow(256);
+  #at = 0;
+
+  /** Bounds the table by the peer's limit. The next block announces the size in use, and a smaller one before it. */
+  limitTable(limitBytes: number): void {
+    const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
+    if (usedBytes === this.#table.limitBytes) return;
+    this.#table.resize(usedBytes);
+    this.#smallestBytes = Math.min(this.#smallestBytes ?? usedBytes, usedBytes);
+  }
+
+  /** Encodes a block. It is a view that the next call overwrites. Values are latin1. */
+  encode(fields: Fields): Buffer {
+    this.#at = 0;
+    if (this.#smallestBytes !== undefined) {
+      this.#reserve(16);
+      // Without the smaller one the peer would not know what was evicted (RFC 7541, 4.2); nghttp2 ends the connection.
+      for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
+        this.#integer(0x20, 0x1f, sizeBytes);
+      }
+      this.#smallestBytes = undefined;
+    }
+    for (const name in fields) this.#field(name, fields[name] as string);
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #field(name: string, value: string): void {
+    this.#reserve(name.length + value.length + 16);
+    const key = `${name}\0${value}`;
+    const known = STATIC_FIELDS.get(key) ?? this.#table.indexOf(this.#insertions.get(key) ?? -1);
+    if (known > 0) {
+      this.#integer(0x80, 0x7f, known);
+      return;
+    }
+    const repeats = value.length <= INDEXED_VALUE_CHARS && !NEVER_REPEATED.has(name);
+    const nameIndex = STATIC_NAMES.get(name) ?? 0;
+    this.#integer(repeats ? 0x40 : 0x00, repeats ? 0x3f : 0x0f, nameIndex);
+    if (nameIndex === 0) this.#string(name);
+    this.#string(value);
+    if (!repeats) return;
+    this.#table.insert(name, value);
+    // Re-inserted fields have new numbers. Clear the map when it outgrows the table: old numbers are of evicted fields.
+    if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
+    this.#insertions.set(key, this.#table.inserted);
+  }
+
+  #string(text: string): void {
+    this.#integer(0x00, 0x7f, text.length);
+    this.#at += this.#bytes.write(text, this.#at, "latin1");
+  }
+
+  #integer(flags: number, mask: number, value: number): void {
+    if (value < mask) {
+      this.#bytes[this.#at++] = flags | value;
+      return;
+    }
+    this.#bytes[this.#at++] = flags | mask;
+    let rest = value - mask;
+    for (; rest > 0x7f; rest >>>= 7) this.#bytes[this.#at++] = (rest & 0x7f) | 0x80;
+    this.#bytes[this.#at++] = rest;
+  }
+
+  #reserve(sizeBytes: number): void {
+    if (this.#at + sizeBytes <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafeSlow(2 * (this.#at + sizeBytes));
+    this.#bytes.copy(larger, 0, 0, this.#at);
+    this.#bytes = larger;
+  }
+}
+
+const STATIC_FIELDS: ReadonlyMap<string, number> = new Map(
+  STATIC_TABLE.map(([name, value], index) => [`${name}\0${value}`, index]),
+);
+const STATIC_NAMES: ReadonlyMap<string, number> = new Map(
+  STATIC_TABLE.map(([name], index) => [name, index] as const).toReversed(),
+);

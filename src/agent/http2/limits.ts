@@ -1,0 +1,181 @@
+import type { Output } from "./output.ts";
+import { calmError } from "./protocol.ts";
+
+/**
+ * Limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code that its comment names.
+ */
+export interface Http2Limits {
+  /** Requests at once: REFUSED_STREAM. */
+  readonly streams: number;
+  /**
+   * Names and values of a request's fields, and 32 bytes for each (RFC 9113, 10.5.1): ENHANCE_YOUR_CALM for the stream. A
+   * block of more bytes than that, as it is sent: ENHANCE_YOUR_CALM for the connection.
+   */
+  readonly headerListBytes: number;
+  /** Decoded blocks that are remembered. */
+  readonly rememberedBlocks: number;
+  /** CONTINUATION frames of a header block: ENHANCE_YOUR_CALM for the connection. */
+  readonly continuationFrames: number;
+  /** SETTINGS and PINGs whose answers the peer has not taken: ENHANCE_YOUR_CALM for the connection. */
+  readonly unwrittenAnswers: number;
+  /** Cancelled or failed requests, at once and a second: ENHANCE_YOUR_CALM for the connection. */
+  readonly resets: number;
+  readonly resetsPerSecond: number;
+  /** Requests before the first that is let in, likewise. */
+  readonly unprovenRequests: number;
+  readonly unprovenRequestsPerSecond: number;
+  /**
+   * Frames that are of no use (empty DATA, PRIORITY, unknown types; before the first request that is let in, all), likewise.
+   */
+  readonly idleFrames: number;
+  readonly idleFramesPerSecond: number;
+  /**
+   * Flow-control window of a request (what a client may send that nobody has read) while none on its connection is large.
+   */
+  readonly streamWindowBytes: number;
+  /** The window while few requests of the connection are large. */
+  readonly largestStreamWindowBytes: number;
+  /** The window while many are. */
+  readonly smallestStreamWindowBytes: number;
+  /** Bound of all large requests' windows together, unless each has the smallest. */
+  readonly sharedWindowBytes: number;
+  /** Flow-control window of a connection. */
+  readonly connectionWindowBytes: number;
+}
+
+/** The default limits. */
+export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
+  streams: 128,
+  headerListBytes: 16 * 1024,
+  rememberedBlocks: 64,
+  continuationFrames: 4,
+  unwrittenAnswers: 100,
+  resets: 500,
+  resetsPerSecond: 50,
+  unprovenRequests: 128,
+  unprovenRequestsPerSecond: 10,
+  idleFrames: 1_000,
+  idleFramesPerSecond: 100,
+  streamWindowBytes: 256 * 1024,
+  largestStreamWindowBytes: 1024 * 1024,
+  smallestStreamWindowBytes: 32 * 1024,
+  sharedWindowBytes: 2 * 1024 * 1024,
+  connectionWindowBytes: 4 * 1024 * 1024,
+};
+
+/** Small frames (WINDOW_UPDATE, PING) for a request or a DATA frame of its answer. Clients send four, some one a KiB. */
+const FRAMES_FOR_DATA = 64;
+/** DATA that is on its way when its request is reset, as a multiple of the frames that a peer may send for nothing. */
+const RESET_FACTOR = 4;
+/** Most small frames that a peer may save up, as a multiple of those that it may send for nothing. */
+const CREDIT_FACTOR = 8;
+
+/** Allows `burst` events at once and `perSecond` a second in the long run. */
+class Budget {
+  readonly #burst: number;
+  readonly #perSecond: number;
+  #left: number;
+  #refilledAtMs: number;
+
+  /** @param nowMs of a clock that is never stepped */
+  constructor(burst: number, perSecond: number, nowMs: number) {
+    this.#burst = burst;
+    this.#perSecond = perSecond;
+    this.#left = burst;
+    this.#refilledAtMs = nowMs;
+  }
+
+  /** Counts an event. False: it is one too many. */
+  spend(nowMs: number): boolean {
+    const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
+    this.#left = Math.min(this.#burst, this.#left + refill) - 1;
+    this.#refilledAtMs = nowMs;
+    return this.#left >= 0;
+  }
+}
+
+/**
+ * Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. Until one of the
+ * peer's requests was let in every frame counts, and nothing earns it more.
+ */
+export class FloodGuard {
+  readonly #limits: Http2Limits;
+  readonly #nowMs: () => number;
+  readonly #resets: Budget;
+  readonly #idleFrames: Budget;
+  readonly #unproven: Budget;
+  /** Small frames that the peer may send because of what was sent to it, or done for it. */
+  #credit = 0;
+  #proven = false;
+  /** SETTINGS and PINGs whose answers are still in the output, and those whose answers are not written yet. */
+  #queued = 0;
+  #unwritten = 0;
+
+  constructor(limits: Http2Limits, nowMs: () => number) {
+    this.#limits = limits;
+    this.#nowMs = nowMs;
+    this.#resets = new Budget(limits.resets, limits.resetsPerSecond, nowMs());
+    this.#idleFrames = new Budget(limits.idleFrames, limits.idleFramesPerSecond, nowMs());
+    this.#unproven = new Budget(limits.unprovenRequests, limits.unprovenRequestsPerSecond, nowMs());
+  }
+
+  /** Counts a request that either side ended early. */
+  reset(): void {
+    if (!this.#resets.spend(this.#nowMs())) throw calmError("too many requests that were broken off");
+  }
+
+  /** One of the peer's requests was let in. */
+  prove(): void {
+    this.#proven = true;
+  }
+
+  /** Counts a frame of any kind. */
+  frame(): void {
+    if (!this.#proven) this.idleFrame("frames before a request that was let in");
+  }
+
+  /** Counts a header block. */
+  headers(): void {
+    if (this.#proven) return;
+    if (!this.#unproven.spend(this.#nowMs())) throw calmError("too many requests that were not let in");
+  }
+
+  /** A request has begun, or DATA was sent: small frames are usual then. */
+  usual(frames: number = FRAMES_FOR_DATA): void {
+    if (this.#proven) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
+  }
+
+  /** A request was reset: more of it is on its way. */
+  resetSent(): void {
+    this.usual(RESET_FACTOR * this.#limits.idleFrames);
+  }
+
+  /** Counts a small frame: as one that is of no use, unless there is a reason for it. */
+  smallFrame(what: string): void {
+    if (this.#credit > 0) this.#credit--;
+    else this.idleFrame(what);
+  }
+
+  /** Counts a frame that is of no use. */
+  idleFrame(what: string): void {
+    if (!this.#idleFrames.spend(this.#nowMs())) throw calmError(`too many ${what}`);
+  }
+
+  /** Counts a small frame that is to be answered. */
+  answer(what: string): void {
+    this.smallFrame(what);
+    this.#queued++;
+    this.#unwritten++;
+    if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("SETTINGS and PINGs without a pause");
+  }
+
+  /** The output with all answers so far was taken: once it is written they do not count any more. */
+  taken(output: Output): void {
+    const answers = this.#queued;
+    if (answers === 0) return;
+    this.#queued = 0;
+    output.whenWritten(() => {
+      this.#unwritten -= answers;
+    });
+  }
+}

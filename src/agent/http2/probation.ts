@@ -1,0 +1,113 @@
+import type { Duplex } from "node:stream";
+import type { Pace, Paced } from "./pace.ts";
+
+/** What a connection passes on in its turn: a few dozen frames. */
+const PIECE_BYTES = 2 * 1024;
+
+/** Bounds of a connection whose peer has not shown yet that it may make requests. */
+export interface ProbationLimits {
+  /** Its turns, among all such connections. */
+  readonly pace: Pace;
+  /** Bytes that it may send. */
+  readonly bytes: number;
+  /** Reads in which they arrive: each TLS record is one, however short. */
+  readonly reads: number;
+}
+
+/** What a probation tells its connection. */
+export interface ProbationEvents {
+  /** The next bytes. */
+  read(bytes: Buffer): void;
+  /** The peer sends no more, and all that it sent was read. */
+  ended(): void;
+  /** The peer has sent more than it may. */
+  exceeded(problem: string): void;
+}
+
+/**
+ * Reads what a peer sends before it has shown that it may make requests: in turns with others of its kind, a little at a
+ * time, and only so much. The socket is paused meanwhile, so that the rest waits in the kernel.
+ */
+export class Probation implements Paced {
+  readonly #socket: Duplex;
+  readonly #limits: ProbationLimits;
+  readonly #events: ProbationEvents;
+  #held: Buffer[] = [];
+  #bytes = 0;
+  #reads = 0;
+  #inputEnded = false;
+  #reading = false;
+  #state: "running" | "passed" | "over" = "running";
+
+  constructor(socket: Duplex, limits: ProbationLimits, events: ProbationEvents) {
+    this.#socket = socket;
+    this.#limits = limits;
+    this.#events = events;
+  }
+
+  /** Takes what the socket has read; copies it. */
+  add(bytes: Buffer): void {
+    if (this.#state === "over") return;
+    const { bytes: limitBytes, reads } = this.#limits;
+    this.#bytes += bytes.length;
+    this.#reads++;
+    if (this.#bytes > limitBytes || this.#reads > reads) {
+      this.#events.exceeded(`no request was let in within ${limitBytes} bytes and ${reads} reads`);
+      return;
+    }
+    this.#held.push(Buffer.from(bytes));
+    this.#socket.pause();
+    this.#limits.pace.enqueue(this);
+  }
+
+  /** The peer sends no more. */
+  endInput(): void {
+    this.#inputEnded = true;
+    if (this.#held.length === 0) this.#events.ended();
+  }
+
+  handOn(): number {
+    const first = this.#held[0];
+    if (first === undefined) return 0;
+    const piece = first.subarray(0, PIECE_BYTES);
+    if (piece.length === first.length) this.#held.shift();
+    else this.#held[0] = first.subarray(PIECE_BYTES);
+    this.#read(piece);
+    if (this.#state === "running" && this.#held.length > 0) this.#limits.pace.enqueue(this);
+    else this.#readOn();
+    return piece.length;
+  }
+
+  /** The peer has shown that it may make requests: passes on what is held, and the caller all that follows. */
+  pass(): void {
+    if (this.#state !== "running") return;
+    this.#state = "passed";
+    this.#limits.pace.leave(this);
+    // Within a read, that one comes first.
+    if (!this.#reading) this.#readOn();
+  }
+
+  /** Reads nothing more, and lets the socket read nothing more either. */
+  stop(): void {
+    if (this.#state === "passed") return;
+    this.#state = "over";
+    this.#limits.pace.leave(this);
+    this.#held = [];
+    this.#socket.pause();
+  }
+
+  #readOn(): void {
+    while (this.#state === "passed" && this.#held.length > 0) this.#read(this.#held.shift() as Buffer);
+    if (this.#state === "over" || this.#held.length > 0) return;
+    if (this.#inputEnded) this.#events.ended();
+    else this.#socket.resume();
+  }
+
+  #read(piece: Buffer): void {
+    this.#reading = true;
+    this.#events.read(piece);
+    this.#reading = false;
+    // Tokens are small; they do not stay here.
+    piece.fill(0);
+  }
+}

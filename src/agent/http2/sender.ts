@@ -1,0 +1,132 @@
+import type { Fields, HpackEncoder } from "./hpack.ts";
+import type { FloodGuard } from "./limits.ts";
+import type { Output } from "./output.ts";
+import { DEFAULT_WINDOW_BYTES, Flag, FrameType, MAX_WINDOW_BYTES } from "./protocol.ts";
+import type { PeerSettings } from "./settings.ts";
+import type { Http2Stream } from "./stream.ts";
+
+/** Bytes that a stream sends before the next one's turn. */
+const TURN_BYTES = 64 * 1024;
+
+/** Sends the answers of a connection's streams in turns, within the peer's windows. */
+export class Sender {
+  readonly #output: Output;
+  readonly #encoder: HpackEncoder;
+  readonly #peer: PeerSettings;
+  readonly #floods: FloodGuard;
+  readonly #answered: (stream: Http2Stream) => void;
+  /** Streams that can send, in the order of their turns. */
+  readonly #ready = new Set<Http2Stream>();
+  /** Streams that wait for the connection's window. */
+  readonly #starved = new Set<Http2Stream>();
+  #windowBytes: number = DEFAULT_WINDOW_BYTES;
+
+  /** @param answered called for a stream whose whole answer is in the output */
+  constructor(
+    output: Output,
+    encoder: HpackEncoder,
+    peer: PeerSettings,
+    floods: FloodGuard,
+    answered: (stream: Http2Stream) => void,
+  ) {
+    this.#output = output;
+    this.#encoder = encoder;
+    this.#peer = peer;
+    this.#floods = floods;
+    this.#answered = answered;
+  }
+
+  get canSend(): boolean {
+    return this.#ready.size > 0;
+  }
+
+  /** Sends a header block at once. */
+  headers(streamId: number, fields: Fields, endStream: boolean): void {
+    const block = this.#encoder.encode(fields);
+    const limitBytes = this.#peer.maxFrameBytes;
+    const ended = endStream ? Flag.END_STREAM : 0;
+    const whole = block.length <= limitBytes;
+    const first = whole ? block : block.subarray(0, limitBytes);
+    this.#output.frame(FrameType.HEADERS, ended | (whole ? Flag.END_HEADERS : 0), streamId, first.length, 0);
+    this.#output.copy(first);
+    for (let at = limitBytes; at < block.length; at += limitBytes) {
+      const next = block.subarray(at, at + limitBytes);
+      const last = at + limitBytes >= block.length;
+      this.#output.frame(FrameType.CONTINUATION, last ? Flag.END_HEADERS : 0, streamId, next.length, 0);
+      this.#output.copy(next);
+    }
+  }
+
+  /** The stream has something to send, or more room for it. */
+  ready(stream: Http2Stream): void {
+    // Trailers alone need no window.
+    if (stream.queuedBytes === 0) this.#starved.delete(stream);
+    if (!this.#starved.has(stream)) this.#ready.add(stream);
+  }
+
+  /** The stream cannot end unless the peer sends more: the rest of its request, or room in a window. */
+  needsPeer(stream: Http2Stream): boolean {
+    if (!stream.remoteEnded) return true;
+    return stream.queuedBytes > 0 && Math.min(this.#windowBytes, stream.sendWindowBytes) <= 0;
+  }
+
+  forget(stream: Http2Stream): void {
+    this.#ready.delete(stream);
+    this.#starved.delete(stream);
+  }
+
+  /** Widens a stream's window. False: it is larger than the protocol allows. */
+  widenStream(stream: Http2Stream, increment: number): boolean {
+    stream.sendWindowBytes += increment;
+    if (stream.queuedBytes > 0 || stream.ended) this.ready(stream);
+    return stream.sendWindowBytes <= MAX_WINDOW_BYTES;
+  }
+
+  /** Widens the connection's window. False: it is larger than the protocol allows. */
+  widen(increment: number): boolean {
+    this.#windowBytes += increment;
+    for (const stream of this.#starved) this.#ready.add(stream);
+    this.#starved.clear();
+    return this.#windowBytes <= MAX_WINDOW_BYTES;
+  }
+
+  /** Moves sendable bytes into the output until that holds about `limitBytes`. */
+  fill(limitBytes: number): void {
+    for (const stream of this.#ready) {
+      if (this.#output.sizeBytes >= limitBytes) return;
+      // An unfinished stream is added at the end of the set, where this loop meets it again.
+      this.#ready.delete(stream);
+      this.#turn(stream);
+    }
+  }
+
+  #turn(stream: Http2Stream): void {
+    for (let left = TURN_BYTES; stream.queuedBytes > 0;) {
+      const windowBytes = Math.min(this.#windowBytes, stream.sendWindowBytes);
+      if (windowBytes <= 0) {
+        if (stream.sendWindowBytes > 0) this.#starved.add(stream);
+        return;
+      }
+      if (left === 0) {
+        this.#ready.add(stream);
+        return;
+      }
+      const sizeBytes = Math.min(stream.queuedBytes, windowBytes, left, this.#peer.maxFrameBytes);
+      const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;
+      this.#output.frame(FrameType.DATA, last ? Flag.END_STREAM : 0, stream.id, sizeBytes, 0);
+      this.#floods.usual();
+      stream.moveTo(this.#output, sizeBytes);
+      stream.sendWindowBytes -= sizeBytes;
+      this.#windowBytes -= sizeBytes;
+      left -= sizeBytes;
+      if (last) {
+        this.#answered(stream);
+        return;
+      }
+    }
+    if (!stream.ended) return;
+    if (stream.trailers === undefined) this.#output.frame(FrameType.DATA, Flag.END_STREAM, stream.id, 0, 0);
+    else this.headers(stream.id, stream.trailers, true);
+    this.#answered(stream);
+  }
+}

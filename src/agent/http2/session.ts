@@ -1,0 +1,384 @@
+import { FloodGuard, type Http2Limits } from "./limits.ts";
+import { type FrameHandler, FrameReader } from "./frame-reader.ts";
+import { HeaderBlocks } from "./header-blocks.ts";
+import { type Fields, HpackEncoder } from "./hpack.ts";
+import { type Batch, Output } from "./output.ts";
+import { applySettings, type PeerSettings } from "./settings.ts";
+import {
+  ConnectionError,
+  DEFAULT_WINDOW_BYTES,
+  ErrorCode,
+  Flag,
+  flowControlError,
+  frameSizeError,
+  FrameType,
+  LAST_STREAM_ID,
+  MAX_FRAME_BYTES,
+  protocolError,
+} from "./protocol.ts";
+import { contentLength, type RequestFields } from "./request-fields.ts";
+import { Pings } from "./pings.ts";
+import { ReceiveWindows } from "./receive-windows.ts";
+import { Sender } from "./sender.ts";
+import type { SessionEvents, SessionOptions } from "./session-options.ts";
+import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
+
+/**
+ * The server's side of HTTP/2 (RFC 9113) without a socket: bytes go in, requests come out; answers go in, bytes come out.
+ * Never pushes, and ignores priorities.
+ */
+export class Http2Session implements FrameHandler, StreamOwner {
+  readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
+  readonly #limits: Http2Limits;
+  readonly #events: SessionEvents;
+  readonly #reader: FrameReader = new FrameReader(this);
+  readonly #blocks: HeaderBlocks;
+  readonly #encoder = new HpackEncoder();
+  readonly #output = new Output();
+  readonly #sender: Sender;
+  readonly #windows: ReceiveWindows;
+  readonly #floods: FloodGuard;
+  readonly #peer: PeerSettings = { initialWindowBytes: DEFAULT_WINDOW_BYTES, maxFrameBytes: MAX_FRAME_BYTES };
+  readonly #pings: Pings;
+  /** Whether the peer's first frame, its SETTINGS, was read. */
+  #settled = false;
+  #failure: ConnectionError | undefined;
+  #lastStreamId = 0;
+  /** The last stream that is accepted. */
+  #acceptUpTo = LAST_STREAM_ID;
+  /** The peer announced that it sends no more requests. */
+  peerIsLeaving = false;
+  /** An answer was completed since the last call of `take`. */
+  hasAnswer = false;
+  readonly #ended = new EndedStreams();
+  /** The stream of the DATA frame that is being read. */
+  #current: Http2Stream | undefined;
+  #currentBytes = 0;
+
+  constructor({ limits, events, nowMs }: SessionOptions) {
+    this.#limits = limits;
+    this.#events = events;
+    this.#blocks = new HeaderBlocks(limits);
+    this.#floods = new FloodGuard(limits, nowMs);
+    this.#sender = new Sender(this.#output, this.#encoder, this.#peer, this.#floods, this.#answered);
+    this.#pings = new Pings(this.#output, this.#floods);
+    this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
+  }
+
+  /** Why the session has failed. */
+  get failure(): ConnectionError | undefined {
+    return this.#failure;
+  }
+
+  /** The peer may make requests: from now on only frames that are of no use count. */
+  prove(): void {
+    this.#floods.prove();
+    this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
+  }
+
+  /** Reads the next bytes of the connection. Never throws for errors of the peer. */
+  receive(chunk: Buffer): void {
+    if (this.#failure !== undefined) return;
+    try {
+      this.#reader.push(chunk);
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      this.fail(error);
+    }
+  }
+
+  /** The next bytes to write, about `limitBytes` at most; undefined: none. */
+  take(limitBytes: number): Batch | undefined {
+    this.hasAnswer = false;
+    this.#sender.fill(limitBytes);
+    this.#floods.taken(this.#output);
+    return this.#output.take();
+  }
+
+  /** Sends a PING; calls back when its answer comes. */
+  ping(answered: () => void): void {
+    this.#pings.send(answered);
+    this.#events.output();
+  }
+
+  /**
+   * Sends a GOAWAY. With `everything` it refuses all requests that have not arrived; without, it only asks for no new
+   * ones.
+   */
+  goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
+    if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
+    this.#output.goAway(this.#acceptUpTo, code, reason);
+    this.#events.output();
+  }
+
+  /** Ends every stream and sends a GOAWAY with that code. Later calls do nothing. */
+  fail(error: ConnectionError): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = error;
+    this.goAway(true, error.code, error.message);
+    this.drop("all", error.code);
+    this.#events.failed(error);
+  }
+
+  /** Ends every stream, or those whose answers are not complete, or that need more of the peer. The others can still be taken. */
+  drop(which: "all" | "unanswered" | "needy", code: number): void {
+    if (which === "all") this.#blocks.forget();
+    for (const stream of this.streams.values()) {
+      const isMeant = which === "needy" ? this.#sender.needsPeer(stream) : which === "all" || !stream.ended;
+      if (isMeant) this.#close(stream, code);
+    }
+  }
+
+  // --- for streams
+
+  respond(stream: Http2Stream, fields: Fields): void {
+    this.#sender.headers(stream.id, fields, false);
+    this.#events.output();
+  }
+
+  readyToSend(stream: Http2Stream): void {
+    this.#sender.ready(stream);
+    if (stream.ended) this.hasAnswer = true;
+    this.#events.output();
+  }
+
+  consumed(stream: Http2Stream, sizeBytes: number): void {
+    this.#windows.consumed(stream, sizeBytes);
+    // Most pieces widen no window, and a flush for each of them would find nothing.
+    if (this.#output.sizeBytes > 0) this.#events.output();
+  }
+
+  reset(stream: Http2Stream, code: number): void {
+    this.#sendReset(stream.id, code);
+    this.#close(stream, code);
+  }
+
+  // --- frames
+
+  dataBegins(streamId: number, lengthBytes: number): void {
+    this.#requireFrame(FrameType.DATA, streamId);
+    if (streamId === 0) throw protocolError("DATA for no stream");
+    if (streamId > this.#lastStreamId) throw protocolError("DATA for a stream that was never opened");
+    this.#floods.frame();
+    this.#windows.spend(lengthBytes);
+    this.#currentBytes = lengthBytes;
+    const stream = this.streams.get(streamId);
+    this.#current = stream;
+    if (stream === undefined && this.#ended.wasReset(streamId)) {
+      this.#floods.smallFrame("DATA frames for a request that was reset");
+    } else if (stream === undefined || stream.remoteEnded) {
+      this.#streamError(streamId, ErrorCode.STREAM_CLOSED);
+    } else {
+      if (lengthBytes > 0) this.#floods.usual(1);
+      stream.receiveWindowBytes -= lengthBytes;
+      if (stream.receiveWindowBytes < 0) this.#streamError(streamId, ErrorCode.FLOW_CONTROL_ERROR);
+    }
+  }
+
+  data(slice: Buffer): void {
+    const stream = this.#current;
+    if (stream === undefined || stream.closed) {
+      this.#windows.free(slice.length);
+      return;
+    }
+    this.#windows.received(stream, slice.length);
+    stream.receive(slice);
+  }
+
+  dataEnds(flags: number, discardedBytes: number): void {
+    const stream = this.#current;
+    this.#current = undefined;
+    if (this.#currentBytes === 0 && (flags & Flag.END_STREAM) === 0) this.#floods.idleFrame("empty DATA frames");
+    if (stream === undefined || stream.closed) {
+      this.#windows.free(discardedBytes);
+      return;
+    }
+    if (discardedBytes > 0) this.consumed(stream, discardedBytes);
+    if (flags & Flag.END_STREAM) this.#requestEnds(stream);
+    else if (stream.expectedBytes !== undefined && stream.receivedBytes > stream.expectedBytes) {
+      this.#streamError(stream.id, ErrorCode.PROTOCOL_ERROR);
+    }
+  }
+
+  frame(type: number, flags: number, streamId: number, payload: Buffer): void {
+    this.#requireFrame(type, streamId, flags);
+    this.#floods.frame();
+    switch (type) {
+      case FrameType.HEADERS:
+        if (streamId === 0 || streamId % 2 === 0) throw protocolError("HEADERS for a stream that no client may open");
+        this.#blocks.begin(streamId, flags, payload);
+        if (flags & Flag.END_HEADERS) this.#headers();
+        break;
+      case FrameType.CONTINUATION:
+        this.#blocks.continue(payload);
+        if (flags & Flag.END_HEADERS) this.#headers();
+        break;
+      case FrameType.PRIORITY:
+        this.#priority(streamId, payload);
+        break;
+      case FrameType.RST_STREAM:
+        this.#resetByPeer(streamId, payload);
+        break;
+      case FrameType.SETTINGS:
+        this.#settingsOfPeer(flags, streamId, payload);
+        break;
+      case FrameType.PING:
+        if (this.#pings.receive(flags, streamId, payload)) this.#events.output();
+        break;
+      case FrameType.GOAWAY:
+        if (streamId !== 0) throw protocolError("GOAWAY for a stream");
+        if (payload.length < 8) throw frameSizeError("GOAWAY");
+        if (this.peerIsLeaving) this.#floods.idleFrame("GOAWAY frames");
+        this.peerIsLeaving = true;
+        this.#events.quieter();
+        break;
+      case FrameType.WINDOW_UPDATE:
+        this.#windowOfPeer(streamId, payload);
+        break;
+      case FrameType.PUSH_PROMISE:
+        throw protocolError("PUSH_PROMISE from a client");
+      default:
+        this.#floods.idleFrame("frames of an unknown type");
+    }
+  }
+
+  #requireFrame(type: number, streamId: number, flags = 0): void {
+    if (!this.#settled && (type !== FrameType.SETTINGS || flags & Flag.ACK)) {
+      throw protocolError("the first frame is not SETTINGS");
+    }
+    this.#blocks.requireFrame(type, streamId);
+  }
+
+  #headers(): void {
+    const { streamId, endStream, dependsOnItself, decoded } = this.#blocks.end();
+    this.#floods.headers();
+    const existing = this.streams.get(streamId);
+    if (existing !== undefined) {
+      if (existing.remoteEnded) this.#streamError(streamId, ErrorCode.STREAM_CLOSED);
+      else if (!endStream || !decoded.trailers) this.#streamError(streamId, ErrorCode.PROTOCOL_ERROR);
+      else this.#requestEnds(existing);
+      return;
+    }
+    if (streamId <= this.#lastStreamId) {
+      const code = this.#ended.hasEnded(streamId) ? ErrorCode.STREAM_CLOSED : ErrorCode.PROTOCOL_ERROR;
+      if (!this.#ended.wasReset(streamId)) throw new ConnectionError(code, "HEADERS for a stream that is closed");
+      this.#floods.reset();
+      return;
+    }
+    this.#lastStreamId = streamId;
+    if (streamId > this.#acceptUpTo) {
+      this.#ended.add(streamId, true);
+      this.#floods.reset();
+      return;
+    }
+    if (this.streams.size >= this.#limits.streams) this.#streamError(streamId, ErrorCode.REFUSED_STREAM);
+    else if (decoded.tooLarge) this.#streamError(streamId, ErrorCode.ENHANCE_YOUR_CALM);
+    else if (decoded.fields === undefined || dependsOnItself) this.#streamError(streamId, ErrorCode.PROTOCOL_ERROR);
+    else this.#open(streamId, decoded.fields, endStream);
+  }
+
+  #open(streamId: number, fields: RequestFields, endStream: boolean): void {
+    const stream = new Http2Stream(this, streamId, this.#windows.streamBytes, this.#peer.initialWindowBytes);
+    stream.expectedBytes = contentLength(fields);
+    stream.remoteEnded = endStream;
+    this.streams.set(streamId, stream);
+    this.#floods.usual();
+    this.#events.request(stream, fields);
+    if (endStream && !stream.closed) this.#requestEnds(stream);
+  }
+
+  #requestEnds(stream: Http2Stream): void {
+    const isWhole = stream.expectedBytes === undefined || stream.receivedBytes === stream.expectedBytes;
+    if (isWhole) stream.receiveEnd();
+    else this.#streamError(stream.id, ErrorCode.PROTOCOL_ERROR);
+  }
+
+  #priority(streamId: number, payload: Buffer): void {
+    if (streamId === 0) throw protocolError("PRIORITY for no stream");
+    this.#floods.idleFrame("PRIORITY frames");
+    if (payload.length !== 5) this.#streamError(streamId, ErrorCode.FRAME_SIZE_ERROR);
+    else if ((payload.readUInt32BE(0) & 0x7fffffff) === streamId) {
+      this.#streamError(streamId, ErrorCode.PROTOCOL_ERROR);
+    }
+  }
+
+  #resetByPeer(streamId: number, payload: Buffer): void {
+    if (streamId === 0) throw protocolError("RST_STREAM for no stream");
+    if (payload.length !== 4) throw frameSizeError("RST_STREAM");
+    if (streamId > this.#lastStreamId) throw protocolError("RST_STREAM for a stream that was never opened");
+    // Counts even if the answer was complete already: the request cost as much.
+    this.#floods.reset();
+    const stream = this.streams.get(streamId);
+    if (stream === undefined) return;
+    this.#ended.add(streamId, false);
+    this.#close(stream, payload.readUInt32BE(0));
+  }
+
+  #settingsOfPeer(flags: number, streamId: number, payload: Buffer): void {
+    if (streamId !== 0) throw protocolError("SETTINGS for a stream");
+    if (flags & Flag.ACK) {
+      if (payload.length > 0) throw frameSizeError("the acknowledgement of SETTINGS");
+      if (!this.#windows.acknowledged()) throw protocolError("an acknowledgement of SETTINGS that were never sent");
+      this.#events.output();
+      return;
+    }
+    this.#settled = true;
+    const before = this.#peer.initialWindowBytes;
+    applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
+    const delta = this.#peer.initialWindowBytes - before;
+    for (const stream of delta === 0 ? [] : this.streams.values()) {
+      // Unlike by WINDOW_UPDATE (below), overflow by SETTINGS is the connection's error (RFC 9113, 6.9.2).
+      if (!this.#sender.widenStream(stream, delta)) throw flowControlError("a stream window of 2^31 bytes or more");
+    }
+    this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);
+    this.#floods.answer("SETTINGS");
+    this.#events.output();
+  }
+
+  #windowOfPeer(streamId: number, payload: Buffer): void {
+    if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE");
+    this.#floods.smallFrame("WINDOW_UPDATE frames");
+    const increment = payload.readUInt32BE(0) & 0x7fffffff;
+    if (streamId > this.#lastStreamId) throw protocolError("WINDOW_UPDATE for a stream that was never opened");
+    const stream = this.streams.get(streamId);
+    if (streamId === 0) {
+      if (increment === 0) throw protocolError("WINDOW_UPDATE by nothing");
+      if (!this.#sender.widen(increment)) throw flowControlError("a connection window of 2^31 bytes or more");
+    } else if (increment === 0) {
+      this.#streamError(streamId, ErrorCode.PROTOCOL_ERROR);
+    } else if (stream !== undefined && !this.#sender.widenStream(stream, increment)) {
+      this.#streamError(streamId, ErrorCode.FLOW_CONTROL_ERROR);
+    }
+    if (this.#sender.canSend) this.#events.output();
+  }
+
+  // --- the ends of streams
+
+  /** Ends a stream whose whole answer is in the output. */
+  readonly #answered = (stream: Http2Stream): void => {
+    if (stream.remoteEnded) this.#ended.add(stream.id, false);
+    else this.#sendReset(stream.id, ErrorCode.NO_ERROR);
+    this.#close(stream, ErrorCode.NO_ERROR);
+  };
+
+  #streamError(streamId: number, code: number): void {
+    this.#sendReset(streamId, code);
+    const stream = this.streams.get(streamId);
+    if (stream !== undefined) this.#close(stream, code);
+    this.#floods.reset();
+  }
+
+  #sendReset(streamId: number, code: number): void {
+    this.#output.number(FrameType.RST_STREAM, streamId, code);
+    this.#floods.resetSent();
+    this.#ended.add(streamId, true);
+    this.#events.output();
+  }
+
+  #close(stream: Http2Stream, code: number): void {
+    if (!this.streams.delete(stream.id)) return;
+    this.#sender.forget(stream);
+    this.#windows.ended(stream, stream.close(code));
+    this.#events.quieter();
+  }
+}

@@ -1,0 +1,259 @@
+import type { Fields } from "./hpack.ts";
+import type { Output } from "./output.ts";
+
+/** Below this size a copy costs less than a separate chunk. */
+const COPY_BELOW_BYTES = 1_024;
+/** Pieces of a paused request below this size are joined: memory of its own for each would cost more than its bytes. */
+const JOIN_BELOW_BYTES = 4 * 1_024;
+const JOINED_BYTES = 16 * 1_024;
+
+/** Shared by requests that hold nothing back, as most do. Never changed. */
+const NONE: Buffer[] = [];
+
+/** Receiver of a request. */
+export interface StreamConsumer {
+  /** The next bytes of the request's body, valid until it returns. */
+  data(slice: Buffer): void;
+  /** The request is complete. */
+  end(): void;
+  /** The stream has ended, with a code of RFC 9113, 7. Called once, also after a complete answer. */
+  closed(code: number): void;
+}
+
+/** A stream's connection. */
+export interface StreamOwner {
+  respond(stream: Http2Stream, fields: Fields): void;
+  readyToSend(stream: Http2Stream): void;
+  consumed(stream: Http2Stream, sizeBytes: number): void;
+  reset(stream: Http2Stream, code: number): void;
+}
+
+/** Bytes to send, and a callback for when they are written or dropped. */
+interface Queued {
+  readonly bytes: Uint8Array;
+  readonly done: (() => void) | undefined;
+  /** The first of those that were written together. */
+  readonly isFirst: boolean;
+}
+
+/** One request and its answer. */
+export class Http2Stream {
+  readonly id: number;
+  readonly #owner: StreamOwner;
+  /** Set it before the request's handler returns. */
+  consumer: StreamConsumer | undefined;
+  headersSent = false;
+  /** Nothing more is sent or received. */
+  closed = false;
+
+  // --- the request: the session's to change
+
+  /** The client has sent the last of it. */
+  remoteEnded = false;
+  /** What the client may still send. */
+  receiveWindowBytes: number;
+  /** Bytes read since the last WINDOW_UPDATE. */
+  unannouncedBytes = 0;
+  receivedBytes = 0;
+  /** Announced length of the body; undefined: not announced. */
+  expectedBytes: number | undefined;
+  #paused = false;
+  #held: Buffer[] = NONE;
+  #joined: Buffer | undefined;
+  #endHeld = false;
+
+  // --- the answer
+
+  /** What the client's window allows to send. */
+  sendWindowBytes: number;
+  /** Bytes of the answer that are not in the output yet. */
+  queuedBytes = 0;
+  /** Nothing more will be added to the answer. */
+  ended = false;
+  trailers: Fields | undefined;
+  readonly #queue: Queued[] = [];
+  #sentOfFirst = 0;
+
+  constructor(owner: StreamOwner, id: number, receiveWindowBytes: number, sendWindowBytes: number) {
+    this.#owner = owner;
+    this.id = id;
+    this.receiveWindowBytes = receiveWindowBytes;
+    this.sendWindowBytes = sendWindowBytes;
+  }
+
+  /**
+   * Sends the answer's header fields. With `endStream` they are the whole answer, which is sent in its turn: until then it
+   * counts as one of the requests that a client may have at once, so that one who reads no answers gets no more of them.
+   */
+  respond(fields: Fields, endStream = false): void {
+    if (this.closed || this.headersSent) return;
+    this.headersSent = true;
+    if (endStream) this.end(fields);
+    else this.#owner.respond(this, fields);
+  }
+
+  /**
+   * Adds to the answer. Does not copy the bytes: `done` runs once when the caller may change them, after they were
+   * written or the stream has ended.
+   */
+  write(parts: readonly Uint8Array[], done?: () => void): void {
+    if (this.closed || this.ended) {
+      done?.();
+      return;
+    }
+    const last = parts.length - 1;
+    for (let at = 0; at <= last; at++) {
+      const bytes = parts[at] as Uint8Array;
+      this.queuedBytes += bytes.length;
+      this.#queue.push({ bytes, done: at === last ? done : undefined, isFirst: at === 0 });
+    }
+    this.#owner.readyToSend(this);
+  }
+
+  /**
+   * Drops every write of which nothing is sent yet. Returns the memory that is held by the one of which a part is sent: the
+   * peer could not read on after less than all of it.
+   */
+  dropUnsent(): number {
+    const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
+    const dropped = first < 0 ? [] : this.#queue.splice(first);
+    for (const { bytes } of dropped) this.queuedBytes -= bytes.length;
+    for (const { done } of dropped) done?.();
+    return this.#queue.reduce((sum, { bytes }) => sum + bytes.buffer.byteLength, 0);
+  }
+
+  /** Ends the answer after all that was written. Then resets a request that is not complete, with NO_ERROR. */
+  end(trailers?: Fields): void {
+    if (this.closed || this.ended) return;
+    this.ended = true;
+    this.trailers = trailers;
+    this.#owner.readyToSend(this);
+  }
+
+  /** Ends the stream at once and drops what was not written. */
+  reset(code: number): void {
+    if (!this.closed) this.#owner.reset(this, code);
+  }
+
+  /** Holds back the request's bytes from now on. The client may still send what its window allows. */
+  pause(): void {
+    this.#paused = true;
+  }
+
+  /** Passes on what was held back and all that follows. */
+  resume(): void {
+    this.#paused = false;
+    while (this.#held.length > 0 && !this.#isPaused()) {
+      const slice = this.#held.shift() as Buffer;
+      if (this.#held.length === 0) this.#joined = undefined;
+      this.consumer?.data(slice);
+      this.#owner.consumed(this, slice.length);
+    }
+    if (this.#endHeld && this.#held.length === 0 && !this.#isPaused()) {
+      this.#endHeld = false;
+      this.consumer?.end();
+    }
+  }
+
+  /** Takes a piece of the request from the session. */
+  receive(slice: Buffer): void {
+    if (this.#paused) {
+      this.#hold(slice);
+      return;
+    }
+    this.consumer?.data(slice);
+    this.#owner.consumed(this, slice.length);
+  }
+
+  /** Takes the end of the request from the session. */
+  receiveEnd(): void {
+    this.remoteEnded = true;
+    if (this.#paused) this.#endHeld = true;
+    else this.consumer?.end();
+  }
+
+  /** Moves `sizeBytes` of the answer into the output. */
+  moveTo(output: Output, sizeBytes: number): void {
+    let left = sizeBytes;
+    while (left > 0) {
+      const { bytes, done } = this.#queue[0] as Queued;
+      const taken = Math.min(left, bytes.length - this.#sentOfFirst);
+      const whole = taken === bytes.length;
+      const slice = whole ? bytes : bytes.subarray(this.#sentOfFirst, this.#sentOfFirst + taken);
+      if (taken < COPY_BELOW_BYTES) output.copy(slice);
+      else output.reference(slice);
+      left -= taken;
+      this.#sentOfFirst += taken;
+      if (this.#sentOfFirst < bytes.length) break;
+      this.#queue.shift();
+      this.#sentOfFirst = 0;
+      if (done !== undefined) output.whenWritten(done);
+    }
+    this.queuedBytes -= sizeBytes;
+  }
+
+  /** Ends the stream for the session. Returns how many bytes of the request stay unread. */
+  close(code: number): number {
+    if (this.closed) return 0;
+    this.closed = true;
+    let heldBytes = 0;
+    for (const slice of this.#held) heldBytes += slice.length;
+    this.#held = NONE;
+    this.#joined = undefined;
+    this.queuedBytes = 0;
+    if (this.#queue.length > 0) for (const { done } of this.#queue.splice(0)) done?.();
+    this.consumer?.closed(code);
+    return heldBytes;
+  }
+
+  /** A consumer may pause or end its stream at every piece. */
+  #isPaused(): boolean {
+    return this.#paused || this.closed;
+  }
+
+  #hold(slice: Buffer): void {
+    if (slice.length === 0) return;
+    if (this.#held === NONE) this.#held = [];
+    if (slice.length >= JOIN_BELOW_BYTES) {
+      this.#joined = undefined;
+      this.#held.push(Buffer.from(slice));
+      return;
+    }
+    const joined = this.#joined;
+    const filled = this.#held.at(-1)?.length ?? 0;
+    if (joined !== undefined && filled + slice.length <= joined.length) {
+      slice.copy(joined, filled);
+      this.#held[this.#held.length - 1] = joined.subarray(0, filled + slice.length);
+      return;
+    }
+    this.#joined = Buffer.allocUnsafeSlow(JOINED_BYTES);
+    slice.copy(this.#joined);
+    this.#held.push(this.#joined.subarray(0, slice.length));
+  }
+}
+
+/** How many ended streams are remembered, to judge frames that still arrive for them. */
+const REMEMBERED_STREAMS = 256;
+
+/** The last ended streams of a connection, and who ended them. */
+export class EndedStreams {
+  /** Twice the stream's number if we reset it; plus one if it ended otherwise. */
+  readonly #last = new Float64Array(REMEMBERED_STREAMS);
+
+  add(streamId: number, resetByUs: boolean): void {
+    this.#last[placeOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
+  }
+
+  /** True for a stream that we reset: frames for it were still on their way (RFC 9113, 5.1). */
+  wasReset(streamId: number): boolean {
+    return this.#last[placeOf(streamId)] === streamId * 2;
+  }
+
+  hasEnded(streamId: number): boolean {
+    return this.#last[placeOf(streamId)] === streamId * 2 + 1;
+  }
+}
+
+function placeOf(streamId: number): number {
+  return ((streamId - 1) / 2) % REMEMBERED_STREAMS;
+}

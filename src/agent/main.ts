@@ -1,0 +1,62 @@
+import { dirname } from "node:path";
+import { boot, bootBridge, bootCheck, complain, leaveStandardErrorBlocking } from "./boot/index.ts";
+import { type Addon, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./native/index.ts";
+import { AGENT_VERSION } from "../shared/version.ts";
+
+/** sysexits(3), for what keeps the agent from starting. */
+const STATUS_USAGE = 64;
+const STATUS_SOFTWARE = 70;
+
+const HELP = `guest-agent ${AGENT_VERSION}
+Runs inside a sandbox. Without arguments it is the agent; all that it needs is in its environment (SVC_*; see
+docs/agent/operations.md).
+
+  run               the same as no argument, for a substrate that starts the image's command where it is given none
+  bridge [SOCKET]   join standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
+  check [--json]    say what the agent could do in this guest; leaves with 1 where something is limited
+  --version         print the version
+  --help            print this
+`;
+
+async function main(args: readonly string[]): Promise<number> {
+  leaveStandardErrorBlocking();
+  const [argument] = args;
+  if (argument === "--version" || argument === "--help") {
+    process.stdout.write(argument === "--help" ? HELP : `${AGENT_VERSION}\n`);
+    return 0;
+  }
+  const bridges = argument === "bridge" && args.length <= 2;
+  const runs = argument === undefined || (argument === "run" && args.length === 1);
+  const checks = argument === "check" && (args.length === 1 || (args.length === 2 && args[1] === "--json"));
+  if (!runs && !bridges && !checks) {
+    // Not named: a substrate may pass on an image's command, and that may hold a secret.
+    complain("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
+    return STATUS_USAGE;
+  }
+  try {
+    const addon = loadOwnAddon();
+    if (checks) return addon.exitNow(await bootCheck(addon, args.length > 1, (text) => process.stdout.write(text)));
+    const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
+    // The addon exits at once; Node would wait for a thread that hangs in a dead file system.
+    return addon.exitNow(status);
+  } catch (error) {
+    return failure(error);
+  }
+}
+
+/** Loads the addon from the bundle's folder if the launcher names one, else from beside this file or from the build. */
+function loadOwnAddon(): Addon {
+  const bundle = bundleFolder(process.env);
+  return loadAddon(
+    bundle === undefined ? [import.meta.dirname, builtAddonFolder(dirname(dirname(import.meta.dirname)))] : [bundle],
+  );
+}
+
+function failure(error: unknown): number {
+  if (error instanceof AddonError) complain(error.message);
+  else complain(error instanceof Error ? (error.stack ?? error.message) : "failed without a reason");
+  return STATUS_SOFTWARE;
+}
+
+// Not awaited: the bundle is CommonJS, which has no top-level await.
+void main(process.argv.slice(2)).then((status) => process.exit(status));

@@ -1,0 +1,288 @@
+/** What the native addon offers, as TypeScript sees it. Unless said otherwise a negative result is a negated errno. */
+
+import type { SpawnStep } from "../domain/index.ts";
+
+/** Events of a descriptor, as a mask. */
+export const READABLE = 1;
+export const WRITABLE = 2;
+
+/** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
+export const WORKING_FOLDER = -100;
+export const RESOLVE_NO_MAGICLINKS = 0x02;
+export const RESOLVE_NO_SYMLINKS = 0x04;
+export const RESOLVE_BENEATH = 0x08;
+
+/** Advice for pages of files that are mapped (madvise(2)): read what is near as well; read nothing else; unmap them. */
+export const ADVICE_NORMAL = 0;
+export const ADVICE_RANDOM = 1;
+export const ADVICE_DONT_NEED = 4;
+
+/** Owns a descriptor and reports when it is readable or writable. Keeps the event loop alive while it watches. */
+export interface FdWatch {
+  /** Events to report: READABLE, WRITABLE, both, or 0. Level-triggered: reports again in every turn of the loop. */
+  set(mask: number): number;
+  /** Stops watching and closes the descriptor, once. Later calls do nothing. */
+  close(): void;
+}
+
+/** Constructs a watch; from then on the descriptor is its own. Throws when the descriptor cannot be watched. */
+type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
+
+/** Writes to a descriptor on a thread of its own, in the order of the calls, so that a blocking write holds up nobody. */
+interface BackgroundWriter {
+  /** Queues all bytes, or none (false) where the queue has no room for them. Never blocks. */
+  write(bytes: Uint8Array): boolean;
+  /** Blocks the caller until all is written (true) or the time is up. */
+  drain(limitMs: number): boolean;
+}
+
+/** Constructs a writer. The caller keeps the descriptor. Throws when the thread cannot be started. */
+type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
+
+/** Who hashes what a SummingWriter writes: nobody, the calling thread while the worker writes, or the worker. */
+export const NO_SUM = 0;
+export const SUM_HERE = 1;
+export const SUM_ON_THREAD = 2;
+export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
+
+/** Appends to a file on a libuv thread, and keeps the SHA-256 of what it was told to hash. */
+export interface SummingWriter {
+  /**
+   * Appends the pieces, one after another. Neither they nor the array may change until it resolves: with 0 or a negated
+   * errno (EBUSY while an earlier write runs).
+   */
+  write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number>;
+  /** SHA-256 of all bytes hashed since the last call; undefined while a write runs, or where OpenSSL fails. */
+  takeSha256(): Buffer | undefined;
+}
+
+/** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
+type SummingWriterClass = new (fd: number) => SummingWriter;
+
+/**
+ * Numbers of a spawn, as addon/spawn.c reads them: where the streams lead (STREAMS_*); 1 for a pipe as standard input, 0 for
+ * /dev/null; columns and rows of the terminal; folder of the cgroup in which the child starts, or -1; soft RLIMIT_NOFILE,
+ * which the hard limit bounds; priority (setpriority(2)) and oom_score_adj, both best effort, or UNCHANGED for the agent's
+ * own; user id, or -1 for the agent's own identity, and then nothing follows; group id; supplementary groups.
+ */
+export type SpawnNumbers = Int32Array;
+
+/** Where the child's streams lead: to the agent's own (it leads a group), to pipes, to a new terminal (it leads a session). */
+export const STREAMS_INHERITED = 0;
+export const STREAMS_PIPES = 1;
+export const STREAMS_TERMINAL = 2;
+export const UNCHANGED: number = -(2 ** 31);
+
+/**
+ * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do not
+ * block, or -1. Otherwise it is dead and reaped, and nothing is open.
+ */
+type SpawnDone = (
+  errno: number,
+  step: SpawnStep | undefined,
+  pid: number,
+  stdin: number,
+  stdout: number,
+  stderr: number,
+) => void;
+
+/** The addon. The files in addon/ say why a function does its work as it does. */
+export interface Addon {
+  /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
+  spawn(
+    files: Uint8Array,
+    args: Uint8Array,
+    env: Uint8Array,
+    cwd: Uint8Array,
+    numbers: SpawnNumbers,
+    done: SpawnDone,
+  ): number;
+  /** Kills a child that is still starting (step "killed"); nothing once it has started or failed. */
+  abortSpawn(number: number): void;
+  /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
+  peekEnd(pid: number): number;
+  /** Takes an ended child out of the process table; its id may be given to another process from then on. */
+  reap(pid: number): number;
+  /**
+   * Any signal up to 64; 0 only checks. Ids up to 1 are refused. Only for children: the kernel gives the id of a child,
+   * or of the group that it leads, to nobody else before `reap`.
+   */
+  kill(pid: number, signal: number): number;
+  /** The same for a whole process group. */
+  killGroup(processGroup: number, signal: number): number;
+  /**
+   * For any other process, named by its id and start time in the process table. -ESRCH: it has gone, even if another
+   * process has its id now; -ENOSYS: the kernel (before Linux 5.3) or a seccomp filter does not let it tell.
+   */
+  signalProcess(pid: number, start: number, signal: number): number;
+  /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
+  processTable(): Int32Array | number;
+  /** Another descriptor, above the standard ones, of the same open file. */
+  duplicate(fd: number): number;
+  /** Bytes read; 0 at the end. */
+  read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
+  /**
+   * Reads only what the page cache holds: never waits for a device. Bytes read; 0 at the end; -EAGAIN where nothing is
+   * cached, -EOPNOTSUPP where the file system cannot tell. A negative `position` means the descriptor's own.
+   */
+  readCached(fd: number, bytes: Uint8Array, position: number): number;
+  /** Bytes written. */
+  write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
+  /** Bytes that can be read from a pipe or terminal now. */
+  bytesAvailable(fd: number): number;
+  /** True when nobody holds the writing end any more. The pipe may still hold bytes. */
+  hungUp(fd: number): boolean;
+  /** Master, which does not block, and slave, which does. */
+  openTerminal(cols: number, rows: number): readonly [number, number] | number;
+  resizeTerminal(fd: number, cols: number, rows: number): number;
+  /** The character that means end of file when typed now; negative: none does. */
+  terminalEofByte(fd: number): number;
+  /** The process's environment, byte for byte. */
+  environ(): Buffer[];
+  /** CLOCK_REALTIME in nanoseconds. */
+  realtimeNs(): bigint;
+  /** Steps CLOCK_REALTIME. */
+  setRealtimeNs(ns: bigint): number;
+  /** Mixes 1 to 512 bytes into the kernel's pool by way of a random device, and credits them (RNDADDENTROPY). */
+  creditEntropy(fd: number, bytes: Uint8Array): number;
+  /** Makes the kernel's generator derive a new key from the pool (RNDRESEEDCRNG). */
+  reseedCrng(fd: number): number;
+  /** A device node for its owner alone (mknod(2)). */
+  makeCharacterDevice(path: string, major: number, minor: number): number;
+  /** Reseeds OpenSSL's primary generator. 1: done; 0: it failed; -ENOSYS: this Node does not export it. */
+  reseedOpenssl(additional: Uint8Array): number;
+  /**
+   * From now on, a server that verifies a client's chain ignores the time and accepts a trusted intermediate authority as
+   * its end. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   */
+  relaxCertificateChecks(): number;
+  /**
+   * From now on, for every TLS context that is made: a server's check of a client's chain ends at its first failure, the
+   * chain has 16 KiB at most, a client that no authority has vouched for sends 128 records at most, and a connection 128
+   * KeyUpdates. Who goes too far gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
+   */
+  boundHandshakes(): number;
+  /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */
+  acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
+  /** [dev, ino, size, mtimeNs, ctimeNs] of a file that the kernel has in memory, else -EAGAIN. Never blocks. */
+  cachedState(path: string): readonly bigint[] | number;
+  /** Drops a file's clean pages from the page cache. */
+  dropFileCache(fd: number): number;
+  /** Advice of madvise(2) for the code and constants of the program and its libraries: one of ADVICE_*. */
+  adviseCode(advice: number): number;
+  /** Returns the C library's free memory to the kernel. 1: it had some. */
+  trimHeap(): number;
+  /** Another process's soft RLIMIT_NOFILE. */
+  openFilesLimitOf(pid: number): number;
+  /**
+   * openat(2) on a libuv thread; openat2(2) where `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a negated
+   * errno. With WORKING_FOLDER as the folder, paths mean what they mean to open(2).
+   */
+  openIn(folder: number, path: Uint8Array, flags: number, mode: number, resolve: number): Promise<number>;
+  /**
+   * Gives an open file a name in a folder. An entry of that name is replaced, through the temporary name; with an empty
+   * temporary name the result is -EEXIST instead. Resolves with 0 or a negated errno, as the next four do.
+   */
+  placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
+  /** Renames an entry of a folder; `exclusive` refuses to replace another. */
+  moveIn(folder: number, from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<number>;
+  /** Mode 0700. */
+  makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
+  /** A folder only if it is empty. */
+  removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
+  /** Target of a symbolic link that was opened with O_PATH; a negated errno for anything else. */
+  targetOf(fd: number): Promise<Buffer | number>;
+  /** Root folder of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
+  mountCgroups(): number;
+  /** Descriptor of a file below a folder that is open. */
+  openAt(folder: number, name: string, flags: number): number;
+  /** Mode 0755. */
+  makeFolderAt(folder: number, name: string): number;
+  /** Only an empty one; a cgroup is busy while something lives in it. */
+  removeFolderAt(folder: number, name: string): number;
+  /** What an open folder holds, `.` and `..` included. */
+  namesIn(folder: number): readonly string[] | number;
+  /** Locks a file or folder exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
+  lock(fd: number): number;
+  /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */
+  sendDescriptor(socket: number, byte: number, fd: number): number;
+  /** No core dump of this process, no tracing and no look into its memory by others of the same user. */
+  forbidDumps(): number;
+  /** This process's effective capabilities, one bit each. */
+  effectiveCapabilities(): bigint | number;
+  /** 0: no seccomp filter; 2: a filter. */
+  seccompMode(): number;
+  /** Changes nothing. -EINVAL where this process may step the clock, else the error that stepping would give. */
+  probeClockStep(): number;
+  /** Changes nothing. -EINVAL where this process may credit entropy, else the error that crediting would give. */
+  probeCreditEntropy(fd: number): number;
+  /** Changes nothing. -EINVAL where clone3(2) can be called, else its error. */
+  probeClone3(): number;
+  /** The same for close_range(2). */
+  probeCloseRange(): number;
+  /** Ends the process at once, without waiting for its threads. */
+  exitNow(status: number): never;
+  readonly FdWatch: FdWatchClass;
+  readonly BackgroundWriter: BackgroundWriterClass;
+  readonly SummingWriter: SummingWriterClass;
+}
+
+/** Everything an addon of this version exports. */
+export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
+  "spawn",
+  "abortSpawn",
+  "peekEnd",
+  "reap",
+  "kill",
+  "killGroup",
+  "signalProcess",
+  "processTable",
+  "duplicate",
+  "read",
+  "readCached",
+  "write",
+  "bytesAvailable",
+  "hungUp",
+  "openTerminal",
+  "resizeTerminal",
+  "terminalEofByte",
+  "environ",
+  "realtimeNs",
+  "setRealtimeNs",
+  "creditEntropy",
+  "reseedCrng",
+  "makeCharacterDevice",
+  "reseedOpenssl",
+  "relaxCertificateChecks",
+  "boundHandshakes",
+  "acceptsTlsMaterial",
+  "cachedState",
+  "dropFileCache",
+  "adviseCode",
+  "trimHeap",
+  "openFilesLimitOf",
+  "openIn",
+  "placeIn",
+  "moveIn",
+  "makeFolderIn",
+  "removeIn",
+  "targetOf",
+  "exitNow",
+  "mountCgroups",
+  "openAt",
+  "makeFolderAt",
+  "removeFolderAt",
+  "namesIn",
+  "lock",
+  "sendDescriptor",
+  "forbidDumps",
+  "effectiveCapabilities",
+  "seccompMode",
+  "probeClockStep",
+  "probeCreditEntropy",
+  "probeClone3",
+  "probeCloseRange",
+  "FdWatch",
+  "BackgroundWriter",
+  "SummingWriter",
+];

@@ -1,0 +1,115 @@
+/*
+ * The agent's native addon: what the kernel offers and Node does not. Each function does one system call or one job and
+ * decides nothing. ../addon.ts says what each one means to JavaScript; the comments here, what is not seen there.
+ */
+#ifndef AGENT_ADDON_H
+#define AGENT_ADDON_H
+
+#define NAPI_VERSION 9
+
+#include <node_api.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/*
+ * Functions of numbers: name in JavaScript, function, and its parameters, with their count first. They return a number,
+ * or -1 with errno, of which JavaScript gets the negative errno.
+ */
+#define AGENT_CALLS(F)                                                            \
+  /* spawn.c */                                                                   \
+  F("abortSpawn", agent_abort_spawn, 1, (int number))                             \
+  /* processes.c */                                                               \
+  F("peekEnd", agent_peek_end, 1, (pid_t pid))                                    \
+  F("reap", agent_reap, 1, (pid_t pid))                                           \
+  F("kill", agent_kill, 2, (pid_t pid, int signal))                               \
+  F("killGroup", agent_kill_group, 2, (pid_t group, int signal))                  \
+  F("signalProcess", agent_signal_process, 3, (pid_t pid, int start, int signal)) \
+  F("openFilesLimitOf", agent_open_files_limit_of, 1, (pid_t pid))                \
+  /* own_process.c */                                                             \
+  F("forbidDumps", agent_forbid_dumps, 0, (void))                                 \
+  F("seccompMode", agent_seccomp_mode, 0, (void))                                 \
+  F("trimHeap", agent_trim_heap, 0, (void))                                       \
+  F("exitNow", agent_exit_now, 1, (int status))                                   \
+  F("probeClone3", agent_probe_clone3, 0, (void))                                 \
+  F("probeCloseRange", agent_probe_close_range, 0, (void))                        \
+  /* kernel.c */                                                                  \
+  F("probeClockStep", agent_probe_clock_step, 0, (void))                          \
+  F("reseedCrng", agent_reseed_crng, 1, (int fd))                                 \
+  F("probeCreditEntropy", agent_probe_credit_entropy, 1, (int fd))                \
+  /* descriptor.c */                                                              \
+  F("duplicate", agent_duplicate, 1, (int fd))                                    \
+  F("bytesAvailable", agent_bytes_available, 1, (int fd))                         \
+  F("lock", agent_lock, 1, (int fd))                                              \
+  F("sendDescriptor", agent_send_descriptor, 3, (int socket, int byte, int fd))   \
+  /* terminal.c */                                                                \
+  F("resizeTerminal", agent_resize_terminal, 3, (int fd, int cols, int rows))     \
+  F("terminalEofByte", agent_terminal_eof_byte, 1, (int fd))                      \
+  /* page_cache.c */                                                              \
+  F("dropFileCache", agent_drop_file_cache, 1, (int fd))                          \
+  F("adviseCode", agent_advise_code, 1, (int advice))                             \
+  /* openssl.c */                                                                 \
+  F("relaxCertificateChecks", agent_relax_certificate_checks, 0, (void))          \
+  /* handshakes.c */                                                              \
+  F("boundHandshakes", agent_bound_handshakes, 0, (void))                         \
+  /* cgroup.c */                                                                  \
+  F("mountCgroups", agent_mount_cgroups, 0, (void))
+
+/* Functions of other values: name in JavaScript, function. They return negative errnos themselves. */
+#define AGENT_FUNCTIONS(F)                                 \
+  /* spawn.c */                                            \
+  F("spawn", agent_spawn)                                  \
+  /* processes.c */                                        \
+  F("processTable", agent_process_table)                   \
+  /* own_process.c */                                      \
+  F("environ", agent_environ)                              \
+  F("effectiveCapabilities", agent_effective_capabilities) \
+  /* kernel.c */                                           \
+  F("realtimeNs", agent_realtime_ns)                       \
+  F("setRealtimeNs", agent_set_realtime_ns)                \
+  F("creditEntropy", agent_credit_entropy)                 \
+  F("makeCharacterDevice", agent_make_character_device)    \
+  /* descriptor.c */                                       \
+  F("read", agent_read)                                    \
+  F("write", agent_write)                                  \
+  F("hungUp", agent_hung_up)                               \
+  /* terminal.c */                                         \
+  F("openTerminal", agent_open_terminal)                   \
+  /* openssl.c */                                          \
+  F("reseedOpenssl", agent_reseed_openssl)                 \
+  F("acceptsTlsMaterial", agent_accepts_tls_material)      \
+  /* page_cache.c */                                       \
+  F("readCached", agent_read_cached)                       \
+  F("cachedState", agent_cached_state)                     \
+  /* cgroup.c */                                           \
+  F("openAt", agent_open_at)                               \
+  F("makeFolderAt", agent_make_folder_at)                  \
+  F("removeFolderAt", agent_remove_folder_at)              \
+  F("namesIn", agent_names_in)                             \
+  /* files.c */                                            \
+  F("openIn", agent_open_in)                               \
+  F("placeIn", agent_place_in)                             \
+  F("moveIn", agent_move_in)                               \
+  F("makeFolderIn", agent_make_folder_in)                  \
+  F("removeIn", agent_remove_in)                           \
+  F("targetOf", agent_target_of)
+
+/* All classes that it exports. */
+#define AGENT_CLASSES(C)                                                         \
+  C("FdWatch", agent_fd_watch_class) /* fd_watch.c */                            \
+  C("BackgroundWriter", agent_background_writer_class) /* background_writer.c */ \
+  C("SummingWriter", agent_summing_writer_class) /* summing_writer.c */
+
+#define DECLARE_CALL(name, call, count, parameters) long call parameters;
+#define DECLARE_FUNCTION(name, call) napi_value call(napi_env env, napi_callback_info info);
+#define DECLARE_CLASS(name, define) napi_value define(napi_env env);
+AGENT_CALLS(DECLARE_CALL)
+AGENT_FUNCTIONS(DECLARE_FUNCTION)
+AGENT_CLASSES(DECLARE_CLASS)
+
+/*
+ * Starts a detached thread, which blocks all signals: Node's handlers must not run on it, and a terminal that stops
+ * background writers (stty tostop) lets it write. 0, or an errno.
+ */
+int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock: system calls
+ * only, made directly (glibc's setuid and friends signal all threads; its sigaction refuses two signals), no allocation.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "spawn.h"
+
+enum { LAST_SIGNAL = 64, KERNEL_SIGSET_BYTES = 8 };
+
+/* All 64, real-time ones included: the handlers are Node's, and execve(2) keeps ignored signals ignored. */
+static int reset_signals(struct spawn_job *job) {
+  unsigned long default_action[8] = {0};
+  for (int signal = 1; signal <= LAST_SIGNAL; signal++)
+    syscall(SYS_rt_sigaction, signal, default_action, NULL, KERNEL_SIGSET_BYTES);
+  if (!atomic_load(&job->aborted)) return 0;
+  errno = ECANCELED;
+  return -1;
+}
+
+/* Sources with a number from 0 to 2 are moved away first, or one copy would overwrite the next. */
+static int place_stdio(struct spawn_job *job) {
+  int source[3];
+  for (int i = 0; i < 3; i++) {
+    source[i] = job->theirs[i];
+    if (source[i] < 3 && source[i] != i && (source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, 3)) < 0) return -1;
+  }
+  for (int i = 0; i < 3; i++)
+    if (source[i] == i ? fcntl(i, F_SETFD, 0) < 0 : syscall(SYS_dup3, source[i], i, 0) < 0) return -1;
+  return 0;
+}
+
+/*
+ * Closes all but the standard streams and the cgroup's folder, among the rest copies of other children's pipes: until then
+ * these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does
+ * it in the end.
+ */
+static int close_copies(struct spawn_job *job) {
+  unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
+  if (kept > 3) syscall(SYS_close_range, 3U, kept - 1, 0);
+  syscall(SYS_close_range, kept + 1, ~0U, 0);
+  return 0;
+}
+
+static int lead_session(struct spawn_job *job) {
+  return job->streams == STREAMS_INHERITED ? 0 : (int)syscall(SYS_setsid);
+}
+
+/*
+ * A group of its own inside our session. Where our group is the terminal's foreground group, the child's becomes it, or
+ * its first read would stop it. All signals are blocked here, so SIGTTOU cannot stop it meanwhile.
+ */
+static int lead_group(struct spawn_job *job) {
+  if (job->streams != STREAMS_INHERITED) return 0;
+  pid_t foreground = 0, own = (pid_t)syscall(SYS_getpid);
+  pid_t before = (pid_t)syscall(SYS_getpgid, 0);
+  bool in_foreground = ioctl(0, TIOCGPGRP, &foreground) == 0 && foreground == before;
+  if (syscall(SYS_setpgid, 0, 0) < 0) return -1;
+  if (in_foreground) ioctl(0, TIOCSPGRP, &own);
+  return 0;
+}
+
+static int take_terminal(struct spawn_job *job) {
+  return job->streams == STREAMS_TERMINAL ? ioctl(0, TIOCSCTTY, 0) : 0;
+}
+
+/* "0" means the writer itself (cgroups(7)). */
+static int join_cgroup(struct spawn_job *job) {
+  if (!job->joins_cgroup) return 0;
+  int fd = (int)syscall(SYS_openat, job->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  return fd >= 0 && syscall(SYS_write, fd, "0", 1) == 1 ? 0 : -1;
+}
+
+/*
+ * Replaces the OOM score and priority of the agent, which a child inherits. Best effort: a /proc that is missing or strange
+ * must not stop the command. A vforked child has a score of its own although it shares our memory (fs/proc/base.c,
+ * __set_oom_adj). But while it shares it, its files in /proc belong to root, as the agent cannot be dumped: without
+ * privileges its score is left to the agent.
+ */
+static int reset_standing(struct spawn_job *job) {
+  if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
+  if (job->oom_score[0] == '\0') return 0;
+  int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", flags);
+  if (fd >= 0) syscall(SYS_write, fd, job->oom_score, strlen(job->oom_score));
+  job->leaves_score = fd < 0 && errno == EACCES;
+  return 0;
+}
+
+static int set_limits(struct spawn_job *job) {
+  return (int)syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &job->open_files, NULL);
+}
+
+static int set_groups(struct spawn_job *job) {
+  return job->has_identity ? (int)syscall(SYS_setgroups, job->group_count, job->groups) : 0;
+}
+
+static int set_gid(struct spawn_job *job) { return job->has_identity ? (int)syscall(SYS_setgid, job->gid) : 0; }
+
+static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)syscall(SYS_setuid, job->uid) : 0; }
+
+static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
+
+/* Closes those that procfs lists, in the order of their numbers; false where it is not there. An image may have a folder. */
+static bool close_listed(void) {
+  _Alignas(struct dirent64) char list[2048];
+  struct statfs file_system;
+  long length = -1;
+  int folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  if (syscall(SYS_fstatfs, folder, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC) {
+    while ((length = syscall(SYS_getdents64, folder, list, sizeof list)) > 0) {
+      for (char *next = list; next < list + length; next += ((struct dirent64 *)next)->d_reclen) {
+        int fd = atoi(((struct dirent64 *)next)->d_name);
+        if (fd > 2 && fd != folder) syscall(SYS_close, fd);
+      }
+    }
+  }
+  syscall(SYS_close, folder);
+  return length == 0;
+}
+
+/*
+ * Closes everything else, also what the steps before have opened. execve(2) would close it only after it resumed the agent, and
+ * for a moment another child's pipe would seem to have one more writer. Linux before 5.9 and some seccomp filters refuse
+ * close_range; without /proc too, all numbers are tried, and there may be a thousand million.
+ */
+static int close_descriptors(struct spawn_job *job) {
+  if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;
+  for (rlim_t fd = 3; fd < job->open_files.rlim_max; fd++) syscall(SYS_close, (int)fd);
+  return 0;
+}
+
+/* As execvp(3) walks PATH, but a file without a known format is an error: no shell is tried. */
+static int become_command(struct spawn_job *job) {
+  unsigned long no_signals = 0;
+  bool denied = false;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, KERNEL_SIGSET_BYTES);
+  errno = ENOENT;
+  for (char **file = job->files; *file != NULL; file++) {
+    syscall(SYS_execve, *file, job->args, job->env);
+    if (errno == EACCES)
+      denied = true;
+    else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
+      return -1;
+  }
+  if (denied) errno = EACCES;
+  return -1;
+}
+
+/* Identity before the directory, whose permissions must be checked as that user's. */
+static const struct {
+  const char *name;
+  int (*run)(struct spawn_job *job);
+} STEPS[] = {
+    {"killed", reset_signals},     {"stdio", place_stdio},     {"stdio", close_copies},  {"setsid", lead_session},
+    {"setpgid", lead_group},       {"ctty", take_terminal},    {"cgroup", join_cgroup},  {"rlimit", reset_standing},
+    {"rlimit", set_limits},        {"setgroups", set_groups},  {"setgid", set_gid},      {"setuid", set_uid},
+    {"chdir", change_directory},   {"stdio", close_descriptors}, {"execve", become_command},
+};
+
+int spawn_child(void *data) {
+  struct spawn_job *job = data;
+  for (size_t i = 0; i < sizeof STEPS / sizeof *STEPS; i++) {
+    job->step = STEPS[i].name;
+    if (STEPS[i].run(job) < 0) {
+      job->error = errno;
+      break;
+    }
+  }
+  syscall(SYS_exit_group, 127);
+  return 127;
+}

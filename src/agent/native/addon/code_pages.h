@@ -1,0 +1,21 @@
+/* Which memory of a program or library can be given back to the kernel. The build compiles this rule on its own as well. */
+#ifndef AGENT_CODE_PAGES_H
+#define AGENT_CODE_PAGES_H
+
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* From `start` up to `end`; none where they are the same. */
+struct page_range {
+  uintptr_t start;
+  uintptr_t end;
+};
+
+/*
+ * The pages of one of an object's segments that nothing ever writes to, as addresses in its file (p_vaddr): those of a
+ * loaded segment that is not writable, without any page that a writable one touches.
+ */
+struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
+
+#endif

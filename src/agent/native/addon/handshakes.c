@@ -1,0 +1,107 @@
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+
+#include "openssl_host.h"
+#include "values.h"
+
+#define BOUNDING(F)                       \
+  F(CRYPTO_get_ex_new_index)              \
+  F(ERR_clear_error)                      \
+  F(ERR_new)                              \
+  F(ERR_set_debug)                        \
+  F(ERR_set_error)                        \
+  F(SSL_CTX_ctrl)                         \
+  F(SSL_CTX_set_cert_verify_callback)     \
+  F(SSL_CTX_set_msg_callback)             \
+  F(SSL_get_ex_data)                      \
+  F(SSL_get_ex_data_X509_STORE_CTX_idx)   \
+  F(SSL_get_shutdown)                     \
+  F(SSL_is_server)                        \
+  F(SSL_set_ex_data)                      \
+  F(SSL_set_shutdown)                     \
+  F(X509_STORE_CTX_get_error)             \
+  F(X509_STORE_CTX_get_ex_data)           \
+  F(X509_STORE_CTX_set_error)             \
+  F(X509_STORE_CTX_set_verify_cb)         \
+  F(X509_verify_cert)                     \
+  F(X509_verify_cert_error_string)
+CALLS_OF_OPENSSL(BOUNDING, can_bound)
+
+/* A client's certificates; those of a long chain of large keys have 8 KiB. OpenSSL itself takes 100 KiB. */
+#define CHAIN_BYTES (16 * 1024)
+/* Of a client that no authority has vouched for. A handshake and the first request have about ten. */
+#define UNKNOWN_RECORDS 128
+/* Of a connection: one comes every 2^24 records at most (RFC 8446, 5.5), and each costs as much as 20 KB of data. */
+#define KEY_UPDATES 128
+/* Where a connection keeps what it has sent, as numbers: NULL is none. */
+static int records_index, updates_index;
+/* In place of its records, of a client whose certificate was verified. */
+#define KNOWN ((uintptr_t)-1)
+
+/* Node's own callback lets the verification go on after a failure, with every signature that the peer has made up. */
+static int stop_at_first(int verified, X509_STORE_CTX *store) {
+  (void)store;
+  return verified;
+}
+
+/* OpenSSL answers a failure with an alert, before the client's key is used: it may be one that takes milliseconds. */
+static int verify(X509_STORE_CTX *store, void *unused) {
+  (void)unused;
+  SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+  bool is_server = SSL_is_server(ssl);
+  if (is_server) X509_STORE_CTX_set_verify_cb(store, stop_at_first);
+  if (X509_verify_cert(store) > 0) {
+    if (is_server) SSL_set_ex_data(ssl, records_index, (void *)KNOWN);
+    return 1;
+  }
+  if (!is_server) return 0;
+  int error = X509_STORE_CTX_get_error(store);
+  /* For the log. */
+  ERR_clear_error();
+  ERR_raise_data(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, "%s", X509_verify_cert_error_string(error));
+  /* Another authority of the same name: the alert would speak of decryption. */
+  if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
+    X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
+  return 0;
+}
+
+/* Nothing more is read, and Node destroys the connection for the error. */
+static void end(SSL *ssl, int reason) {
+  SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
+  ERR_raise(ERR_LIB_SSL, reason);
+}
+
+static void count(SSL *ssl, int index, uintptr_t limit, int reason) {
+  uintptr_t number = (uintptr_t)SSL_get_ex_data(ssl, index);
+  if (number == KNOWN) return;
+  SSL_set_ex_data(ssl, index, (void *)(number + 1));
+  if (number >= limit) end(ssl, reason);
+}
+
+/* Called for every record and every message of a handshake (SSL_CTX_set_msg_callback(3)), in both directions. */
+static void watch(int sent, int version, int type, const void *bytes, size_t length, SSL *ssl, void *unused) {
+  (void)version, (void)unused;
+  if (sent || length == 0) return;
+  if (type == SSL3_RT_HEADER && SSL_is_server(ssl)) count(ssl, records_index, UNKNOWN_RECORDS, SSL_R_RECORD_TOO_SMALL);
+  if (type == SSL3_RT_HANDSHAKE && *(const unsigned char *)bytes == SSL3_MT_KEY_UPDATE)
+    count(ssl, updates_index, KEY_UPDATES, SSL_R_TOO_MANY_KEY_UPDATES);
+}
+
+/* Runs as each context is made: CRYPTO_EX_new, whose parent is the context (CRYPTO_get_ex_new_index(3)). */
+static void bound(void *context, void *unused, CRYPTO_EX_DATA *data, int index, long number, void *pointer) {
+  (void)unused, (void)data, (void)index, (void)number, (void)pointer;
+  SSL_CTX_set_max_cert_list(context, CHAIN_BYTES);
+  SSL_CTX_set_cert_verify_callback(context, verify, NULL);
+  SSL_CTX_set_msg_callback(context, watch);
+}
+
+long agent_bound_handshakes(void) {
+  static bool done;
+  if (!can_bound()) return refuse(ENOSYS);
+  if (done) return 1;
+  records_index = CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL, 0, NULL, NULL, NULL, NULL);
+  updates_index = CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL, 0, NULL, NULL, NULL, NULL);
+  int contexts = CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL_CTX, 0, NULL, bound, NULL, NULL);
+  return done = records_index >= 0 && updates_index >= 0 && contexts >= 0;
+}

@@ -1,0 +1,97 @@
+/* What the kernel keeps of files in memory: asked without waiting for a disk, and given back. */
+#include <fcntl.h>
+#include <link.h>
+#include <linux/openat2.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+
+#include "code_pages.h"
+#include "values.h"
+
+/* readCached(fd, bytes, position) */
+napi_value agent_read_cached(napi_env env, napi_callback_info info) {
+  napi_value args[3];
+  struct iovec part = {0};
+  int64_t position = -1;
+  ssize_t count;
+  get_arguments(env, info, 3, args);
+  if (napi_get_buffer_info(env, args[1], &part.iov_base, &part.iov_len) != napi_ok) return from_int(env, -EINVAL);
+  napi_get_value_int64(env, args[2], &position);
+  int fd = to_int(env, args[0]);
+  do
+    count = preadv2(fd, &part, 1, position < 0 ? -1 : position, RWF_NOWAIT);
+  while (count < 0 && errno == EINTR);
+  return from_result(env, count);
+}
+
+/* Of the headers of Linux 5.12. */
+#ifndef RESOLVE_CACHED
+#define RESOLVE_CACHED 0x20
+#endif
+
+static int64_t ns_of(struct statx_timestamp time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
+
+/* The state of a file that nothing but memory need be asked for: else EAGAIN (openat2(2)). */
+static int find_cached(const char *path, struct statx *file) {
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+  int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+  int result = fd < 0 ? -1 : statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, file);
+  close_after(fd);
+  return result;
+}
+
+/* cachedState(path) */
+napi_value agent_cached_state(napi_env env, napi_callback_info info) {
+  napi_value arg, state;
+  char path[PATH_MAX];
+  struct statx file;
+  get_arguments(env, info, 1, &arg);
+  if (!to_path(env, arg, path) || find_cached(path, &file) < 0) return from_int(env, -errno);
+  const int64_t values[] = {(int64_t)makedev(file.stx_dev_major, file.stx_dev_minor), (int64_t)file.stx_ino,
+                            (int64_t)file.stx_size, ns_of(file.stx_mtime), ns_of(file.stx_ctime)};
+  enum { COUNT = sizeof values / sizeof *values };
+  napi_create_array_with_length(env, COUNT, &state);
+  for (uint32_t i = 0; i < COUNT; i++) {
+    napi_value value;
+    napi_create_bigint_int64(env, values[i], &value);
+    napi_set_element(env, state, i, value);
+  }
+  return state;
+}
+
+/* posix_fadvise(2) returns the errno instead of setting it. */
+long agent_drop_file_cache(int fd) {
+  int error = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  return error == 0 ? 0 : refuse(error);
+}
+
+/* Whether these are the pages that the kernel maps into every process, which belong to no file. */
+static bool is_kernels_own(const struct dl_phdr_info *object) {
+  unsigned long header = getauxval(AT_SYSINFO_EHDR);
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    if (object->dlpi_phdr[i].p_type == PT_LOAD && object->dlpi_addr + object->dlpi_phdr[i].p_vaddr == header) return true;
+  }
+  return false;
+}
+
+static int advise_object(struct dl_phdr_info *object, size_t size, void *advice) {
+  (void)size;
+  if (is_kernels_own(object)) return 0;
+  uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (size_t i = 0; i < object->dlpi_phnum; i++) {
+    struct page_range pages = code_pages(object->dlpi_phdr, object->dlpi_phnum, i, page_bytes);
+    if (pages.start == pages.end) continue;
+    if (madvise((void *)(object->dlpi_addr + pages.start), pages.end - pages.start, *(const int *)advice) < 0) return -1;
+  }
+  return 0;
+}
+
+/*
+ * Advises what is mapped of the program and its libraries and never written: code and constants, whose pages are the
+ * files' own. What is relocated lies in writable segments, and is left alone with every page that they touch.
+ */
+long agent_advise_code(int advice) { return dl_iterate_phdr(advise_object, &advice); }

@@ -1,0 +1,158 @@
+/*
+ * Carries out starts: one thread for each that is under way, because chdir or execve may hang for ever (a dead network file
+ * system) and must not hold up others.
+ */
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "spawn.h"
+#include "values.h"
+
+/* The child runs on this part of the thread's stack; its calls are shallow. */
+enum { CHILD_STACK_BYTES = 32 * 1024 };
+
+static void reap(pid_t pid) {
+  siginfo_t end;
+  while (waitid(P_PID, (id_t)pid, &end, WEXITED) < 0 && errno == EINTR) continue;
+}
+
+/*
+ * Gives a command the OOM score that it could not give itself. Its files in /proc become its own a moment after execve has
+ * let this thread go on, hence the attempts; what it forks before keeps the old score. Those of a setuid program never do.
+ */
+static void set_oom_score(const struct spawn_job *job, int pid) {
+  enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
+  char path[sizeof "/proc/-2147483648/oom_score_adj"];
+  int fd = -1;
+  snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid);
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+    fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 || errno != EACCES) break;
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  }
+  if (fd < 0) return;
+  if (write(fd, job->oom_score, strlen(job->oom_score)) < 0) {
+  }
+  close(fd);
+}
+
+/* Records the outcome once the child runs the command or is dead, and reaps a dead one. */
+static void settle(struct spawn_job *job, int pid) {
+  pthread_mutex_lock(&job->lock);
+  job->settled = true;
+  pthread_mutex_unlock(&job->lock);
+  bool aborted = atomic_load(&job->aborted);
+  if (job->error == 0) {
+    bool became_command = strcmp(job->step, "execve") == 0;
+    if (became_command && !aborted) {
+      if (job->leaves_score) set_oom_score(job, pid);
+      return;
+    }
+    /* The abort came late and the command runs already: kill its group, whose id is the child's. */
+    if (became_command) kill(-pid, SIGKILL);
+    job->step = "killed";
+    job->error = aborted ? ECANCELED : EINTR;
+  }
+  reap(pid);
+}
+
+/*
+ * clone3, whose child has a stack of its own and so cannot return from a C function: it calls child(arg) and never comes
+ * back. The C library offers no wrapper. The result is the process id or a negated errno.
+ */
+static long clone3(struct clone_args *request, int (*child)(void *), void *arg) {
+#if defined(__x86_64__)
+  long result;
+  register int (*run)(void *) __asm__("r12") = child;
+  register void *data __asm__("r13") = arg;
+  __asm__ volatile("syscall\n\t"
+                   "test %%rax, %%rax\n\t"
+                   "jnz 1f\n\t"
+                   "xor %%ebp, %%ebp\n\t"
+                   "mov %%r13, %%rdi\n\t"
+                   "call *%%r12\n\t"
+                   "hlt\n"
+                   "1:"
+                   : "=a"(result)
+                   : "a"((long)SYS_clone3), "D"(request), "S"(sizeof *request), "r"(run), "r"(data)
+                   : "rcx", "r11", "memory", "cc");
+  return result;
+#elif defined(__aarch64__)
+  register long number __asm__("x8") = SYS_clone3;
+  register long result __asm__("x0") = (long)request;
+  register long size __asm__("x1") = sizeof *request;
+  register int (*run)(void *) __asm__("x10") = child;
+  register void *data __asm__("x11") = arg;
+  __asm__ volatile("svc #0\n\t"
+                   "cbnz x0, 1f\n\t"
+                   "mov x29, xzr\n\t"
+                   "mov x0, x11\n\t"
+                   "blr x10\n\t"
+                   "brk #1\n"
+                   "1:"
+                   : "+r"(result)
+                   : "r"(number), "r"(size), "r"(run), "r"(data)
+                   : "memory", "cc");
+  return result;
+#else
+#error "the agent is built for x86-64 and aarch64"
+#endif
+}
+
+/*
+ * As clone(2), but the child begins its life in the job's cgroup. -1 with errno; ENOSYS, EINVAL or E2BIG before Linux 5.7,
+ * ENOSYS or EPERM also where a seccomp filter forbids clone3.
+ */
+static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
+  struct clone_args request = {
+      .flags = (uint64_t)(unsigned)flags | CLONE_INTO_CGROUP,
+      .parent_tid = (uintptr_t)&job->pid,
+      .exit_signal = SIGCHLD,
+      .stack = (uintptr_t)stack,
+      .stack_size = CHILD_STACK_BYTES,
+      .cgroup = (uint64_t)(unsigned)job->cgroup_fd,
+  };
+  long result = clone3(&request, spawn_child, job);
+  return result >= 0 ? (int)result : refuse((int)-result);
+}
+
+/*
+ * Starts the child inside its cgroup: moving it there afterwards waits milliseconds for an RCU grace period. Where the
+ * kernel refuses, the child moves itself.
+ */
+static int start_child(struct spawn_job *job, char *stack) {
+  int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
+  if (job->cgroup_fd >= 0) {
+    int pid = clone_into_cgroup(job, stack, flags);
+    if (pid >= 0 || errno == EAGAIN || errno == ENOMEM) return pid;
+    job->joins_cgroup = true;
+  }
+  return clone(spawn_child, stack + CHILD_STACK_BYTES, flags | SIGCHLD, job, &job->pid);
+}
+
+/* Returns when the child has become the command or failed: CLONE_VFORK suspends this thread alone. */
+void *run_job(void *data) {
+  struct spawn_job *job = data;
+  _Alignas(16) char stack[CHILD_STACK_BYTES];
+  if (open_streams(job) == 0) {
+    int pid = start_child(job, stack);
+    if (pid >= 0) {
+      settle(job, pid);
+    } else {
+      job->step = "clone";
+      job->error = errno;
+    }
+    /* Otherwise no stream would ever end. */
+    close_their_streams(job);
+    if (job->error != 0) close_our_streams(job);
+  }
+  deliver_job(job);
+  return NULL;
+}

@@ -1,0 +1,110 @@
+/* The agent as the launcher's child, from its start to its end. */
+#include "agent.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failure.h"
+#include "signals.h"
+
+/* Only the foreground group may hand the terminal on; SIGTTOU, which tcsetpgrp(3) can raise, is blocked here. */
+static void become_own_group(pid_t launcher_group) {
+  setpgid(0, 0);
+  if (tcgetpgrp(STDIN_FILENO) == launcher_group)
+    tcsetpgrp(STDIN_FILENO, getpgrp());
+}
+
+pid_t start_agent(char **command, char **environment) {
+  pid_t launcher_group = getpgrp();
+  pid_t agent = fork();
+  if (agent < 0)
+    fail("cannot start a process for the agent");
+  if (agent > 0)
+    return agent;
+  become_own_group(launcher_group);
+  ignore_real_time_signals();
+  block_signals(NO_SIGNALS);
+  execve(command[0], command, environment);
+  fail(command[0]);
+}
+
+/* How soon a full channel is tried again. */
+#define RETRY_MS 50
+
+/* Reaps all that have ended; true, with its status, when the agent was among them. */
+static bool reap(pid_t agent, int *status) {
+  bool agent_ended = false;
+  int ended_status;
+  for (pid_t ended; (ended = waitpid(-1, &ended_status, WNOHANG)) > 0;) {
+    if (ended == agent) {
+      *status = ended_status;
+      agent_ended = true;
+    }
+  }
+  return agent_ended;
+}
+
+/* False while the channel is full. An agent that closed its end is about to end: that counts as passed on. */
+static bool pass_on(int channel, uint8_t number) {
+  return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
+}
+
+int supervise(pid_t agent, int channel) {
+  uint8_t held = 0;
+  int status = 0;
+  for (;;) {
+    siginfo_t info;
+    /* While a signal is held back by a full channel the others stay queued in the kernel, so none is lost. */
+    int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
+    if (number == SIGCHLD && reap(agent, &status))
+      return status;
+    if (held == 0 && number > 0 && (number != SIGCHLD || sent_by_process(&info)))
+      held = (uint8_t)number;
+    if (held != 0 && pass_on(channel, held))
+      held = 0;
+  }
+}
+
+/* The descriptor that came with a message, or -1. */
+static int descriptor_of(struct msghdr *message) {
+  int descriptor = -1;
+  struct cmsghdr *header = CMSG_FIRSTHDR(message);
+  if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+    memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+struct last_words read_last_words(int channel) {
+  struct last_words words = {.farewell = false, .session = -1};
+  for (;;) {
+    char byte;
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    struct iovec bytes = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    if (recvmsg(channel, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
+      return words;
+    int descriptor = descriptor_of(&message);
+    if (descriptor >= 0)
+      words.session = descriptor;
+    else
+      words.farewell = true;
+  }
+}
+
+_Noreturn void leave_like(int status) {
+  if (!WIFSIGNALED(status))
+    _exit(WEXITSTATUS(status));
+  int number = WTERMSIG(status);
+  /* A core dump of interest would be the agent's. */
+  setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+  restore_default(number);
+  block_signals(ALL_SIGNALS & ~ONLY(number));
+  kill(getpid(), number);
+  _exit(128 + number);
+}

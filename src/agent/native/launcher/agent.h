@@ -1,0 +1,36 @@
+#ifndef LAUNCHER_AGENT_H
+#define LAUNCHER_AGENT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * Starts the agent as a child in a process group of its own, which becomes the terminal's foreground group if the
+ * launcher's was: a Ctrl-C then reaches the agent once, and not the launcher too. Call it with all signals blocked; the
+ * agent starts with none blocked, and with default dispositions except for the real-time signals.
+ */
+pid_t start_agent(char **command, char **environment);
+
+/*
+ * Passes every signal on to the agent as one byte, its number, on `channel`, and reaps every process that is left to
+ * the launcher, until the agent itself has ended. Returns the agent's wait status.
+ */
+int supervise(pid_t agent, int channel);
+
+/* What the agent wrote over its channel by the time it had ended. */
+struct last_words {
+  /* The agent left on purpose. If false it crashed, whatever its status. */
+  bool farewell;
+  /* The folder of the session's cgroup; -1: there is none. */
+  int session;
+};
+
+struct last_words read_last_words(int channel);
+
+/*
+ * Ends the launcher as the agent ended, given its wait status: with its exit code, or by its signal. PID 1 cannot die
+ * by a signal of its own; it exits with 128 + signal.
+ */
+_Noreturn void leave_like(int status);
+
+#endif

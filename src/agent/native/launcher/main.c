@@ -1,0 +1,129 @@
+/*
+ * The file that is started as the sandbox's entrypoint. It starts the agent, keeps the image and the environment away
+ * from it, and stays as its parent to do what a Node process cannot: catch every signal, and reap what is orphaned.
+ * Linked statically, it runs in any image.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "bundle.h"
+#include "environment.h"
+#include "failure.h"
+#include "remains.h"
+#include "signals.h"
+#include "tasks.h"
+
+/* Anything may lie at that path in an image; opening it could hang. */
+static int open_null_device(void) {
+  struct stat found;
+  if (stat("/dev/null", &found) < 0 || !S_ISCHR(found.st_mode) || found.st_rdev != makedev(1, 3))
+    return -1;
+  return open("/dev/null", O_RDWR | O_NOCTTY);
+}
+
+/* It drops what is written to it (/dev/null), or fails with EPIPE (in an image without one a socket without peer). */
+static int open_ended_stream(void) {
+  int device = open_null_device();
+  if (device >= 0)
+    return device;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+    fail("cannot replace a closed standard stream");
+  close(pair[1]);
+  return pair[0];
+}
+
+/*
+ * Puts a stream that is at its end where descriptors 0, 1 or 2 are closed: Node aborts when one is and there is no
+ * /dev/null. The lowest free descriptor is taken, so 0 to 2 end up open.
+ */
+static void ensure_standard_streams(void) {
+  for (int stream = 0; stream <= 2; stream++) {
+    if (fcntl(stream, F_GETFD) < 0 && open_ended_stream() != stream)
+      fail_because("cannot replace a closed standard stream", "unexpected descriptor");
+  }
+}
+
+/*
+ * Nothing that the launcher inherited beyond the standard streams is for the agent or its children. Kernels before 5.9
+ * lack close_range(2); the agent's own spawn keeps descriptors from its children there.
+ */
+static void close_inherited_descriptors(void) {
+  syscall(SYS_close_range, 3U, ~0U, 0U);
+}
+
+/* The launcher's end closes on exec, so the agent sees the end of the stream when the launcher is gone. */
+static void open_channel(int *launcher_end, int *agent_end) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+    fail("cannot open a channel to the agent");
+  *launcher_end = ends[0];
+  *agent_end = dup(ends[1]);
+  if (*agent_end < 0 || close(ends[1]) < 0)
+    fail("cannot open a channel to the agent");
+}
+
+/* Node aborts, without a word, where it cannot start its threads. Says so and leaves, if that is the reason. */
+static void report_shortage_of_tasks(void) {
+  char text[200];
+  int available = tasks_available(TASKS_NEEDED);
+  if (available == TASKS_NEEDED)
+    return;
+  snprintf(text, sizeof text,
+           "guest-agent: the agent needs %d processes and threads, and may have %d: raise pids.max of its cgroup, or the "
+           "limit of processes of its user (RLIMIT_NPROC)\n",
+           TASKS_NEEDED, available);
+  say_without_waiting(text);
+  _exit(LAUNCHER_FAILED);
+}
+
+static void report_crash(int status) {
+  char text[200];
+  if (!WIFSIGNALED(status))
+    return;
+  if (WTERMSIG(status) == SIGABRT)
+    report_shortage_of_tasks();
+  snprintf(text, sizeof text, "guest-agent: the agent was killed by signal %d (%s); what it left running was ended\n",
+           WTERMSIG(status), strsignal(WTERMSIG(status)));
+  say_without_waiting(text);
+}
+
+int main(int argc, char **argv) {
+  struct bundle bundle;
+  int channel, agent_channel;
+  ensure_standard_streams();
+  close_inherited_descriptors();
+  find_bundle(&bundle);
+  read_ahead(&bundle);
+  int environment = move_environment(environ);
+  open_channel(&channel, &agent_channel);
+  char **command = agent_command(&bundle, argc, argv);
+  char **clean = agent_environment(&bundle, environment, agent_channel);
+
+  block_signals(ALL_SIGNALS);
+  /* A parent can leave SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */
+  restore_default(SIGCHLD);
+  if (getpid() != 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  pid_t agent = start_agent(command, clean);
+  /* As the agent does: no process of the same user may trace it or read what is left of the environment in its memory. */
+  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  close(environment);
+  close(agent_channel);
+
+  int status = supervise(agent, channel);
+  struct last_words words = read_last_words(channel);
+  end_remains(words.session, agent, words.farewell ? LEFT_GRACE_MS : REMAINS_GRACE_MS);
+  if (!words.farewell)
+    report_crash(status);
+  leave_like(status);
+}

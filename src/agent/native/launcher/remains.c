@@ -1,0 +1,155 @@
+#include "remains.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "session.h"
+#include "signals.h"
+
+/* Something that SIGKILL does not end, such as a process stuck in the kernel, must not keep the launcher. */
+#define KILL_GRACE_MS 10000
+#define KILL_ROUND_MS 1
+/* The kernel's list of children may leave out some, but not for long. */
+#define ROUNDS_IN_VAIN 100
+/* How often to look for orphans of others' children, of whose end the launcher gets no SIGCHLD. */
+#define ADOPTION_LOOK_MS 50
+#define HIGHEST_PRIORITY (-20)
+/* PID_MAX_LIMIT of the kernel. */
+#define HIGHEST_PID 4194304
+
+/* A bit for each process id that got SIGTERM: to many programs a second one means "at once". */
+static uint8_t asked[HIGHEST_PID / 8 + 1];
+
+static bool was_asked(pid_t process) {
+  return process >= 0 && process <= HIGHEST_PID && (asked[process / 8] & 1U << process % 8) != 0;
+}
+
+static void set_asked(pid_t process, bool value) {
+  if (process < 0 || process > HIGHEST_PID) return;
+  uint8_t bit = (uint8_t)(1U << process % 8);
+  asked[process / 8] = (uint8_t)(value ? asked[process / 8] | bit : asked[process / 8] & ~bit);
+}
+
+static long now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The last round found a process that the launcher may signal. It may not signal those of another user. */
+static bool reached;
+
+/* A stopped process would act on the signal only once it is continued. */
+static void signal_process(pid_t process, int number) {
+  if (number == SIGTERM && was_asked(process)) return;
+  if (number == SIGTERM) set_asked(process, true);
+  if (kill(process, number) == 0) reached = true;
+  kill(process, SIGCONT);
+}
+
+/*
+ * As many children as fit; false where the kernel does not list them (no /proc, or no CONFIG_PROC_CHILDREN). In an ordinary
+ * folder of the image at /proc the list could name any process, or be a FIFO, which must not hold up the launcher.
+ */
+static bool signal_listed_children(int number) {
+  char path[64], list[32768];
+  struct statfs file_system;
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+  int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  bool listed = file >= 0 && fstatfs(file, &file_system) == 0 && file_system.f_type == PROC_SUPER_MAGIC;
+  ssize_t length = listed ? read(file, list, sizeof list - 1) : -1;
+  close(file);
+  if (length < 0) return false;
+  list[length] = '\0';
+  /* Where the list fills the buffer the last number may be cut off: take only those that a space follows. */
+  for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
+    signal_process((pid_t)strtol(next, NULL, 10), number);
+  return true;
+}
+
+/* waitid(2) knows whose child a process is; WNOWAIT leaves it as it is. */
+static bool is_own_child(pid_t process) {
+  siginfo_t info;
+  return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* Asks for every possible process id in turn: slow, but it needs nothing of the image. */
+static void signal_found_children(int number) {
+  for (pid_t process = 2; process <= HIGHEST_PID; process++) {
+    if (is_own_child(process)) signal_process(process, number);
+  }
+}
+
+/* Others must not be signalled where the launcher is not the first process of all. */
+static void signal_remains(int number) {
+  static bool all_asked;
+  if (getpid() == 1) {
+    if (number == SIGTERM && all_asked) return;
+    all_asked = true;
+    reached = kill(-1, number) == 0;
+    kill(-1, SIGCONT);
+  } else if (!signal_listed_children(number)) {
+    signal_found_children(number);
+  }
+}
+
+/* Reaps until `deadline_ms`; true when no child is left. The kernel may give reaped ids to others. */
+static bool reap_until(long deadline_ms) {
+  for (;;) {
+    pid_t ended;
+    while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+      set_asked(ended, false);
+    if (ended < 0)
+      return true;
+    long left_ms = deadline_ms - now_ms();
+    if (left_ms <= 0)
+      return false;
+    siginfo_t info;
+    take_signal(ONLY(SIGCHLD), (int)left_ms, &info);
+  }
+}
+
+/* Sends SIGTERM to all children, and to those that it adopts as their parents end; true when none is left. */
+static bool end_in_time(long deadline_ms) {
+  for (long now = now_ms(); now < deadline_ms; now = now_ms()) {
+    signal_remains(SIGTERM);
+    long look_ms = now + ADOPTION_LOOK_MS;
+    if (reap_until(look_ms < deadline_ms ? look_ms : deadline_ms))
+      return true;
+  }
+  return false;
+}
+
+static void end_processes(int session, int grace_ms) {
+  if (reap_until(now_ms()))
+    return;
+  thaw_session(session);
+  if (end_in_time(now_ms() + grace_ms))
+    return;
+  /* A fork loop is beaten by speed: each round must signal processes before they fork again. */
+  setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
+  long deadline_ms = now_ms() + KILL_GRACE_MS;
+  int rounds_in_vain = 0;
+  do {
+    kill_session(session);
+    reached = false;
+    signal_remains(SIGKILL);
+    rounds_in_vain = reached ? 0 : rounds_in_vain + 1;
+  } while (!reap_until(now_ms() + KILL_ROUND_MS) && rounds_in_vain < ROUNDS_IN_VAIN && now_ms() < deadline_ms);
+}
+
+void end_remains(int session, pid_t agent, int grace_ms) {
+  end_processes(session, grace_ms);
+  remove_session(session, agent);
+}

@@ -1,0 +1,190 @@
+#include "session.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* PID_MAX_LIMIT of the kernel. */
+#define HIGHEST_PID 4194304
+/* Depth to which cgroups are removed: a command can nest them as it likes. */
+#define NESTED_LIMIT 16
+
+/* Where this fails the cgroup is gone, or its processes are found as children. */
+static void write_at(int folder, const char *name, const char *text) {
+  int file = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (file < 0)
+    return;
+  if (write(file, text, strlen(text)) < 0) {
+  }
+  close(file);
+}
+
+static DIR *open_folder(int folder, const char *name) {
+  int file = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *entries = file < 0 ? NULL : fdopendir(file);
+  if (entries == NULL && file >= 0)
+    close(file);
+  return entries;
+}
+
+/*
+ * A real procfs, or NULL: in an ordinary folder of the image at that path a file could name any process, or be a FIFO, which
+ * must not hold up the launcher.
+ */
+static DIR *open_proc(void) {
+  struct statfs file_system;
+  DIR *proc = open_folder(AT_FDCWD, "/proc");
+  if (proc != NULL && (fstatfs(dirfd(proc), &file_system) < 0 || file_system.f_type != PROC_SUPER_MAGIC)) {
+    closedir(proc);
+    return NULL;
+  }
+  return proc;
+}
+
+/* A file of a process as text; false when there is none. */
+static bool read_of(DIR *proc, const char *process, const char *name, char *text, size_t size) {
+  char path[64];
+  snprintf(path, sizeof path, "%.32s/%.16s", process, name);
+  int file = openat(dirfd(proc), path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return false;
+  ssize_t length = read(file, text, size - 1);
+  close(file);
+  text[length < 0 ? 0 : length] = '\0';
+  return length > 0;
+}
+
+/* 0 when there is no such process. The name in parentheses may itself hold blanks and parentheses (proc(5)). */
+static pid_t parent_of(DIR *proc, const char *process) {
+  char text[512];
+  int parent = 0;
+  const char *rest = read_of(proc, process, "stat", text, sizeof text) ? strrchr(text, ')') : NULL;
+  return rest != NULL && sscanf(rest + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* Path of a process's cgroup in the unified hierarchy, in `text`; NULL: unknown. */
+static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) {
+  if (!read_of(proc, process, "cgroup", text, size))
+    return NULL;
+  char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
+  if (line == NULL)
+    return NULL;
+  char *path = line + (*line == '\n') + strlen("0::");
+  path[strcspn(path, "\n")] = '\0';
+  return path;
+}
+
+/* A bit for each process id that is a descendant's. */
+static uint8_t descendants[HIGHEST_PID / 8 + 1];
+
+static bool is_descendant(pid_t process) {
+  return process > 0 && process <= HIGHEST_PID && (descendants[process / 8] & 1U << process % 8) != 0;
+}
+
+/* A child seldom stands before its parent. While processes fork without end there would always be another to find. */
+#define ROUNDS 4
+
+static void find_descendants(DIR *proc) {
+  bool found = true;
+  for (int round = 0; found && round < ROUNDS; round++) {
+    found = false;
+    rewinddir(proc);
+    for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
+      pid_t process = atoi(entry->d_name);
+      if (process <= 1 || process > HIGHEST_PID || is_descendant(process))
+        continue;
+      pid_t parent = parent_of(proc, entry->d_name);
+      if (parent != getpid() && !is_descendant(parent))
+        continue;
+      descendants[process / 8] |= (uint8_t)(1U << process % 8);
+      found = true;
+    }
+  }
+}
+
+/* The root of the hierarchy, from the session's folder: it is one level below the launcher's own cgroup. */
+static bool path_to_root(DIR *proc, char *path, size_t size) {
+  char text[PATH_MAX + 256];
+  const char *own = cgroup_of(proc, "self", text, sizeof text);
+  size_t length = (size_t)snprintf(path, size, "../");
+  for (; own != NULL && *own != '\0'; own++) {
+    if (*own == '/' && own[1] != '\0' && length < size)
+      length += (size_t)snprintf(path + length, size - length, "../");
+  }
+  return own != NULL && length < size;
+}
+
+/* Groups that the guest had frozen itself thaw too: all that is in them is about to be ended. */
+static void thaw_descendants(int session, DIR *proc) {
+  char root[PATH_MAX], text[PATH_MAX + 256], path[2 * PATH_MAX + 512];
+  if (!path_to_root(proc, root, sizeof root))
+    return;
+  find_descendants(proc);
+  rewinddir(proc);
+  for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
+    const char *cgroup = is_descendant(atoi(entry->d_name)) ? cgroup_of(proc, entry->d_name, text, sizeof text) : NULL;
+    if (cgroup == NULL)
+      continue;
+    snprintf(path, sizeof path, "%s%s/cgroup.freeze", root, cgroup + 1);
+    write_at(session, path, "0");
+  }
+}
+
+void thaw_session(int session) {
+  if (session < 0)
+    return;
+  write_at(session, "cgroup.freeze", "0");
+  DIR *proc = open_proc();
+  if (proc == NULL)
+    return;
+  thaw_descendants(session, proc);
+  closedir(proc);
+}
+
+void kill_session(int session) {
+  if (session >= 0)
+    write_at(session, "cgroup.kill", "1");
+}
+
+static void remove_below(int folder, int depth) {
+  DIR *entries = open_folder(folder, ".");
+  if (entries == NULL)
+    return;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    /* The files of a cgroup have a dot in their names. */
+    if (strchr(entry->d_name, '.') != NULL)
+      continue;
+    int below = depth < NESTED_LIMIT ? openat(dirfd(entries), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (below >= 0) {
+      remove_below(below, depth + 1);
+      close(below);
+    }
+    unlinkat(dirfd(entries), entry->d_name, AT_REMOVEDIR);
+  }
+  closedir(entries);
+}
+
+/* Its own name is not known, only how it begins: another with that beginning is not empty, or nobody's. */
+void remove_session(int session, pid_t agent) {
+  char prefix[40];
+  if (session < 0)
+    return;
+  remove_below(session, 0);
+  snprintf(prefix, sizeof prefix, "svc-guest-%d-session", agent);
+  DIR *entries = open_folder(session, "..");
+  if (entries == NULL)
+    return;
+  for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+      unlinkat(dirfd(entries), entry->d_name, AT_REMOVEDIR);
+  }
+  closedir(entries);
+}

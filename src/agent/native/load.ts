@@ -1,0 +1,53 @@
+import { constants } from "node:os";
+import { join } from "node:path";
+import { messageOf } from "../../shared/errors.ts";
+import { type Addon, ADDON_EXPORTS } from "./addon.ts";
+
+/** Name of the addon's file. */
+export const ADDON_FILE = "agent.node";
+
+/** Where `npm run build:native` puts the addon, given the project's root folder. */
+export function builtAddonFolder(projectRoot: string): string {
+  return join(projectRoot, "dist", "native", `linux-${process.arch}`);
+}
+
+/** Folder of the bundle, which holds the addon; the launcher names it. Undefined: started without the launcher. */
+export function bundleFolder(environment: NodeJS.ProcessEnv): string | undefined {
+  return environment["GUEST_AGENT_DIR"];
+}
+
+/** The addon could not be loaded: says from where, why, and what to do. */
+export class AddonError extends Error {
+  override readonly name = "AddonError";
+}
+
+function open(file: string): Record<string, unknown> {
+  const module: { exports: Record<string, unknown> } = { exports: {} };
+  process.dlopen(module, file, constants.dlopen.RTLD_NOW);
+  return module.exports;
+}
+
+function isAddon(exports: object): exports is Addon {
+  return ADDON_EXPORTS.every((name) => name in exports);
+}
+
+/**
+ * Loads the addon from the first of the folders that holds one that works. Uses process.dlopen because the `require` of a
+ * single executable cannot load addons. Throws AddonError.
+ */
+export function loadAddon(folders: readonly string[]): Addon {
+  const failures: string[] = [];
+  for (const folder of folders) {
+    const file = join(folder, ADDON_FILE);
+    try {
+      const exports = open(file);
+      if (isAddon(exports)) return exports;
+      failures.push(`${file}: built from other sources`);
+    } catch (error) {
+      failures.push(messageOf(error));
+    }
+  }
+  throw new AddonError(
+    `the native addon cannot be loaded; build it with: npm run build:native (${failures.join("; ")})`,
+  );
+}

@@ -1,0 +1,112 @@
+import { type BigIntStats, close, constants, fstat, open, read, stat } from "node:fs";
+import { promisify } from "node:util";
+
+import { type Accounts, AgentError } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+import type { Addon } from "../native/index.ts";
+
+const LIMIT_BYTES: number = 4 * 1024 * 1024;
+/** A file that changed more recently may change again without a new time stamp. */
+const SETTLED_NS = 2_000_000_000n;
+const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);
+
+function unusable(path: string, problem: string, cause?: unknown): AgentError {
+  return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
+}
+
+// The workload waits for the first look at the users: node:fs/promises would take a millisecond to load.
+const openFile = promisify(open);
+const statFile: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
+const readFrom = promisify(read);
+const closeFile = promisify(close);
+const statPath: (path: string, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
+
+/** Differs after every change of a file, in the form of the addon's `cachedState`. */
+type State = readonly bigint[];
+
+function stateOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): State {
+  return [dev, ino, size, mtimeNs, ctimeNs];
+}
+
+function isSame(one: State, other: State): boolean {
+  return one.every((value, i) => value === other[i]);
+}
+
+/** A file's content, and the state of the file that it belongs to. */
+interface Content {
+  readonly bytes: Uint8Array;
+  readonly state: State;
+  readonly isSettled: boolean;
+}
+
+/** Trusts nothing about the file, which is the image's: it may be missing, a FIFO without a writer, or endless. */
+async function readRegularFile(path: string): Promise<Content> {
+  const fd = await openFile(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  try {
+    const stats = await statFile(fd, { bigint: true });
+    if (!stats.isFile()) throw unusable(path, "is not a regular file; user names cannot be looked up in it");
+    const bytes = await readToEnd(path, fd);
+    const ageNs = BigInt(Date.now()) * 1_000_000n - stats.ctimeNs;
+    return { bytes, state: stateOf(stats), isSettled: ageNs > SETTLED_NS };
+  } finally {
+    await closeFile(fd);
+  }
+}
+
+async function readToEnd(path: string, fd: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let sizeBytes = 0;
+  for (;;) {
+    const { bytesRead, buffer } = await readFrom(fd, Buffer.allocUnsafe(64 * 1024), 0, 64 * 1024, null);
+    if (bytesRead === 0) return Buffer.concat(chunks, sizeBytes);
+    sizeBytes += bytesRead;
+    if (sizeBytes > LIMIT_BYTES) throw unusable(path, `is larger than ${LIMIT_BYTES} bytes; give the user as a number`);
+    chunks.push(buffer.subarray(0, bytesRead));
+  }
+}
+
+/** The part of the addon that reads a file's state from the kernel's memory. */
+type CachedState = Pick<Addon, "cachedState">;
+
+/** One file of the database. Every command asks for it, so it is read again only when its inode has changed. */
+class Database {
+  readonly #path: string;
+  readonly #kernel: CachedState;
+  #known: Content | undefined;
+
+  constructor(path: string, kernel: CachedState) {
+    this.#path = path;
+    this.#kernel = kernel;
+  }
+
+  /** Its bytes: at once where the kernel can tell that nothing has changed since they were read. */
+  bytes(): Uint8Array | Promise<Uint8Array> {
+    if (this.#known === undefined) return this.#read();
+    const cached = this.#kernel.cachedState(this.#path);
+    return typeof cached !== "number" && isSame(this.#known.state, cached) ? this.#known.bytes : this.#read();
+  }
+
+  async #read(): Promise<Uint8Array> {
+    try {
+      const known = this.#known;
+      // On a thread, a twentieth of a small command's time: only where the kernel's memory does not tell.
+      if (known !== undefined && isSame(known.state, stateOf(await statPath(this.#path, { bigint: true }))))
+        return known.bytes;
+      const content = await readRegularFile(this.#path);
+      this.#known = content.isSettled ? content : undefined;
+      return content.bytes;
+    } catch (error) {
+      if (error instanceof AgentError) throw error;
+      const code = errnoOf(error);
+      if (ABSENT.has(code)) return new Uint8Array();
+      throw unusable(this.#path, `cannot be read (${String(code)}); user names cannot be looked up in it`, error);
+    }
+  }
+}
+
+/** The user database in the files of `folder`. Always current, as the workload may change them. */
+export function fileAccounts(kernel: CachedState, folder: string = "/etc"): Accounts {
+  const passwd = new Database(`${folder}/passwd`, kernel);
+  const group = new Database(`${folder}/group`, kernel);
+  return { passwd: () => passwd.bytes(), group: () => group.bytes() };
+}

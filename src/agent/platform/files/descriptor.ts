@@ -1,0 +1,132 @@
+import { type BigIntStats, close, constants, fchmod, fchown, fstat, fsync, futimes, read } from "node:fs";
+import { promisify } from "node:util";
+import type { FileAttributes, FileOwner, FileStep, FileType } from "../../domain/index.ts";
+import type { FileWork, Held, Work } from "./work.ts";
+
+const TYPES: ReadonlyMap<number, FileType> = new Map([
+  [constants.S_IFREG, "regular"],
+  [constants.S_IFDIR, "directory"],
+  [constants.S_IFLNK, "symlink"],
+  [constants.S_IFIFO, "fifo"],
+  [constants.S_IFSOCK, "socket"],
+  [constants.S_IFCHR, "character_device"],
+  [constants.S_IFBLK, "block_device"],
+]);
+
+/** The result of stat(2) in the domain's terms. */
+export function fileAttributes(stats: BigIntStats): FileAttributes {
+  const mode = Number(stats.mode);
+  return {
+    type: TYPES.get(mode & constants.S_IFMT) ?? "unknown",
+    // Node reads these unsigned fields as signed.
+    sizeBytes: BigInt.asUintN(64, stats.size),
+    inode: BigInt.asUintN(64, stats.ino),
+    links: BigInt.asUintN(64, stats.nlink),
+    mode: mode & 0o7777,
+    uid: Number(stats.uid),
+    gid: Number(stats.gid),
+    modifiedNs: stats.mtimeNs,
+    accessedNs: stats.atimeNs,
+    changedNs: stats.ctimeNs,
+  };
+}
+
+const closeDescriptor = promisify(close);
+const readDescriptor = promisify(read);
+const statDescriptor: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
+const syncDescriptor = promisify(fsync);
+const chownDescriptor = promisify(fchown);
+const chmodDescriptor = promisify(fchmod);
+const touchDescriptor = promisify(futimes);
+
+/** Largest offset of off_t. Node throws where a read could go beyond it. */
+const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
+
+/** Opens paths: any, or those beneath a folder. Flags as open(2) has them. Throws FileSystemError. */
+export type OpenPath = (step: FileStep, path: Uint8Array, flags: number) => Promise<Descriptor>;
+
+/** Opens a path in a folder; flags as open(2) has them, `resolve` as openat2(2). Throws FileSystemError. */
+export async function openIn(
+  work: FileWork,
+  how: Work<Descriptor>,
+  folder: number,
+  path: Uint8Array,
+  flags: number,
+  { mode = 0, resolve = 0 }: { readonly mode?: number; readonly resolve?: number } = {},
+): Promise<Descriptor> {
+  const late = (fd: number): void => {
+    if (fd < 0) return;
+    const opened = new Descriptor(fd, work);
+    how.late?.(opened);
+    void opened[Symbol.asyncDispose]();
+  };
+  const fd = await work.native({ ...how, late }, () => work.addon.openIn(folder, path, flags, mode, resolve));
+  return new Descriptor(fd, work);
+}
+
+/** An open file or folder. Its opener disposes of it, once, which closes it, if need be when nothing uses it any more. */
+export class Descriptor implements AsyncDisposable, Held {
+  readonly fd: number;
+  readonly #work: FileWork;
+  #holds = 0;
+  #isDisposed = false;
+
+  constructor(fd: number, work: FileWork) {
+    this.fd = fd;
+    this.#work = work;
+  }
+
+  hold(): () => void {
+    this.#holds += 1;
+    return () => {
+      this.#holds -= 1;
+      if (this.#holds === 0 && this.#isDisposed) void this.#close();
+    };
+  }
+
+  async attributes(step: FileStep): Promise<FileAttributes> {
+    return fileAttributes(await this.#run(step, () => statDescriptor(this.fd, { bigint: true })));
+  }
+
+  /** Reads from the offset, or from where the last read ended. Returns 0 beyond the largest possible offset. */
+  async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
+    if (offsetBytes !== undefined && offsetBytes > MAX_OFFSET_BYTES - BigInt(target.length)) return 0;
+    const { bytesRead } = await this.#run("read", () =>
+      readDescriptor(this.fd, target, 0, target.length, offsetBytes ?? null),
+    );
+    return bytesRead;
+  }
+
+  async chown({ uid, gid }: FileOwner): Promise<void> {
+    await this.#run("chown", () => chownDescriptor(this.fd, uid, gid));
+  }
+
+  async chmod(mode: number): Promise<void> {
+    await this.#run("chmod", () => chmodDescriptor(this.fd, mode));
+  }
+
+  /** Seconds since 1970, with fractions. */
+  async setTimes(accessed: number, modified: number): Promise<void> {
+    // Node takes a negative number for now, but not a text of one.
+    await this.#run("utime", () => touchDescriptor(this.fd, String(accessed), String(modified)));
+  }
+
+  async sync(step: FileStep): Promise<void> {
+    await this.#run(step, () => syncDescriptor(this.fd));
+  }
+
+  /** Never rejects. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isDisposed = true;
+    if (this.#holds === 0) await this.#close();
+  }
+
+  #run<Value>(step: FileStep, operation: () => Promise<Value>): Promise<Value> {
+    return this.#work.step({ step, on: [this] }, operation);
+  }
+
+  async #close(): Promise<void> {
+    this.#isDisposed = false;
+    await this.#work.attempt(this, () => closeDescriptor(this.fd));
+  }
+}

@@ -1,0 +1,123 @@
+import { type BigIntStats, constants, lstat, readlink, stat } from "node:fs";
+import { promisify } from "node:util";
+import {
+  AgentError,
+  type FileAttributes,
+  type FilePath,
+  type FileStep,
+  type FileSystem,
+  FileSystemError,
+  type FileTree,
+  PathEscapes,
+} from "../../domain/index.ts";
+import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
+import { type Descriptor, fileAttributes, type OpenPath } from "./descriptor.ts";
+import { Folder, splitPath } from "./folder.ts";
+import { createFile, Leftovers } from "./new-file.ts";
+import { O_PATH, Paths } from "./paths.ts";
+import { openRegular } from "./regular-file.ts";
+import { type FileAddon, FileWork } from "./work.ts";
+
+const HERE = Buffer.from(".");
+const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
+const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
+const targetOfLink = promisify(readlink);
+
+/** How the paths of a tree lead to what it holds. All throw FileSystemError. */
+interface Ways {
+  readonly open: OpenPath;
+  readonly look: (step: FileStep, path: FilePath, noFollow: boolean) => Promise<FileAttributes>;
+  readonly readLink: FileTree["readLink"];
+}
+
+/** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
+export function guestFileSystem(addon: FileAddon): FileSystem {
+  const work = new FileWork(addon);
+  const leftovers = new Leftovers();
+  const paths = new Paths(work);
+  const open: OpenPath = (step, path, flags) => paths.open(step, path, flags);
+  const tree = treeOf(work, leftovers, {
+    open,
+    look: async (step, path, noFollow) => {
+      const bytes = Buffer.from(path);
+      const stats = await paths.follow(step, bytes, () => (noFollow ? statLink : statPath)(bytes, { bigint: true }));
+      return fileAttributes(stats);
+    },
+    readLink: (path) => paths.follow("readlink", path, () => targetOfLink(Buffer.from(path), { encoding: "buffer" })),
+  });
+  return {
+    ...tree,
+    beneath: async (root, noSymlinks) => {
+      await using opened = new AsyncDisposableStack();
+      const folder = opened.use(await open("open_beneath", root, O_PATH | constants.O_DIRECTORY));
+      const ways = waysBeneath(folder, noSymlinks, work);
+      await checkOpenat2(ways.open);
+      opened.move();
+      return { ...treeOf(work, leftovers, ways), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+    },
+  };
+}
+
+/** What changes a tree works through the descriptor of the name's folder. */
+function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: Ways): FileTree {
+  const openFolder = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, open, work);
+  return {
+    stat: (path, noFollow) => look("stat", path, noFollow),
+    readLink,
+    openRegular: (path) => openRegular(path, (seen) => look("open", seen, false), open, work.addon),
+    create: async (folder, options) => createFile(await openFolder("create", folder), work, leftovers, options),
+    makeDirectory: async (path, owner, mode) => {
+      const { folder, name } = splitPath(path);
+      await using above = await openFolder("mkdir", folder);
+      await above.makeDirectory(name, owner, mode);
+    },
+    removeDirectory: async (path) => {
+      const { folder, name } = splitPath(path);
+      await using above = await openFolder("mkdir", folder).catch(() => undefined);
+      await above?.remove(name, true);
+    },
+  };
+}
+
+/**
+ * The ways beneath a folder. The kernel enforces it (openat2(2)), so changing the folder meanwhile cannot defeat it.
+ */
+function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): Ways {
+  const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);
+  const paths = new Paths(work, folder);
+  const open: OpenPath = async (step, path, flags) => {
+    try {
+      return await paths.open(step, path, flags, resolve);
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      // openat2(2): EXDEV also for an absolute link that would stay inside; ELOOP for a loop, a magic link, and for any link
+      // with noSymlinks.
+      const escapes = error.errno === "EXDEV" || error.errno === "ELOOP";
+      throw escapes ? new PathEscapes(step, error.errno, noSymlinks) : error;
+    }
+  };
+  return {
+    open,
+    look: async (step, path, noFollow) => {
+      await using file = await open(step, path, O_PATH | (noFollow ? constants.O_NOFOLLOW : 0));
+      return await file.attributes(step);
+    },
+    readLink: async (path) => {
+      await using file = await open("readlink", path, O_PATH | constants.O_NOFOLLOW);
+      const target = await work.step({ step: "readlink", on: [file] }, () => work.addon.targetOf(file.fd));
+      if (typeof target === "number") throw new FileSystemError("readlink", errnoName(target));
+      return target;
+    },
+  };
+}
+
+/** Throws AgentError where the kernel (before Linux 5.6) or a filter has no openat2. */
+async function checkOpenat2(open: OpenPath): Promise<void> {
+  try {
+    await (await open("open_beneath", HERE, O_PATH))[Symbol.asyncDispose]();
+  } catch (error) {
+    if (!(error instanceof FileSystemError) || !["ENOSYS", "EPERM"].includes(error.errno)) throw error;
+    const message = "beneath needs openat2(2), which this guest's kernel does not have (Linux 5.6) or does not permit";
+    throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", message, { field: "beneath", errno: error.errno });
+  }
+}

@@ -1,0 +1,57 @@
+import { readFileSync } from "node:fs";
+import type { Mount } from "../../domain/index.ts";
+
+/** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, never the file system. */
+export function mountOf(fd: number): Mount | undefined {
+  try {
+    const id = /^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];
+    return id === undefined ? undefined : mountWithId(id);
+  } catch {
+    return undefined;
+  }
+}
+
+/** proc_pid_mountinfo(5): id, parent's id, device, root, mount point. One that is no longer mounted is not listed. */
+function mountWithId(id: string): Mount {
+  const line = new RegExp(String.raw`^${id} \d+ (\S+) \S+ (\S+) `, "m").exec(
+    readFileSync("/proc/self/mountinfo", "utf8"),
+  );
+  const [, device, point] = line ?? [];
+  const path = point?.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(parseInt(octal, 8)));
+  return { fileSystem: device ?? `mount ${id}`, path };
+}
+
+/** The file systems that do not answer, until they do. */
+export class HungMounts {
+  readonly #answers = new Map<string, PromiseWithResolvers<void>>();
+  #added = 0;
+
+  /** Whether there is any. */
+  get any(): boolean {
+    return this.#answers.size > 0;
+  }
+
+  /** How many have been added so far. */
+  get added(): number {
+    return this.#added;
+  }
+
+  /** The hung file system of an open file or folder, and a promise that it answers again; undefined: it does not hang. */
+  holding(fd: number): { readonly mount: Mount; readonly answers: Promise<void> } | undefined {
+    const mount = this.any ? mountOf(fd) : undefined;
+    const hung = mount && this.#answers.get(mount.fileSystem);
+    return mount && hung && { mount, answers: hung.promise };
+  }
+
+  /** An operation on it has not returned in time. It counts as hung until one returns. */
+  add(mount: Mount, returned: Promise<void>): void {
+    if (!this.#answers.has(mount.fileSystem)) {
+      this.#added += 1;
+      this.#answers.set(mount.fileSystem, Promise.withResolvers());
+    }
+    void returned.then(() => {
+      this.#answers.get(mount.fileSystem)?.resolve();
+      this.#answers.delete(mount.fileSystem);
+    });
+  }
+}

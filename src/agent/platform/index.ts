@@ -1,0 +1,18 @@
+export { fileAccounts } from "./accounts.ts";
+export { arrivalsWatcher } from "./arrivals.ts";
+export { guestClock, nodeTimers } from "./clock.ts";
+export { MemoryKeeper } from "./memory.ts";
+export { machineIsIdle } from "./idle-machine.ts";
+export { guestKernel, processRandomness } from "./kernel.ts";
+export { guestFileSystem } from "./files/file-system.ts";
+export { type Inheritance, takeInheritance } from "./inherited-environment.ts";
+export { LauncherChannel, mergeSignals } from "./launcher-channel.ts";
+export { complain, jsonLog, leaveStandardErrorBlocking, logWarnings, stderrLines } from "./standard-error.ts";
+export { Cgroups } from "./processes/cgroups.ts";
+export { NativeProcesses } from "./processes/processes.ts";
+export { SessionCgroup } from "./processes/session-cgroup.ts";
+export { openFilesLimitForChildren } from "./processes/spawn.ts";
+export { ProgramPages } from "./program-pages.ts";
+export { protectSelf } from "./self-protection.ts";
+export { processSignals } from "./signals.ts";
+export { STREAM_BUFFERS } from "./streams/source.ts";

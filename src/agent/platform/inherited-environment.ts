@@ -1,0 +1,53 @@
+import { closeSync, readFileSync } from "node:fs";
+import type { Addon } from "../native/index.ts";
+import type { InheritedEnvironment } from "../session/index.ts";
+
+/** Variables that the launcher sets for the agent (src/agent/native/launcher/environment.c). */
+const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
+const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
+
+/** What the agent was started with. */
+export interface Inheritance {
+  /** The environment that the entrypoint was started with: whole entries, byte for byte, in order. */
+  readonly entries: InheritedEnvironment;
+  /** The agent's end of the launcher's channel; undefined: started without the launcher. */
+  readonly channelFd: number | undefined;
+}
+
+/**
+ * Reads the inherited environment: from the launcher, or without one from the process itself. Call it once. Removes the
+ * names in `secrets` from `environment`, so that no library finds them there.
+ */
+export function takeInheritance(
+  addon: Pick<Addon, "environ">,
+  environment: NodeJS.ProcessEnv,
+  secrets: readonly string[],
+): Inheritance {
+  const environFd = descriptor(environment, ENVIRON_FD);
+  const channelFd = descriptor(environment, CHANNEL_FD);
+  const entries = environFd === undefined ? addon.environ() : readEntries(environFd);
+  for (const name of secrets) delete environment[name];
+  return { entries, channelFd };
+}
+
+function descriptor(environment: NodeJS.ProcessEnv, name: string): number | undefined {
+  const text = environment[name];
+  if (text === undefined) return undefined;
+  delete environment[name];
+  const fd = Number(text);
+  if (!Number.isInteger(fd) || fd < 3) throw new Error(`${name} is not the number of a descriptor; leave it unset`);
+  return fd;
+}
+
+/** Entries are ended by a NUL each. */
+function readEntries(fd: number): Uint8Array[] {
+  const bytes = readFileSync(fd);
+  closeSync(fd);
+  const entries: Uint8Array[] = [];
+  for (let start = 0; start < bytes.length;) {
+    const end = bytes.indexOf(0, start);
+    entries.push(bytes.subarray(start, end));
+    start = end + 1;
+  }
+  return entries;
+}

@@ -1,0 +1,154 @@
+import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
+import { constants as system } from "node:os";
+import { errnoOf } from "../../../shared/errors.ts";
+import type { CgroupFacts, Errno } from "../../domain/index.ts";
+import { type Addon, errnoName } from "../../native/index.ts";
+
+/** The part of the addon that finds a place for cgroups. */
+export type CgroupCalls = Pick<
+  Addon,
+  "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "namesIn" | "lock"
+>;
+
+/** Flags to open a folder with. */
+export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
+/** Line of the unified hierarchy in /proc/<pid>/cgroup (cgroups(7)). */
+const UNIFIED = /^0::(\/.*)$/m;
+
+/** Fields of a line of /proc/self/mountinfo (proc(5)): the root within the file system, and the mount point. */
+function mountedAt(line: string): { readonly root: string; readonly path: string } | undefined {
+  const [left = "", right = ""] = line.split(" - ");
+  const [, , , root = "", path = ""] = left.split(" ");
+  return right.startsWith("cgroup2 ") ? { root: unescape(root), path: unescape(path) } : undefined;
+}
+
+/** mountinfo has blanks and backslashes in octal. */
+function unescape(field: string): string {
+  return field.replaceAll(/\\([0-7]{3})/g, (_match, octal: string) => String.fromCodePoint(Number.parseInt(octal, 8)));
+}
+
+/**
+ * Folders at which a cgroup can be reached through the mounts of a mountinfo, best first. A mount shows only cgroups
+ * below its root.
+ */
+function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
+  const paths: string[] = [];
+  for (const line of mountinfo.split("\n")) {
+    const mounted = mountedAt(line);
+    if (mounted === undefined) continue;
+    const root = mounted.root === "/" ? "" : mounted.root;
+    if (cgroup === root || `${cgroup}/`.startsWith(`${root}/`))
+      paths.push(`${mounted.path}${cgroup.slice(root.length)}`);
+  }
+  return paths;
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function openFolder(path: string): number {
+  try {
+    return openSync(path, FOLDER);
+  } catch {
+    return -1;
+  }
+}
+
+/** Whether a cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
+function isUsable(calls: CgroupCalls, folder: number): boolean {
+  const name = `svc-guest-${process.pid}-probe`;
+  const made = calls.makeFolderAt(folder, name);
+  /* An agent with the same id may have been killed in the middle of this. */
+  if (made < 0 && made !== -system.errno.EEXIST) return false;
+  const kill = calls.openAt(folder, `${name}/cgroup.kill`, constants.O_WRONLY);
+  if (kill >= 0) closeSync(kill);
+  calls.removeFolderAt(folder, name);
+  return kill >= 0;
+}
+
+/** Opens the cgroup in a mount of our own that no path leads to. */
+function openPrivately(calls: CgroupCalls, cgroup: string): number {
+  const root = calls.mountCgroups();
+  if (root < 0) return -1;
+  const folder = calls.openAt(root, `.${cgroup}`, FOLDER);
+  closeSync(root);
+  return folder;
+}
+
+/** Path of a process's cgroup, as the agent sees it; undefined: the process has ended, or /proc does not tell. */
+export function cgroupOf(pid: number | "self"): string | undefined {
+  return UNIFIED.exec(read(`/proc/${pid}/cgroup`))?.[1];
+}
+
+/**
+ * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a new
+ * one in the first cgroup namespace would change the options of all (nsdelegate).
+ */
+export function openOwnCgroup(calls: CgroupCalls): number | undefined {
+  const own = cgroupOf("self") ?? "/";
+  const ways = [
+    ...pathsOfCgroup(read("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
+    () => openPrivately(calls, own),
+  ];
+  for (const open of ways) {
+    const folder = open();
+    if (folder < 0) continue;
+    if (isUsable(calls, folder)) return folder;
+    closeSync(folder);
+  }
+  return undefined;
+}
+
+/** Whether commands can get cgroups of their own. Makes one and removes it. */
+export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
+  const folder = openOwnCgroup(calls);
+  if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
+  const controllers = readAt(calls, folder, "cgroup.controllers") ?? "";
+  closeSync(folder);
+  return { refusal: undefined, controllers: controllers.trim().split(" ").filter(Boolean) };
+}
+
+/** Why there is no cgroup: the file system cannot be mounted, or no cgroup can be made in it. */
+function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
+  const mount = calls.mountCgroups();
+  if (mount < 0) return errnoName(mount);
+  closeSync(mount);
+  return "NOT_DELEGATED";
+}
+
+/** Content of a file in a folder; undefined where the kernel refuses, for whatever reason. */
+export function readAt(calls: Pick<CgroupCalls, "openAt">, folder: number, name: string): string | undefined {
+  const fd = calls.openAt(folder, name, constants.O_RDONLY);
+  if (fd < 0) return undefined;
+  try {
+    return readFileSync(fd, "utf8");
+  } catch {
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Writes to a file in a folder. Undefined: done; else why the kernel refuses. */
+export function writeAt(
+  calls: Pick<CgroupCalls, "openAt">,
+  folder: number,
+  name: string,
+  text: string,
+): Errno | undefined {
+  const fd = calls.openAt(folder, name, constants.O_WRONLY);
+  if (fd < 0) return errnoName(fd);
+  try {
+    writeSync(fd, text);
+    return undefined;
+  } catch (error) {
+    return errnoOf(error) ?? "UNKNOWN";
+  } finally {
+    closeSync(fd);
+  }
+}

@@ -1,0 +1,99 @@
+import {
+  type BufferPool,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type Processes,
+  type SessionLife,
+  type SpawnBlock,
+  SpawnError,
+} from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
+import { KeptPipes } from "../streams/kept-pipes.ts";
+import { type Cgroup, ContainedTree } from "./cgroup.ts";
+import type { Cgroups } from "./cgroups.ts";
+import { ChildEnds, childProcess, streamsOf } from "./child.ts";
+import { ProcessTable } from "./process-table.ts";
+import { type ChildSettings, spawnNumbers, start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
+import { walkedSession, walkedTree } from "./walked-processes.ts";
+
+/** Settings that all children share. */
+export interface Surroundings extends ChildSettings {
+  /** Undefined: commands get no cgroups. */
+  readonly cgroups?: Cgroups | undefined;
+  /** In whose time processes are given to end. */
+  readonly life?: SessionLife;
+  /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
+  readonly adopter?: number | undefined;
+  /** Called when a pipe was closed although a process still writes to it, because too many are kept. */
+  readonly onPipeGivenUp?: () => void;
+}
+
+/** Starts processes through the addon. */
+export class NativeProcesses implements Processes {
+  readonly #addon: Addon;
+  readonly #pool: BufferPool;
+  readonly #surroundings: Surroundings;
+  readonly #ends: ChildEnds;
+  readonly #starts: StartsInFlight = new StartsInFlight();
+  readonly #keptPipes: KeptPipes;
+  readonly #table: ProcessTable;
+
+  constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
+    this.#addon = addon;
+    this.#pool = pool;
+    this.#surroundings = surroundings;
+    this.#ends = new ChildEnds(addon);
+    this.#table = new ProcessTable(addon);
+    this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
+  }
+
+  async spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess> {
+    const { started, cgroup } = await this.#starts.track(this.#start(block, abort));
+    const { kind } = block.stdio;
+    const { pid } = started;
+    const { adopter, life } = this.#surroundings;
+    const shared = { table: this.#table, life };
+    const sources = { ...shared, adopter: kind === "inherit" ? adopter : undefined };
+    const streams = streamsOf(this.#addon, this.#pool, started, kind, () => this.#starts.settled());
+    const child = childProcess(this.#addon, this.#keptPipes, {
+      pid,
+      ended: this.#ends.of(pid),
+      cgroup,
+      tree:
+        cgroup === undefined
+          ? walkedTree(this.#addon, pid, sources)
+          : new ContainedTree(this.#addon, cgroup, pid, sources),
+      session: walkedSession(this.#addon, pid, shared),
+      streams: streams ?? {},
+    });
+    if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));
+    if (abort?.aborted === true) await undo(child, startAborted());
+    return child;
+  }
+
+  /** Starts the child in a cgroup of its own. Where the kernel gives none, it is in the agent's, and cannot be frozen. */
+  async #start(
+    block: SpawnBlock,
+    abort: AbortSignal | undefined,
+  ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
+    const cgroup = this.#surroundings.cgroups?.create();
+    const startIn = (cgroupFd: number): Promise<Started> =>
+      start(this.#addon, block, spawnNumbers(block, this.#surroundings, cgroupFd), abort);
+    if (cgroup !== undefined) {
+      try {
+        return { started: await startIn(cgroup.folder), cgroup };
+      } catch (error) {
+        cgroup.release();
+        if (!(error instanceof SpawnError) || error.step !== "cgroup") throw error;
+      }
+    }
+    return { started: await startIn(-1), cgroup: undefined };
+  }
+}
+
+/** Kills a child that runs although its start has failed. */
+async function undo(child: ChildProcess, failure: SpawnError): Promise<never> {
+  await child.tree.killWithin(KILL_WAIT_MS);
+  child.release();
+  throw failure;
+}

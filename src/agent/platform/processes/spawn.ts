@@ -1,0 +1,159 @@
+import { type Identity, type SpawnBlock, SpawnError } from "../../domain/index.ts";
+import {
+  type Addon,
+  errnoName,
+  type SpawnNumbers,
+  STREAMS_INHERITED,
+  STREAMS_PIPES,
+  STREAMS_TERMINAL,
+  UNCHANGED,
+} from "../../native/index.ts";
+import type { Standing } from "../self-protection.ts";
+
+/** The error of an aborted start. */
+export function startAborted(): SpawnError {
+  return new SpawnError("killed", "ECANCELED");
+}
+
+/** A child that runs its command, and the agent's ends of its streams, which the caller must close. -1: there is none. */
+export interface Started {
+  readonly pid: number;
+  readonly stdin: number;
+  readonly stdout: number;
+  readonly stderr: number;
+}
+
+/**
+ * Starts a child and its streams. Resolves once it runs the command; rejects with SpawnError. An abort at the very end may go
+ * unnoticed: the caller must check the signal again.
+ */
+export function start(
+  addon: Addon,
+  { files, args, env, cwd }: SpawnBlock,
+  numbers: SpawnNumbers,
+  abort: AbortSignal | undefined,
+): Promise<Started> {
+  if (abort?.aborted === true) return Promise.reject(startAborted());
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => addon.abortSpawn(number);
+    const number = addon.spawn(files, args, env, cwd, numbers, (errno, step, pid, stdin, stdout, stderr) => {
+      abort?.removeEventListener("abort", onAbort);
+      if (errno === 0) resolve({ pid, stdin, stdout, stderr });
+      else reject(new SpawnError(step ?? "prepare", errnoName(errno)));
+    });
+    if (number === 0) reject(new SpawnError("prepare", "ENOMEM"));
+    else abort?.addEventListener("abort", onAbort);
+  });
+}
+
+/** Settings of a child that its command does not choose. */
+export interface ChildSettings {
+  /** Soft RLIMIT_NOFILE. */
+  readonly openFilesLimit: number;
+  /** OOM score and priority. */
+  readonly standing?: Standing;
+}
+
+/** What the addon reads beside the strings. `cgroupFd` is -1 for a child in the agent's own cgroup. */
+export function spawnNumbers(
+  { stdio, identity }: SpawnBlock,
+  { openFilesLimit, standing }: ChildSettings,
+  cgroupFd: number,
+): SpawnNumbers {
+  const own = identity === undefined || isOwnIdentity(identity);
+  const { cols, rows } = stdio.kind === "terminal" ? stdio : { cols: 0, rows: 0 };
+  return Int32Array.of(
+    STREAMS[stdio.kind],
+    stdio.kind === "pipes" && stdio.stdin ? 1 : 0,
+    cols,
+    rows,
+    cgroupFd,
+    openFilesLimit,
+    standing?.priority ?? UNCHANGED,
+    standing?.oomScoreAdj ?? UNCHANGED,
+    ...(own ? [-1, -1] : [identity.uid, identity.gid, ...identity.groups]),
+  );
+}
+
+const STREAMS = { inherit: STREAMS_INHERITED, pipes: STREAMS_PIPES, terminal: STREAMS_TERMINAL } as const;
+
+/**
+ * Whether changing to it would change nothing: an agent without privileges may run commands as itself, but not call
+ * setgroups.
+ */
+function isOwnIdentity(identity: Identity): boolean {
+  /* Node adds the group id to the supplementary groups, so add it on both sides. */
+  const own = new Set(process.getgroups?.());
+  const wanted = new Set([...identity.groups, identity.gid]);
+  return (
+    identity.uid === process.getuid?.() &&
+    identity.gid === process.getgid?.() &&
+    own.size === wanted.size &&
+    [...own].every((group) => wanted.has(group))
+  );
+}
+
+/** The limit that Linux gives the first process. */
+const KERNEL_DEFAULT = 1024;
+
+/**
+ * The soft RLIMIT_NOFILE for children: that of the agent's parent. Node raised the agent's own to the hard limit, and a
+ * high one hurts programs that use select(2) or close every possible descriptor.
+ */
+export function openFilesLimitForChildren(addon: Addon, parentPid: number): number {
+  const limit = addon.openFilesLimitOf(parentPid);
+  return limit > 0 ? limit : KERNEL_DEFAULT;
+}
+
+/** Longest wait: a start on a dead file system may hang for ever. */
+const WAIT_LIMIT_MS = 5_000;
+
+/**
+ * Children between clone and execve. Each holds copies of every descriptor that the agent had open, also of the writing
+ * ends of other children's pipes: meanwhile a pipe can seem to have a writer although it has none.
+ */
+export class StartsInFlight {
+  /** Numbers of the starts in flight, oldest first. */
+  readonly #starts: Set<number> = new Set();
+  /** Callers that wait for all starts up to a number, in the order of the numbers. */
+  readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
+  #count = 0;
+
+  /** Counts a start as in flight until it settles. */
+  track<Value>(started: Promise<Value>): Promise<Value> {
+    const number = ++this.#count;
+    this.#starts.add(number);
+    const forget = (): void => {
+      this.#starts.delete(number);
+      this.#tell();
+    };
+    started.then(forget, forget);
+    return started;
+  }
+
+  /** Resolves when all starts that are in flight now have settled; undefined: none are. Never rejects. */
+  settled(): Promise<void> | undefined {
+    if (this.#starts.size === 0) return undefined;
+    return new Promise((resolve) => {
+      const waiting = {
+        last: this.#count,
+        done: (): void => {
+          clearTimeout(limit);
+          this.#waiting.delete(waiting);
+          resolve();
+        },
+      };
+      const limit = setTimeout(waiting.done, WAIT_LIMIT_MS);
+      this.#waiting.add(waiting);
+    });
+  }
+
+  /** Stops at the first caller that must wait on: looking at all would be quadratic in the number of commands. */
+  #tell(): void {
+    const [oldest = Infinity] = this.#starts;
+    for (const { last, done } of this.#waiting) {
+      if (last >= oldest) return;
+      done();
+    }
+  }
+}

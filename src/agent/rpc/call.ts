@@ -1,0 +1,280 @@
+import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
+import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
+import type { Frame } from "./codec.ts";
+import type { Instant, Session } from "./context.ts";
+import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
+import { RequestMessages } from "./request-messages.ts";
+import { errorFields, OK_FIELDS } from "./status.ts";
+import type { Untaken } from "./untaken.ts";
+
+/** Queued bytes below which `drained` resolves: one file chunk is sent while the next is read. */
+const LOW_WATER_BYTES = 256 * 1024;
+/** How long the status of an aborted call may wait behind data that the client does not read. */
+const LINGER_MS = 1_000;
+/** How long the status of a refused call waits for the end of its request. */
+const PATIENCE_MS = 1_000;
+/** A call that has moved more than this counts as large. */
+const LARGE_CALL_BYTES = 1024 * 1024;
+
+/** What a call needs beside its stream. */
+export interface CallSetup {
+  readonly metadata: RequestFields;
+  readonly receivedAt: Instant;
+  readonly session: Session;
+  readonly responseFields: Fields;
+  /** Bounds the received bytes of all calls that no handler has taken yet. */
+  readonly unread: Allowance;
+  /** Bounds what dismissed calls hold. */
+  readonly untaken: Untaken;
+  /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
+  readonly onLarge: (change: 1 | -1) => void;
+}
+
+/**
+ * One call on one HTTP/2 stream, from its headers to its trailers. Its handler reads messages and sends some; the router
+ * ends it.
+ */
+export class Call implements StreamConsumer {
+  readonly metadata: RequestFields;
+  /** When its headers arrived. */
+  readonly receivedAt: Instant;
+  readonly session: Session;
+  readonly #stream: Http2Stream;
+  readonly #setup: CallSetup;
+  readonly #request: RequestMessages;
+  #queuedBytes = 0;
+  #movedBytes = 0;
+  #isLarge = false;
+  #waiters: (() => void)[] | undefined;
+  #deadline: NodeJS.Timeout | undefined;
+  #aborted: AgentError | undefined;
+  #controller: AbortController | undefined;
+  #finished = false;
+  #refuse: (() => void) | undefined;
+  #patience: NodeJS.Timeout | undefined;
+
+  constructor(stream: Http2Stream, setup: CallSetup) {
+    this.metadata = setup.metadata;
+    this.receivedAt = setup.receivedAt;
+    this.session = setup.session;
+    this.#stream = stream;
+    this.#setup = setup;
+    this.#request = new RequestMessages(stream, this);
+    stream.consumer = this;
+  }
+
+  /**
+   * Aborted when the client cancels, the deadline passes, the connection is lost or the server ends; the reason is an
+   * AgentError. Never aborted because the handler has ended. Created on demand, as most handlers never use it.
+   */
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#aborted !== undefined) this.#controller.abort(this.#aborted);
+    }
+    return this.#controller.signal;
+  }
+
+  /** Why the call was aborted; undefined: it was not. */
+  get aborted(): AgentError | undefined {
+    return this.#aborted;
+  }
+
+  /** Bytes queued by `send` that the connection has not yet taken. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /**
+   * The request messages in order, without their prefix. Iterate it once. With backpressure: beside the call's
+   * flow-control window, it holds about 80 KiB while the handler does not ask for the next message, and one whole message
+   * while it does. Ends at the client's half-close. Throws AgentError at a refused message, and the signal's reason on
+   * abort. Leaving the loop early discards the rest of the request.
+   */
+  messages(): RequestMessages {
+    return this.#request;
+  }
+
+  /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */
+  recycle(message: Uint8Array): void {
+    this.#request.recycle(message);
+  }
+
+  /**
+   * Queues one message without copying its parts. `done` runs once when the caller may change the bytes, also if the call
+   * has ended and nothing was sent. Throws AgentError for a message over the limit.
+   */
+  send(frame: Frame, done?: () => void): void {
+    const sizeBytes = this.#sizeBytes(frame);
+    if (this.#finished || this.#stream.closed) {
+      done?.();
+      return;
+    }
+    if (!this.#stream.headersSent) this.#stream.respond(this.#setup.responseFields);
+    this.#queuedBytes += sizeBytes;
+    this.#count(sizeBytes);
+    this.#stream.write(frame, () => {
+      this.#queuedBytes -= sizeBytes;
+      done?.();
+      if (this.#queuedBytes < LOW_WATER_BYTES) this.#releaseWaiters();
+    });
+  }
+
+  /** Sends the only message of an answer. Throws AgentError for a message over the limit. */
+  answer(frame: Frame): void {
+    this.#sizeBytes(frame);
+    if (this.#finished || this.#stream.closed) return;
+    this.#stream.respond(this.#setup.responseFields);
+    this.#stream.write(frame);
+  }
+
+  /** Resolves when `queuedBytes` is low enough to send more, or when the call has ended. Never rejects. */
+  drained(): Promise<void> {
+    if (this.#queuedBytes < LOW_WATER_BYTES || this.#finished || this.#stream.closed) return Promise.resolve();
+    return new Promise((resolve) => {
+      (this.#waiters ??= []).push(resolve);
+    });
+  }
+
+  /** Starts the deadline, counted from now. When it passes the call is aborted and answered at once. */
+  startDeadline(timeoutMs: number): void {
+    // As good as none.
+    if (timeoutMs > TIMER_LIMIT_MS) return;
+    this.#deadline = setTimeout(() => {
+      this.giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the call's deadline has passed"));
+    }, timeoutMs);
+  }
+
+  /**
+   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. An earlier answer
+   * would be followed by a reset, which a client that still sends may take for a broken connection (curl: error 92).
+   */
+  whenRequestEnds(refuse: () => void): void {
+    this.#refuse = refuse;
+    if (this.#stream.remoteEnded || this.#stream.closed) {
+      this.#requestEnded();
+      return;
+    }
+    this.#patience = setTimeout(() => this.#requestEnded(), PATIENCE_MS);
+    this.#patience.unref();
+    this.#request.discard();
+  }
+
+  unreadShare(): Share {
+    return this.#setup.unread.share(this.session, (error) => this.giveUp(error));
+  }
+
+  /**
+   * Ends the call with this error, even if its client does not read: what it has not taken a second later is dropped,
+   * also the status.
+   */
+  giveUp(error: AgentError): void {
+    this.#cutShort(error);
+    setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
+  }
+
+  /**
+   * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is completed, the
+   * others are dropped. The connection's end ends the wait, and Untaken bounds it.
+   */
+  dismiss(error: AgentError): void {
+    const heldBytes = this.#cutShort(error);
+    if (this.#isLarge) this.#setLarge(false);
+    if (heldBytes > 0) this.#setup.untaken.add(this, heldBytes, () => this.#stream.reset(ErrorCode.CANCEL));
+  }
+
+  /** Aborts the handler's signal and messages. Later calls do nothing. */
+  abort(reason: AgentError): void {
+    if (this.#aborted !== undefined) return;
+    this.#aborted = reason;
+    this.#request.fail(reason);
+    this.#releaseWaiters();
+    this.#controller?.abort(reason);
+  }
+
+  /**
+   * Ends the response with a status after all that was sent. Resets a request that is not complete by then. Later calls
+   * do nothing.
+   */
+  finish(error?: AgentError): void {
+    this.#finish(error, false);
+  }
+
+  /** Returns the memory that the client has still to take. */
+  #cutShort(error: AgentError): number {
+    this.abort(error);
+    return this.#finish(error, true);
+  }
+
+  #finish(error: AgentError | undefined, dropsUnsent: boolean): number {
+    if (this.#finished) return 0;
+    this.#finished = true;
+    if (this.#deadline !== undefined) clearTimeout(this.#deadline);
+    this.#releaseWaiters();
+    const heldBytes = dropsUnsent ? this.#stream.dropUnsent() : 0;
+    const status = error === undefined ? OK_FIELDS : errorFields(error);
+    if (this.#stream.headersSent) this.#stream.end(status);
+    else this.#stream.respond({ ...this.#setup.responseFields, ...status }, true);
+    this.#request.discard();
+    return heldBytes;
+  }
+
+  // --- StreamConsumer
+
+  data(slice: Buffer): void {
+    this.#count(slice.length);
+    this.#request.data(slice);
+  }
+
+  end(): void {
+    this.#request.end();
+    this.#requestEnded();
+  }
+
+  closed(code: number): void {
+    if (this.#deadline !== undefined) clearTimeout(this.#deadline);
+    if (!this.#finished) {
+      const problem = code === ErrorCode.CANCEL ? "the client cancelled the call" : "the connection was lost";
+      this.abort(new AgentError("CANCELLED", "CANCELLED", problem));
+    }
+    this.#releaseWaiters();
+    this.#requestEnded();
+    this.#setup.untaken.remove(this);
+    if (this.#isLarge) this.#setLarge(false);
+  }
+
+  #count(sizeBytes: number): void {
+    const before = this.#movedBytes;
+    this.#movedBytes += sizeBytes;
+    if (before <= LARGE_CALL_BYTES && this.#movedBytes > LARGE_CALL_BYTES) this.#setLarge(true);
+  }
+
+  #setLarge(isLarge: boolean): void {
+    this.#isLarge = isLarge;
+    this.#setup.onLarge(isLarge ? 1 : -1);
+  }
+
+  #requestEnded(): void {
+    const refuse = this.#refuse;
+    if (refuse === undefined) return;
+    this.#refuse = undefined;
+    if (this.#patience !== undefined) clearTimeout(this.#patience);
+    refuse();
+  }
+
+  /** Throws AgentError for a message over the limit. */
+  #sizeBytes(frame: Frame): number {
+    let sizeBytes = 0;
+    for (const part of frame) sizeBytes += part.length;
+    const messageBytes = sizeBytes - PREFIX_BYTES;
+    if (messageBytes > MESSAGE_LIMIT_BYTES) throw messageTooLarge(messageBytes, MESSAGE_LIMIT_BYTES);
+    return sizeBytes;
+  }
+
+  #releaseWaiters(): void {
+    const waiters = this.#waiters;
+    if (waiters === undefined) return;
+    this.#waiters = undefined;
+    for (const resolve of waiters) resolve();
+  }
+}

@@ -1,0 +1,51 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { Exec, KeptExecState } from "../../exec/index.ts";
+import {
+  type EndExecRequest,
+  type EndExecResponse,
+  EndExecResponseSchema,
+  type KeptExecSchema,
+  type ListExecsResponse,
+  ListExecsResponseSchema,
+  type SignalExecRequest,
+  type SignalExecResponse,
+  SignalExecResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { timestamp } from "../codec.ts";
+import { exitOf } from "./exec-frames.ts";
+
+/** Serves one ListExecs call. */
+export function listExecs(exec: Exec): ListExecsResponse {
+  return create(ListExecsResponseSchema, { execs: exec.list().map(keptExec) });
+}
+
+/** Serves one EndExec call. */
+export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
+  const { name, execId, signal: number, graceMs, forget } = request;
+  const ended = await exec.end({ name, execId, signal: number, graceMs: Number(graceMs), forget }, signal);
+  return create(EndExecResponseSchema, { exit: exitOf(ended.result), forgotten: ended.forgotten });
+}
+
+/** Serves one SignalExec call. */
+export async function signalExec(
+  exec: Exec,
+  { name, execId, signal: number }: SignalExecRequest,
+  signal: AbortSignal,
+): Promise<SignalExecResponse> {
+  await exec.signal({ name, execId, number }, signal);
+  return create(SignalExecResponseSchema);
+}
+
+function keptExec({ startedNs, result, ends, stdinOffset, heldBytes, ...rest }: KeptExecState): KeptExecInit {
+  return {
+    ...rest,
+    started: timestamp(startedNs),
+    ...(result !== undefined && { exit: exitOf(result) }),
+    stdoutOffset: BigInt(ends.stdout),
+    stderrOffset: BigInt(ends.stderr),
+    stdinOffset: BigInt(stdinOffset),
+    heldBytes: BigInt(heldBytes),
+  };
+}
+
+type KeptExecInit = MessageInitShape<typeof KeptExecSchema>;

@@ -1,0 +1,103 @@
+import type { Mutex } from "../../domain/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
+import type { Call } from "../call.ts";
+import {
+  decodeInput,
+  exitFrame,
+  gapFrame,
+  keptStartedFrame,
+  outputFrame,
+  startedFrame,
+  stdinAckFrame,
+} from "./exec-frames.ts";
+import { decodeFirst, type FirstFrame } from "./exec-start.ts";
+
+/** A start with more than usual arguments and variables. */
+const LARGE_START_BYTES = 64 * 1024;
+/** The largest take a tenth of it on a busy machine. */
+const LARGE_START_LIMIT_MS = 1_000;
+
+/**
+ * Serves one Exec call: frames in, frames out.
+ *
+ * @param largeStarts shared by all calls
+ */
+export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
+  const messages = call.messages()[Symbol.asyncIterator]();
+  const { promise: started, resolve: onStarted } = Promise.withResolvers<void>();
+  const output = {
+    started: (pid: number): void => {
+      onStarted();
+      call.send(startedFrame(pid));
+    },
+    output: (stream: "stdout" | "stderr", bytes: Uint8Array, release: () => void): void =>
+      call.send(outputFrame(stream, bytes), release),
+    exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
+  };
+  const run = (first: FirstFrame): Promise<void> => {
+    if ("execId" in first) return exec.attach(first, keptCall(messages, call, onStarted));
+    if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(messages, call, onStarted));
+    const order = new ExecInputOrder(first);
+    return exec.run(
+      first,
+      inputs(messages, call, (frame) => order.check(frame)),
+      output,
+      call.signal,
+    );
+  };
+  // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
+  return messages.next().then((first) => {
+    const message = first.done === true ? undefined : first.value;
+    if (message === undefined || message.length <= LARGE_START_BYTES) return decodeFirst(message).then(run);
+    return largeStarts.run(() => startLarge(message, run, started), call.signal).then(({ ended }) => ended);
+  });
+}
+
+/**
+ * Of large ones one at a time is taken apart and started: a hundred at once would be a hundred times their memory. One whose
+ * start hangs (a folder of a dead network mount) holds the others up for that long, and then no more.
+ */
+async function startLarge(
+  message: Uint8Array,
+  run: (first: FirstFrame) => Promise<void>,
+  started: Promise<void>,
+): Promise<{ readonly ended: Promise<void> }> {
+  const ended = run(await decodeFirst(message));
+  const { promise: timeUp, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, LARGE_START_LIMIT_MS);
+  await Promise.race([started, timeUp, ended.catch(() => undefined)]);
+  clearTimeout(timer);
+  return { ended };
+}
+
+/** A call that attaches to a kept exec, which holds the order of its frames. */
+function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: () => void): KeptCall {
+  return {
+    input: inputs(messages, call, (frame) => frame),
+    output: {
+      started: (started) => {
+        onStarted();
+        call.send(keptStartedFrame(started));
+      },
+      output: (stream, bytes, done) => call.send(outputFrame(stream, bytes), done),
+      gap: (stream, bytes) => call.send(gapFrame(stream, bytes)),
+      stdinAck: (offset, done) => call.send(stdinAckFrame(offset), done),
+      exit: (result) => call.send(exitFrame(result)),
+    },
+    signal: call.signal,
+    dismiss: (error) => call.dismiss(error),
+  };
+}
+
+/** The frames after the first, as `accept` lets them pass. */
+async function* inputs<Input extends ExecInput>(
+  messages: AsyncIterator<Uint8Array>,
+  call: Call,
+  accept: (frame: ExecInput) => Input,
+): AsyncGenerator<Input> {
+  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
+    const message = next.value;
+    const input = accept(decodeInput(message));
+    yield input.kind === "stdin" ? { ...input, release: () => call.recycle(message) } : input;
+  }
+}

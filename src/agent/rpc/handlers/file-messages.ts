@@ -1,0 +1,115 @@
+import { create } from "@bufbuild/protobuf";
+import { type FileAttributes, type FileType, frameOrder } from "../../domain/index.ts";
+import type { PathReport, ReadRequest, WriteRequest, WriteResult } from "../../files/index.ts";
+import {
+  FileChunkSchema,
+  FileType as FileTypeNumber,
+  type ReadFileRequest,
+  type StatPathResponse,
+  StatPathResponseSchema,
+  type WriteFileHeader,
+  WriteFileRequestSchema,
+  type WriteFileResponse,
+  WriteFileResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  messageFrame,
+  timestamp,
+  timestampNs,
+  tryBytesField,
+} from "../codec.ts";
+
+const READ_DATA_FIELD = FileChunkSchema.field.data.number;
+const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
+
+const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
+  regular: FileTypeNumber.REGULAR,
+  directory: FileTypeNumber.DIRECTORY,
+  symlink: FileTypeNumber.SYMLINK,
+  fifo: FileTypeNumber.FIFO,
+  socket: FileTypeNumber.SOCKET,
+  character_device: FileTypeNumber.CHARACTER_DEVICE,
+  block_device: FileTypeNumber.BLOCK_DEVICE,
+  unknown: FileTypeNumber.UNSPECIFIED,
+};
+
+/** A ReadFile request in the terms of `files`. */
+export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadFileRequest): ReadRequest {
+  return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
+}
+
+/** The first message of a WriteFile call. */
+export interface WriteHeader {
+  readonly request: WriteRequest;
+  /** The last message of complete content is marked. */
+  readonly marksLast: boolean;
+}
+
+/** The next bytes of a WriteFile call. */
+export interface WriteData {
+  readonly bytes: Uint8Array;
+  /** No message follows. */
+  readonly last: boolean;
+}
+
+/** Decodes the first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or not a header. */
+export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
+  if (message === undefined) throw frameOrder("the request ended before its first message, which must be header");
+  const content = decodeMessage(WriteFileRequestSchema, message).message;
+  if (content.case !== "header") throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be header`);
+  return { request: writeRequest(content.value), marksLast: content.value.marksLast };
+}
+
+function writeRequest(header: WriteFileHeader): WriteRequest {
+  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive, sparse } = header;
+  const modifiedNs = header.mtime && timestampNs("mtime", header.mtime);
+  const attributes = { mode, uid, gid, modifiedNs };
+  const content = { sizeBytes: size, sha256, skipSha256: header.skipSha256 };
+  return { path, beneath, noSymlinks, ...attributes, ...content, createParents, exclusive, sparse };
+}
+
+/** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
+export function decodeData(message: Uint8Array): WriteData {
+  const bytes = tryBytesField(message, WRITE_DATA_FIELD);
+  if (bytes !== undefined) return { bytes, last: false };
+  const { message: content, last } = decodeMessage(WriteFileRequestSchema, message);
+  if (content.case === "data") return { bytes: content.value, last };
+  throw frameOrder(
+    content.case === "header"
+      ? "second header; a call writes one file"
+      : "message without content, or of a kind that this agent does not know",
+  );
+}
+
+/** A piece of a file. The first has the file's attributes; the others are not copied. */
+export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undefined): Frame {
+  if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
+  const stat = statResponse({ attributes, linkTarget: undefined });
+  return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
+}
+
+/** The response of StatPath. */
+export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
+  const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
+  return create(StatPathResponseSchema, {
+    type: TYPE_NUMBERS[type],
+    size: sizeBytes,
+    mode,
+    uid,
+    gid,
+    mtime: timestamp(attributes.modifiedNs),
+    atime: timestamp(attributes.accessedNs),
+    ctime: timestamp(attributes.changedNs),
+    inode,
+    links,
+    ...(linkTarget && { linkTarget }),
+  });
+}
+
+/** The response of WriteFile. */
+export function writeResponse({ bytesWritten, sha256 }: WriteResult): WriteFileResponse {
+  return create(WriteFileResponseSchema, { bytesWritten, ...(sha256 && { sha256 }) });
+}

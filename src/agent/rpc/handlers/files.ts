@@ -1,0 +1,41 @@
+import { frameOrder } from "../../domain/index.ts";
+import type { FileCaller, Files } from "../../files/index.ts";
+import type { ReadFileRequest, WriteFileResponse } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { Call } from "../call.ts";
+import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
+
+/** Serves one ReadFile call: the file, chunk by chunk. */
+export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
+  const output: Parameters<Files["read"]>[1] = {
+    chunk: (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release),
+  };
+  await files.read(readRequest(request), output, callerOf(call));
+}
+
+/** Serves one WriteFile call: a header, then the content. */
+export async function serveWriteFile(files: Files, call: Call): Promise<WriteFileResponse> {
+  const messages = call.messages()[Symbol.asyncIterator]();
+  const first = await messages.next();
+  const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
+  const recycle = (piece: Uint8Array): void => call.recycle(piece);
+  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, callerOf(call)));
+}
+
+function callerOf(call: Call): FileCaller {
+  return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
+}
+
+/** The content's pieces: views of messages. */
+async function* data(messages: AsyncIterator<Uint8Array>, marksLast: boolean): AsyncGenerator<Uint8Array> {
+  let isComplete = false;
+  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
+    if (isComplete) throw frameOrder("a message after the one that says last");
+    const { bytes, last } = decodeData(next.value);
+    isComplete = last;
+    yield bytes;
+  }
+  // A cancelled client may end its request before it resets it: then the content is not complete.
+  if (marksLast && !isComplete) {
+    throw frameOrder("the request ended before a message with last, which the header announces with marks_last");
+  }
+}

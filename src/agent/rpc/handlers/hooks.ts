@@ -1,0 +1,53 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { invalidField } from "../../domain/index.ts";
+import {
+  HookKind as WireHookKind,
+  type RunHookRequest,
+  type RunHookResponse,
+  RunHookResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { HookKind, Hooks } from "../../hooks/index.ts";
+import type { FreezeReport } from "../../session/index.ts";
+import type { Call } from "../call.ts";
+
+/** Processes that FreezePending names. */
+const PENDING_NAMED = 8;
+
+/** Serves one RunHook call. */
+export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: Call): Promise<RunHookResponse> {
+  const { timeoutMs, freezeMs } = request;
+  const { freeze, ...outcome } = await hooks.run({ kind: hookKind(request.kind), timeoutMs, freezeMs }, call.signal);
+  return create(RunHookResponseSchema, { ...outcome, ...(freeze !== undefined && freezeFields(freeze)) });
+}
+
+function freezeFields({
+  frozen,
+  processes,
+  pending,
+  problem,
+}: FreezeReport): MessageInitShape<typeof RunHookResponseSchema> {
+  return {
+    frozen,
+    frozenProcesses: processes,
+    freezeProblem: problem ?? "",
+    ...(pending !== undefined && {
+      freezePending: { count: pending.length, processes: pending.slice(0, PENDING_NAMED) },
+    }),
+  };
+}
+
+function hookKind(kind: WireHookKind): HookKind {
+  switch (kind) {
+    case WireHookKind.PRE_SNAPSHOT:
+      return "pre_snapshot";
+    case WireHookKind.POST_RESTORE:
+      return "post_restore";
+    case WireHookKind.UNSPECIFIED:
+      throw invalidField("kind", "is missing: give PRE_SNAPSHOT or POST_RESTORE");
+    default:
+      throw invalidField(
+        "kind",
+        `is ${String(kind)}, which this agent does not know: give PRE_SNAPSHOT or POST_RESTORE`,
+      );
+  }
+}

@@ -1,0 +1,55 @@
+import { create } from "@bufbuild/protobuf";
+import { Mutex } from "../../domain/index.ts";
+import type { Exec } from "../../exec/index.ts";
+import type { Files } from "../../files/index.ts";
+import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+import type { Health } from "../../health/index.ts";
+import type { Hooks } from "../../hooks/index.ts";
+import type { Restore } from "../../restore/index.ts";
+import type { Session } from "../context.ts";
+import type { Router } from "../router.ts";
+import { serveExec } from "./exec.ts";
+import { endExec, listExecs, signalExec } from "./exec-sessions.ts";
+import { statResponse } from "./file-messages.ts";
+import { serveReadFile, serveWriteFile } from "./files.ts";
+import { healthFrame } from "./health.ts";
+import { serveRunHook } from "./hooks.ts";
+import { serveRestoreDuties } from "./restore.ts";
+
+/** The capabilities behind the services. */
+export interface Capabilities {
+  readonly health: Health;
+  readonly exec: Exec;
+  readonly files: Files;
+  readonly hooks: Hooks;
+  readonly restore: Restore<Session>;
+  /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */
+  readonly stop: () => number;
+}
+
+/** Puts the services GuestAgent, ExecSessions and Lifecycle on a router. */
+export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
+  const { health, exec, files, hooks, restore, stop } = capabilities;
+  const largeStarts = new Mutex();
+  router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
+  router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
+  router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
+  router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
+  router.unary(GuestAgent.method.statPath, async (request) =>
+    statResponse(await files.stat(request, request.noFollow)),
+  );
+  router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
+  // Duties count from their arrival, so that a POST_RESTORE hook that is called a moment later does not overtake them.
+  const arrived = (): (() => void) => restore.begin();
+  router.unary(
+    GuestAgent.method.runRestoreDuties,
+    (request, call) => serveRestoreDuties(restore, request, call),
+    arrived,
+  );
+  router.unary(ExecSessions.method.listExecs, () => listExecs(exec));
+  router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
+  router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
+  router.unary(Lifecycle.method.stop, () => create(StopResponseSchema, { stopGraceMs: stop() }));
+}

@@ -1,0 +1,183 @@
+import { AgentError, MESSAGE_LIMIT_BYTES, type Share } from "../domain/index.ts";
+import type { Http2Stream } from "../http2/index.ts";
+import { malformedMessage, MessageBuffers, MessageReader } from "./framing.ts";
+
+/** Bytes at which reading pauses while nobody asks for a message. */
+const PAUSE_AT_BYTES = 64 * 1024;
+/** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
+const MESSAGE_OVERHEAD_BYTES = 64;
+
+/** The owner of a request. */
+export interface UnreadOwner {
+  /** Its share of what all requests together may hold. */
+  unreadShare(): Share;
+}
+
+/**
+ * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one it pauses the
+ * stream; the flow-control window is not opened further, and the client has to wait.
+ */
+export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
+  readonly #stream: Http2Stream;
+  readonly #buffers = new MessageBuffers();
+  readonly #reader: MessageReader = new MessageReader(MESSAGE_LIMIT_BYTES, this.#buffers);
+  readonly #queue: Uint8Array[] = [];
+  readonly #owner: UnreadOwner;
+  /** Created when the request first holds something. */
+  #unread: Share | undefined;
+  #queuedBytes = 0;
+  #paused = true;
+  #ended = false;
+  #discarded = false;
+  /** It has one message, which nobody takes before its end. */
+  #isSingle = false;
+  #failure: AgentError | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(stream: Http2Stream, owner: UnreadOwner) {
+    this.#stream = stream;
+    this.#owner = owner;
+    stream.pause();
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    for (;;) {
+      const message = this.#queue.shift();
+      if (message !== undefined) {
+        this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+        this.#account(this.#heldBytes);
+        return { done: false, value: message };
+      }
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#ended) return { done: true, value: undefined };
+      // Register before reading goes on: held bytes may arrive within the call.
+      const arrived = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      this.#read();
+      await arrived;
+    }
+  }
+
+  /**
+   * For a request of one message, instead of iterating: calls back once, in the same turn of the event loop in which the
+   * request ends or is refused.
+   */
+  only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
+    const look = (): void => {
+      const [message, second] = this.#queue;
+      if (this.#failure !== undefined || this.#ended || second !== undefined) this.#account(0);
+      if (this.#failure !== undefined) failed(this.#failure);
+      else if (second !== undefined) {
+        failed(malformedMessage("the request has more than one message; the method takes one"));
+      } else if (!this.#ended) this.#wake = look;
+      else if (message === undefined) failed(malformedMessage("the request has no message; the method takes one"));
+      else got(message);
+    };
+    this.#isSingle = true;
+    this.#wake = look;
+    this.#read();
+  }
+
+  /** Takes back a message that nothing uses any more. */
+  recycle(message: Uint8Array): void {
+    this.#buffers.giveBack(message);
+  }
+
+  return(): Promise<IteratorResult<Uint8Array, undefined>> {
+    this.discard();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  /** Ends the iteration with an error at once, dropping held messages. (A refused message fails in its turn.) */
+  fail(error: AgentError): void {
+    if (this.#discarded) return;
+    this.#failure ??= error;
+    this.#drop();
+  }
+
+  /** Ends the iteration. Reads and drops what still arrives. */
+  discard(): void {
+    this.#discarded = true;
+    this.#ended = true;
+    this.#drop();
+    this.#read();
+  }
+
+  #drop(): void {
+    this.#queue.length = 0;
+    this.#queuedBytes = 0;
+    this.#reader.drop();
+    this.#unread?.set(0);
+    this.#wakeUp();
+  }
+
+  #read(): void {
+    if (!this.#paused) return;
+    this.#paused = false;
+    this.#stream.resume();
+  }
+
+  /** The next bytes of the stream. */
+  data(chunk: Uint8Array): void {
+    if (this.#failure !== undefined || this.#ended) return;
+    try {
+      this.#reader.push(chunk, this.#deliver);
+      // While somebody waits for the next message, a complete one is taken at once and does not count.
+      const isTaken = this.#wake !== undefined && !this.#isSingle;
+      this.#account(isTaken ? this.#reader.heldBytes : this.#heldBytes);
+    } catch (error) {
+      this.#refuse(error);
+    }
+    if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
+    const asked = this.#wake !== undefined;
+    if (this.#failure !== undefined || (!asked && this.#heldBytes >= PAUSE_AT_BYTES)) {
+      this.#paused = true;
+      this.#stream.pause();
+    }
+  }
+
+  /** Updates the share. Throws AgentError when all requests together hold too much. */
+  #account(bytes: number): void {
+    if (bytes > 0) this.#unread ??= this.#owner.unreadShare();
+    this.#unread?.set(bytes);
+  }
+
+  get #heldBytes(): number {
+    return this.#queuedBytes + this.#reader.heldBytes;
+  }
+
+  readonly #deliver = (message: Uint8Array): void => {
+    this.#queue.push(message);
+    this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
+  };
+
+  /** The client has half-closed. */
+  end(): void {
+    if (this.#failure !== undefined || this.#ended) return;
+    try {
+      this.#reader.end();
+      this.#ended = true;
+    } catch (error) {
+      this.#refuse(error);
+    }
+    this.#wakeUp();
+  }
+
+  #refuse(error: unknown): void {
+    if (!(error instanceof AgentError)) throw error;
+    this.#failure = error;
+    this.#reader.drop();
+    this.#unread?.set(0);
+  }
+
+  #wakeUp(): void {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    wake?.();
+  }
+}

@@ -1,0 +1,230 @@
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodBiDiStreaming,
+  DescMethodClientStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageShape,
+} from "@bufbuild/protobuf";
+import { AgentError, Allowance, type Clock, type Log, UNREAD_LIMIT_BYTES } from "../domain/index.ts";
+import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
+import { Call } from "./call.ts";
+import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
+import type { Interceptor, Session } from "./context.ts";
+import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
+import { Untaken } from "./untaken.ts";
+
+/** What a router needs. */
+export interface RouterOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Value of the response header `svc-agent-version`. */
+  readonly agentVersion: string;
+  /** Called with the number of calls when one begins or ends. */
+  readonly onCalls?: (running: number) => void;
+  /** Called with true when there is a first large call, and with false when the last is over. */
+  readonly onLargeCalls?: (any: boolean) => void;
+}
+
+/** Handles a call, then calls `over`, with the error for its status if it failed. */
+type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
+
+/** Finds each call's handler and turns its result or error into a response. */
+export class Router {
+  readonly #options: RouterOptions;
+  readonly #versionField: Fields;
+  readonly #responseFields: Fields;
+  readonly #handlers = new Map<string, RawHandler>();
+  readonly #calls = new Set<Call>();
+  #largeCalls = 0;
+  readonly #onLarge: (change: 1 | -1) => void;
+  readonly #unread: Allowance;
+  readonly #untaken = new Untaken();
+
+  constructor(options: RouterOptions) {
+    this.#options = options;
+    this.#onLarge = (change) => {
+      const before = this.#largeCalls;
+      this.#largeCalls += change;
+      if (before === 0 || this.#largeCalls === 0) options.onLargeCalls?.(this.#largeCalls > 0);
+    };
+    this.#versionField = { "svc-agent-version": options.agentVersion };
+    this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
+    this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
+  }
+
+  /** Registers a method with one request and one response message; `arrived` as for `framed`. */
+  unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => MessageShape<O> | Promise<MessageShape<O>>,
+    arrived?: () => () => void,
+  ): void {
+    const frame = (response: MessageShape<O>): Frame => messageFrame(method.output, response);
+    this.framed(
+      method,
+      (request, call) => {
+        const response = handler(request, call);
+        return response instanceof Promise ? response.then(frame) : frame(response);
+      },
+      arrived,
+    );
+  }
+
+  /**
+   * As `unary`, for a method whose handler encodes the response itself. `arrived` runs when a call is admitted, before its
+   * message is read; the function that it returns runs when the call is over.
+   */
+  framed<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Frame | Promise<Frame>,
+    arrived?: () => () => void,
+  ): void {
+    this.#register(method, (call, over) => {
+      const left = arrived?.();
+      const end = (error?: unknown): void => {
+        left?.();
+        over(error);
+      };
+      const answer = (frame: Frame): void => {
+        call.answer(frame);
+        end();
+      };
+      // Synchronous where the handler is.
+      call.messages().only((bytes) => {
+        try {
+          const frame = handler(decodeMessage(method.input, bytes), call);
+          if (frame instanceof Promise) frame.then(answer).catch(end);
+          else answer(frame);
+        } catch (error) {
+          end(error);
+        }
+      }, end);
+    });
+  }
+
+  /** Registers a method with one request message. The handler sends messages, and ends the response by resolving. */
+  serverStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    handler: (request: MessageShape<I>, call: Call) => Promise<void>,
+  ): void {
+    this.#register(method, (call, over) => {
+      call.messages().only((bytes) => {
+        settle(async () => handler(decodeMessage(method.input, bytes), call), over);
+      }, over);
+    });
+  }
+
+  /** Registers a method whose handler reads the request messages and resolves with the response. */
+  clientStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodClientStreaming<I, O>,
+    handler: (call: Call) => Promise<MessageShape<O>>,
+  ): void {
+    this.#register(method, (call, over) => {
+      settle(async () => call.send(messageFrame(method.output, await handler(call))), over);
+    });
+  }
+
+  /** Registers a method whose handler reads and sends messages, and ends the response by resolving. */
+  bidiStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodBiDiStreaming<I, O>,
+    handler: (call: Call) => Promise<void>,
+  ): void {
+    this.#register(method, (call, over) => settle(async () => handler(call), over));
+  }
+
+  /** Answers one request. Never throws. */
+  handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+    const { clock } = this.#options;
+    const call = new Call(stream, {
+      metadata: fields,
+      receivedAt: { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() },
+      session,
+      responseFields: this.#responseFields,
+      unread: this.#unread,
+      untaken: this.#untaken,
+      onLarge: this.#onLarge,
+    });
+    const refusal = httpRefusal(fields);
+    if (refusal === undefined) {
+      this.#serve(call, interceptor);
+      return;
+    }
+    call.whenRequestEnds(() => {
+      stream.respond({ ...refusal.fields, ...this.#versionField });
+      stream.write([Buffer.from(refusal.body)]);
+      stream.end();
+    });
+  }
+
+  /** Aborts all calls, or those of some sessions, and answers each with the error. */
+  abortCalls(error: AgentError, sessions?: ReadonlySet<Session>): void {
+    for (const call of this.#calls) {
+      if (sessions !== undefined && !sessions.has(call.session)) continue;
+      call.abort(error);
+      call.finish(error);
+    }
+  }
+
+  #register(method: DescMethod, handler: RawHandler): void {
+    const path = `/${method.parent.typeName}/${method.name}`;
+    if (this.#handlers.has(path)) throw new Error(`${path} has a handler already`);
+    this.#handlers.set(path, handler);
+  }
+
+  #serve(call: Call, interceptor: Interceptor): void {
+    this.#calls.add(call);
+    this.#options.onCalls?.(this.#calls.size);
+    const over = (error?: unknown): void => {
+      call.finish(error === undefined ? undefined : this.#toAgentError(error, call));
+      this.#calls.delete(call);
+      this.#options.onCalls?.(this.#calls.size);
+    };
+    const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
+    try {
+      const timeoutMs = requestTimeoutMs(call.metadata);
+      if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
+      // Wait only for a promise, so that other calls start within one turn of the event loop.
+      const decision = interceptor(call.metadata);
+      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
+      else this.#admit(call, decision, over);
+    } catch (error) {
+      turnAway(error);
+    }
+  }
+
+  #admit(call: Call, refused: AgentError | undefined, over: (error?: unknown) => void): void {
+    if (refused !== undefined) throw refused;
+    requireIdentityEncoding(call.metadata);
+    if (call.aborted !== undefined) throw call.aborted;
+    this.#find(call.metadata[":path"])(call, over);
+  }
+
+  #find(path: string | undefined): RawHandler {
+    const handler = this.#handlers.get(path ?? "");
+    if (handler !== undefined) return handler;
+    const method = (path ?? "").slice(0, 200);
+    throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", `there is no method ${method}`, { method });
+  }
+
+  /** Any other error is a bug of the agent: its text goes to the log, not to the client. */
+  #toAgentError(error: unknown, call: Call): AgentError {
+    if (error instanceof AgentError) return error;
+    const method = call.metadata[":path"];
+    this.#options.log.error("call_failed", {
+      method,
+      error: error instanceof Error ? (error.stack ?? error.message) : "unknown",
+    });
+    return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
+  }
+}
+
+/** Runs a handler, then calls `over`. */
+function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
+  handler().then(() => over(), over);
+}
+
+function tooMuchUnread(because: string): AgentError {
+  const message = `${UNREAD_LIMIT_BYTES} bytes of requests are half here; refused because ${because}`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(UNREAD_LIMIT_BYTES) });
+}

@@ -1,0 +1,63 @@
+import { once } from "node:events";
+import { createReadStream, createWriteStream, fstatSync } from "node:fs";
+import { connect, Socket } from "node:net";
+import type { Readable, Writable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { errnoOf } from "../../shared/errors.ts";
+
+/** sysexits(3). */
+const STATUS_USAGE = 64;
+const STATUS_UNAVAILABLE = 69;
+const STATUS_IO_ERROR = 74;
+
+/** Errors that mean that the other end closed; EIO is that of a terminal or port. */
+const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "ERR_STREAM_PREMATURE_CLOSE"]);
+
+/**
+ * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to an agent's unix socket, byte
+ * for byte. Passes on the end of the input, after which the rest of the answer still arrives; ends when the agent closes.
+ * Writes only the agent's bytes to standard output, and failures to `complain`. Resolves with the exit status.
+ */
+export async function bridge(path: string | undefined, complain: (line: string) => void): Promise<number> {
+  if (!path) {
+    complain("bridge: no socket; name it as the argument or in SVC_GUEST_SOCKET");
+    return STATUS_USAGE;
+  }
+  const agent = connect({ path, allowHalfOpen: true });
+  try {
+    await once(agent, "connect");
+  } catch (error) {
+    complain(`bridge: cannot reach the agent at ${path}: ${errnoOf(error) ?? "unknown error"}; does it listen there?`);
+    return STATUS_UNAVAILABLE;
+  }
+  try {
+    const sent = pipeline(openInput(), agent);
+    const received = pipeline(agent, openOutput());
+    // Receiving fails too if sending does, unless the agent has already sent everything.
+    sent.catch(() => undefined);
+    // A serial line ends in both directions at once. A write to it would wait for the next host: do not wait for that.
+    const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
+    await Promise.race([received, ...lineEnded]);
+    return 0;
+  } catch (error) {
+    const errno = errnoOf(error) ?? "unknown error";
+    if (PEER_GONE.has(errno)) return 0;
+    complain(`bridge: standard input or output failed: ${errno}`);
+    return STATUS_IO_ERROR;
+  }
+}
+
+function openInput(): Readable {
+  return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
+}
+
+/** Not process.stdout, whose writes to a pipe or terminal would block the other direction too. */
+function openOutput(): Writable {
+  return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
+}
+
+/** Whether Node's event loop can read and write it. Devices are left to its threads. */
+function isStream(fd: number): boolean {
+  const status = fstatSync(fd);
+  return status.isFIFO() || status.isSocket();
+}

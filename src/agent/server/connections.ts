@@ -1,0 +1,193 @@
+import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
+import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+
+/** An accepted connection, from accept(2) to its end. */
+export class Connection {
+  /** `address:port`, or "unix". */
+  readonly peer: string;
+  /** As accepted. */
+  readonly socket: Socket;
+  /** Frees its place, as its end has begun, although its socket is still open. */
+  readonly closing: () => void;
+  readonly #log: (connection: Connection, reason: string) => void;
+  #toldWhy = false;
+  /** Its handshake is not complete. */
+  isHalfOpen = true;
+  /** No new connection takes its place. */
+  isKept = false;
+
+  constructor(socket: Socket, log: (connection: Connection, reason: string) => void, closing: () => void) {
+    this.socket = socket;
+    this.#log = log;
+    this.closing = closing;
+    this.peer = peerAddress(socket);
+    // "close" follows an error; the code that knows the reason reports it.
+    socket.on("error", () => {});
+  }
+
+  /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
+  drop(reason: string): void {
+    this.failed(reason);
+    this.socket.destroy();
+  }
+
+  /** Logs why it is refused or has failed, never a secret; the caller closes it. */
+  failed(reason: string): void {
+    if (this.#toldWhy) return;
+    this.#toldWhy = true;
+    this.#log(this, reason);
+  }
+}
+
+function peerAddress(socket: Socket): string {
+  const { remoteAddress, remotePort } = socket;
+  if (remoteAddress === undefined || remotePort === undefined) return "unix";
+  const address = remoteAddress.replace(/^::ffff:(?=\d+\.)/, "");
+  return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
+}
+
+const CONNECTION: unique symbol = Symbol("connection");
+
+/** A socket with its connection. `_parent` is Node's only way from a TLS socket to the accepted socket below it. */
+type MarkedSocket = object & { [CONNECTION]?: Connection; readonly _parent?: MarkedSocket };
+
+/** The connection of an accepted socket, or of the TLS socket over it. */
+export function connectionOf(socket: MarkedSocket): Connection | undefined {
+  return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
+}
+
+/** What an acceptor needs. */
+export interface AcceptorOptions {
+  /** Name of the listener, for the log. */
+  readonly name: string;
+  /** Most connections at once. */
+  readonly limit: number;
+  readonly log: Log;
+  readonly clock: Clock;
+  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  readonly watchArrivals: WatchArrivals | undefined;
+}
+
+/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
+const LINES_BURST = 20;
+const LINES_PER_SECOND = 2;
+/** Least time between two lines about lost connections: one for each would flood the log. */
+const SILENCE_MS = 10_000;
+
+/** `_handle` is Node's only way to a server's descriptor. Without it nothing is logged. */
+type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
+
+/**
+ * Accepts the connections of a listener, bounded in number. At the bound a new one replaces the oldest half-open
+ * handshake, else the oldest connection that has made no admitted call: somebody who can connect but not call cannot lock
+ * the node agent out. If all are kept, the new one is refused.
+ */
+export class Acceptor {
+  /** Listens wherever the owner says. */
+  readonly server: Server;
+  readonly #options: AcceptorOptions;
+  /** Log lines that may be written now. */
+  #credit = LINES_BURST;
+  #creditedAtMs: number;
+  #suppressed = 0;
+  readonly #open = new Set<Connection>();
+  /** Connections whose end has begun. Each has its own deadline. */
+  readonly #closing = new Set<Connection>();
+  #stopWatching: (() => void) | undefined;
+
+  /** @param accepted is called with each connection that is let in */
+  constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: Connection) => void) {
+    const { name, log, clock } = options;
+    this.#options = options;
+    this.#creditedAtMs = clock.monotonicMs();
+    this.server = createServer(sockets, (socket) => {
+      const connection = this.#admit(socket);
+      if (connection !== undefined) accepted(connection);
+    });
+    this.server.on("listening", () => this.#watchLost());
+    // A failed accept(2) is not the end of the listener.
+    this.server.on("error", (error) => log.warn("accept_failed", { listener: name, errno: errnoOf(error) }));
+  }
+
+  /** Open sockets, also of connections whose end has begun. */
+  get sockets(): number {
+    return this.#open.size + this.#closing.size;
+  }
+
+  /** Accepts no more connections. */
+  stop(): void {
+    this.server.close();
+    this.#stopWatching?.();
+  }
+
+  /** Closes every connection whose handshake is not complete. */
+  dropHalfOpen(reason: string): void {
+    for (const connection of this.#open) if (connection.isHalfOpen) connection.drop(reason);
+  }
+
+  /** Closes every connection at once. */
+  destroy(): void {
+    for (const { socket } of [...this.#open, ...this.#closing]) socket.destroy();
+  }
+
+  /** Admits a connection; undefined: it was refused. */
+  #admit(socket: Socket & MarkedSocket): Connection | undefined {
+    const connection = new Connection(socket, this.#logFailed, () => {
+      if (this.#open.delete(connection)) this.#closing.add(connection);
+    });
+    const { limit } = this.#options;
+    if (this.#open.size >= limit) {
+      const oldest =
+        this.#open.values().find((other) => other.isHalfOpen) ?? this.#open.values().find((other) => !other.isKept);
+      if (oldest === undefined) {
+        connection.drop(`connection limit (${limit}) reached`);
+        return undefined;
+      }
+      const lack = oldest.isHalfOpen ? "handshake not complete" : "no call was let in";
+      oldest.drop(`${lack}, and its place was needed`);
+      oldest.closing();
+    }
+    this.#open.add(connection);
+    socket[CONNECTION] = connection;
+    socket.once("close", () => {
+      this.#open.delete(connection);
+      this.#closing.delete(connection);
+    });
+    return connection;
+  }
+
+  /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
+  readonly #logFailed = ({ isHalfOpen, peer }: Connection, reason: string): void => {
+    const { name, log, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    this.#credit = Math.min(LINES_BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * LINES_PER_SECOND);
+    this.#creditedAtMs = nowMs;
+    if (this.#credit < 1) {
+      this.#suppressed++;
+      return;
+    }
+    this.#credit--;
+    const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
+    this.#suppressed = 0;
+    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", { listener: name, peer, reason, suppressed });
+  };
+
+  /**
+   * Logs `accept_failed` when connections arrive while no descriptor is left: libuv then accepts them with a reserved one
+   * and closes them at once, without an event. The socket stays open until the watch is stopped.
+   */
+  #watchLost(): void {
+    const { name, log, clock, watchArrivals } = this.#options;
+    this.#stopWatching?.();
+    const fd = (this.server as Listening)._handle?.fd;
+    if (fd === undefined || fd < 0) return;
+    let silentUntilMs = Number.NEGATIVE_INFINITY;
+    this.#stopWatching = watchArrivals?.(fd, (errno) => {
+      const nowMs = clock.monotonicMs();
+      if (nowMs < silentUntilMs) return;
+      silentUntilMs = nowMs + SILENCE_MS;
+      log.warn("accept_failed", { listener: name, errno });
+    });
+  }
+}

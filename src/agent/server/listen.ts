@@ -1,0 +1,167 @@
+import { chmodSync, lstatSync, mkdirSync, renameSync, statSync, unlinkSync } from "node:fs";
+import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
+import { dirname, join } from "node:path";
+import { AgentError, type Reason, type StatusName } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+
+/** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
+const PATH_LIMIT_BYTES = 107;
+/** A socket whose owner has not answered after this time counts as alive. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/**
+ * Listens on a unix socket. Creates missing folders and replaces a socket on which nobody listens any more. Throws
+ * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when the
+ * server is closed; it leaves the socket of another process that has listened there since. Looks at the folder synchronously:
+ * the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file system anyway.
+ */
+export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
+  const sizeBytes = Buffer.byteLength(path);
+  if (sizeBytes > PATH_LIMIT_BYTES) {
+    throw new AgentError(
+      "INVALID_ARGUMENT",
+      "INVALID_FIELD",
+      `the socket path ${path} has ${sizeBytes} bytes; at most ${PATH_LIMIT_BYTES} fit`,
+      { path },
+    );
+  }
+  try {
+    makeFolder(dirname(path));
+    await removeStale(path);
+    const bound = bindingPath(path);
+    await listening(server, { path: bound });
+    chmodSync(bound, mode);
+    const { dev, ino } = lstatSync(bound);
+    if (bound !== path) renameSync(bound, path);
+    return () => removeOwn(path, dev, ino);
+  } catch (error) {
+    if (error instanceof AgentError) throw error;
+    throw listenError(`the socket path ${path}`, { path }, error);
+  }
+}
+
+/**
+ * As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system, and never ends on a
+ * file system that makes no folders, such as /proc.
+ */
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === "EEXIST" && statSync(path).isDirectory()) return;
+    if (errno !== "ENOENT") throw error;
+    makeFolder(dirname(path));
+    mkdirSync(path);
+  }
+}
+
+/**
+ * When the server closes Node removes the path that it bound, even if another process owns it by then. So bind another
+ * path in the same folder and rename it once its mode is right. A path that leaves no room for that is bound directly.
+ * The name must only differ from what is there: for a random one of node:crypto the workload would wait 4 ms.
+ */
+function bindingPath(path: string): string {
+  const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
+  return Buffer.byteLength(beside) <= PATH_LIMIT_BYTES ? beside : path;
+}
+
+function removeOwn(path: string, dev: number, ino: number): void {
+  try {
+    const present = lstatSync(path);
+    if (present.dev === dev && present.ino === ino) unlinkSync(path);
+  } catch (error) {
+    // Removed already, or in a folder that became read-only: the agent still leaves.
+    if (errnoOf(error) === undefined) throw error;
+  }
+}
+
+async function removeStale(path: string): Promise<void> {
+  const existing = lstatSync(path, { throwIfNoEntry: false });
+  if (existing === undefined) return;
+  if (!existing.isSocket()) throw taken(path, "is there already and is no socket");
+  if (await isAlive(path)) throw taken(path, "is in use: another process listens on it");
+  unlinkSync(path);
+}
+
+/** Only a refusal means that nobody listens: a full queue (EAGAIN) has an owner too. */
+function isAlive(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    const settle = (alive: boolean): void => {
+      probe.destroy();
+      resolve(alive);
+    };
+    probe.setTimeout(PROBE_TIMEOUT_MS, () => settle(true));
+    probe.once("connect", () => settle(true));
+    probe.once("error", (error) => settle(!["ECONNREFUSED", "ENOENT"].includes(errnoOf(error) ?? "")));
+  });
+}
+
+function taken(path: string, problem: string): AgentError {
+  return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", `the socket path ${path} ${problem}`, { path });
+}
+
+type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
+
+const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is forbidden to this user"];
+/** mkdir(2) and bind(2): a part of the folder's path is a file, a link that dangles, or cannot be made (in /proc). */
+const NO_FOLDER: ListenProblem = [
+  "FAILED_PRECONDITION",
+  "FILE_ERROR",
+  "cannot be created: a part of its folder's path is no folder and cannot become one; name another",
+];
+const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
+  EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],
+  EACCES: FORBIDDEN,
+  EPERM: FORBIDDEN,
+  EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
+  EEXIST: NO_FOLDER,
+  ENOTDIR: NO_FOLDER,
+  ENOENT: NO_FOLDER,
+};
+
+/** Why nobody can listen at a place, by the errno. */
+function listenError(what: string, place: Readonly<Record<string, string>>, cause: unknown): AgentError {
+  const errno = errnoOf(cause) ?? "unknown error";
+  const [status, reason, problem] = PROBLEMS[errno] ?? ["INTERNAL", "INTERNAL", `cannot be listened on: ${errno}`];
+  return new AgentError(status, reason, `${what} ${problem}`, { ...place, errno }, cause);
+}
+
+/** Listens on all addresses, IPv6 and IPv4 where the guest has both. Port 0: any free one. Returns the port. */
+export async function listenTcp(server: Server, port: number): Promise<number> {
+  try {
+    // Without an address Node loads neither its resolver nor its address parser, which take 8 ms.
+    await listening(server, { port });
+    // Node falls back to IPv4 for any failure of IPv6, also where the port is in use there: find out.
+    if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
+  } catch (error) {
+    throw listenError(`TCP port ${port}`, { port: String(port) }, error);
+  }
+  return addressOf(server).port;
+}
+
+async function listenExplicitly(server: Server, port: number): Promise<void> {
+  await new Promise((resolve) => server.close(resolve));
+  try {
+    await listening(server, { host: "::", port, ipv6Only: false });
+  } catch (error) {
+    if (!["EAFNOSUPPORT", "EADDRNOTAVAIL"].includes(errnoOf(error) ?? "")) throw error;
+    await listening(server, { host: "0.0.0.0", port });
+  }
+}
+
+function addressOf(server: Server): AddressInfo {
+  return server.address() as AddressInfo;
+}
+
+/** Resolves once the server listens; rejects with Node's error when it cannot. */
+function listening(server: Server, options: ListenOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(options, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}

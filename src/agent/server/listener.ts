@@ -1,0 +1,272 @@
+import type { Server, Socket } from "node:net";
+import type { Server as TlsServer, TLSSocket } from "node:tls";
+import { type Clock, CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS, type Log, type WatchArrivals } from "../domain/index.ts";
+import { errnoOf } from "../../shared/errors.ts";
+import { Http2Connection, type Http2Limits, Pace, type PingLimits } from "../http2/index.ts";
+import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
+import { Acceptor, type Connection, connectionOf } from "./connections.ts";
+import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
+
+/** Options of a listener. */
+export interface ListenerOptions {
+  /** For the log: "tcp" or "unix". */
+  readonly name: string;
+  /** Makes the TLS handshakes; undefined: no TLS. */
+  readonly secure: TlsServer | undefined;
+  readonly router: Router;
+  readonly interceptor: Interceptor;
+  readonly verifyPeer: VerifyPeer | undefined;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly watchArrivals: WatchArrivals | undefined;
+  readonly limits: ServerLimits;
+  /** Numbers the sessions of all listeners. */
+  readonly nextSessionId: () => number;
+}
+
+/** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
+const UNWANTED_GRACE_MS = 3_000;
+const UNWANTED_LIMIT_MS = 4_500;
+
+/** An established connection. */
+interface Served {
+  readonly session: Session;
+  readonly http2: Http2Connection;
+  /** As accepted. */
+  readonly socket: Socket;
+}
+
+/**
+ * Accepts connections, bounds them, and passes their requests to the router. `Connection.drop` ends a connection during
+ * its handshake; after that `Http2Connection` does.
+ */
+export class Listener {
+  readonly #options: ListenerOptions;
+  readonly #acceptor: Acceptor;
+  readonly #served = new Map<Session, Served>();
+  /** Connections with an Http2Connection, served or refused, whose sockets are not closed yet. */
+  #ending = 0;
+  readonly #whenEmpty: (() => void)[] = [];
+  readonly #pace = new Pace();
+
+  constructor(options: ListenerOptions) {
+    const { limits, secure } = options;
+    this.#options = options;
+    this.#acceptor = new Acceptor(
+      { ...options, limit: limits.connections },
+      // Half-open: Http2Connection decides when a connection ends.
+      { noDelay: true, allowHalfOpen: true },
+      (connection) => {
+        if (secure === undefined) {
+          this.#serve(connection.socket, connection, undefined);
+          return;
+        }
+        // A peer that leaves during its handshake is gone: nobody waits for the handshake's time limit.
+        connection.socket.allowHalfOpen = false;
+        secure.emit("connection", connection.socket);
+      },
+    );
+    secure?.on("secureConnection", (socket: TLSSocket) => this.#onSecured(socket));
+    secure?.on("tlsClientError", (error: Error, socket: TLSSocket) => {
+      const connection = connectionOf(socket);
+      const code = errnoOf(error);
+      const refusal = refusedCertificate(error);
+      // It has left, as the checks of load balancers do: no fault, so no warning.
+      if (code === "ECONNRESET" && connection !== undefined) {
+        options.log.debug("connection_unused", { listener: options.name, peer: connection.peer });
+        connection.socket.destroy();
+      } else if (refusal !== undefined) connection?.drop(`client certificate refused: ${refusal}`);
+      else connection?.drop(`TLS handshake failed: ${String(socket.authorizationError ?? code ?? error.message)}`);
+    });
+  }
+
+  /** Listens wherever the owner says. */
+  get server(): Server {
+    return this.#acceptor.server;
+  }
+
+  /** The sessions of established connections. */
+  sessions(): readonly Session[] {
+    return Array.from(this.#served.keys());
+  }
+
+  /** Open sockets, in whatever state. */
+  get sockets(): number {
+    return this.#acceptor.sockets;
+  }
+
+  /**
+   * Ends half-open handshakes and every session but `keep`, which finishes its requests and accepts no new ones. Returns
+   * how many sessions it ended.
+   */
+  dropOthers(keep: Session | undefined): number {
+    this.#acceptor.dropHalfOpen("half-open while the connections were renewed");
+    let dropped = 0;
+    for (const { session, http2 } of this.#served.values()) {
+      if (session === keep) {
+        http2.drain();
+        continue;
+      }
+      http2.cut();
+      dropped++;
+    }
+    return dropped;
+  }
+
+  /**
+   * Ends the sessions of unwanted peers within five seconds, whatever they do: discourages new requests at once, calls
+   * `abort` after three seconds with the sessions whose requests to abort, and at last destroys the sockets. Returns how
+   * many sessions there are.
+   */
+  endOf(isUnwanted: (peer: Session["peer"]) => boolean, abort: (sessions: ReadonlySet<Session>) => void): number {
+    const unwanted = [...this.#served.values()].filter(({ session }) => isUnwanted(session.peer));
+    if (unwanted.length === 0) return 0;
+    for (const { http2 } of unwanted) http2.drain();
+    const end = setTimeout(() => {
+      abort(new Set(unwanted.map(({ session }) => session)));
+      for (const { http2 } of unwanted) http2.close();
+    }, UNWANTED_GRACE_MS);
+    const cut = setTimeout(() => {
+      for (const { socket } of unwanted) socket.destroy();
+    }, UNWANTED_LIMIT_MS);
+    // These timers must not delay the agent's own end.
+    end.unref();
+    cut.unref();
+    return unwanted.length;
+  }
+
+  /** Accepts no more connections. */
+  stopAccepting(): void {
+    this.#acceptor.stop();
+    this.#acceptor.dropHalfOpen("the agent is shutting down");
+  }
+
+  /** Drains every connection. Resolves when all are closed. */
+  async close(): Promise<void> {
+    if (this.#ending === 0) return;
+    const empty = new Promise<void>((resolve) => this.#whenEmpty.push(resolve));
+    for (const { http2 } of this.#served.values()) http2.drain();
+    await empty;
+  }
+
+  /** Closes every connection once its complete answers are written, within 5 s whatever its peer does. */
+  closeNow(): void {
+    for (const { http2 } of this.#served.values()) http2.close();
+  }
+
+  #onSecured(socket: TLSSocket): void {
+    const connection = connectionOf(socket);
+    if (connection === undefined) {
+      socket.destroy();
+      return;
+    }
+    socket.allowHalfOpen = true;
+    if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
+    else this.#serve(socket, connection, socket);
+  }
+
+  #serve(socket: Socket, connection: Connection, tls: TLSSocket | undefined): void {
+    const { router, interceptor, log, limits, clock, nextSessionId } = this.#options;
+    const certificate = tls && this.#verify(tls);
+    if (typeof certificate === "string") {
+      connection.failed(`client certificate refused: ${certificate}`);
+    } else {
+      connection.isHalfOpen = false;
+    }
+    const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
+    const peer = {
+      address: connection.peer,
+      certificate: typeof certificate === "string" ? undefined : certificate,
+    };
+    const session: Session = { id: nextSessionId(), openedAt, peer };
+    const fields = { session: session.id, peer: connection.peer };
+    // The first admitted call also secures the connection's place.
+    const proven = (): void => {
+      connection.isKept = true;
+      http2.prove();
+    };
+    let admit: Interceptor = (metadata) => {
+      const decision = interceptor(metadata);
+      const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
+        if (refused === undefined) {
+          proven();
+          admit = interceptor;
+        }
+        return refused;
+      };
+      return decision instanceof Promise ? decision.then(decided) : decided(decision);
+    };
+    const http2 = new Http2Connection(
+      socket,
+      connection.socket,
+      {
+        ...limits,
+        firstRequestMs: limits.handshakeTimeoutMs,
+        probation: { pace: this.#pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
+      },
+      {
+        request: (stream, request) => router.handle(stream, request, session, admit),
+        failed: (reason) => {
+          // Clients that were served often close a little against the protocol.
+          if (connection.isKept) log.debug("session_failed", { ...fields, reason });
+          else connection.failed(reason);
+        },
+        peerDead: () => log.warn("peer_dead", fields),
+        closing: () => {
+          connection.closing();
+        },
+        gone: () => this.#onGone(session, fields),
+      },
+      () => clock.monotonicMs(),
+    );
+    // Whoever broke TLS is cut off by Node; a connection that is merely lost has another errno.
+    tls?.once("error", (error) => {
+      const errno = errnoOf(error);
+      if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
+    });
+    this.#ending++;
+    if (typeof certificate === "string") {
+      http2.refuse(`the client certificate is refused: ${certificate}`);
+      return;
+    }
+    this.#served.set(session, { session, http2, socket: connection.socket });
+    log.debug("session_opened", { ...fields, connections: this.sockets });
+    http2.serve();
+  }
+
+  #verify(tls: TLSSocket): PeerCertificate | string {
+    const { verifyPeer, clock } = this.#options;
+    const certificate = peerCertificate(tls);
+    if (typeof certificate === "string") return certificate;
+    return verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n)) ?? certificate;
+  }
+
+  #onGone(session: Session, fields: { readonly session: number; readonly peer: string }): void {
+    this.#served.delete(session);
+    this.#options.log.debug("session_closed", { ...fields, connections: this.sockets });
+    if (--this.#ending === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
+  }
+}
+
+/** Bounds of a listener. */
+export interface ServerLimits {
+  /** Connections at once, half-open ones included. */
+  readonly connections: number;
+  /** Time for the TLS handshake, and again for the first request's headers. */
+  readonly handshakeTimeoutMs: number;
+  readonly pings: PingLimits;
+  /** What a connection may send before its first call that is let in, and in how many reads. */
+  readonly unprovenBytes: number;
+  readonly unprovenReads: number;
+  /** Bounds of HTTP/2 that differ from the usual ones. */
+  readonly http2?: Partial<Http2Limits>;
+}
+
+/** The bounds unless told otherwise. */
+export const DEFAULT_SERVER_LIMITS: ServerLimits = {
+  connections: CONNECTION_LIMIT,
+  handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
+  pings: { intervalMs: 30_000, timeoutMs: 10_000 },
+  unprovenBytes: 256 * 1024,
+  unprovenReads: 1_000,
+};

@@ -1,0 +1,120 @@
+import { once } from "node:events";
+import { addAbortSignal, type Duplex, duplexPair } from "node:stream";
+import { connect, createServer, type TLSSocket } from "node:tls";
+import type { Clock } from "../domain/index.ts";
+import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { Http2Connection, Pace } from "../http2/index.ts";
+import type { Router, Session } from "../rpc/index.ts";
+import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
+import { described, peerCertificate, type TlsMaterial, tlsOptions } from "./tls.ts";
+
+/** Whatever goes wrong: the warm-up is over by then. */
+const LIMIT_MS = 5_000;
+
+const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+const REQUEST_FIELDS = {
+  ":method": "POST",
+  ":scheme": "https",
+  ":path": `/${GuestAgent.typeName}/${GuestAgent.method.health.name}`,
+  ":authority": "agent",
+  "content-type": "application/grpc",
+  te: "trailers",
+};
+/** HEADERS with END_HEADERS and DATA with END_STREAM (RFC 9113, 6), both of stream 1. */
+const HEADERS_HEAD = "\x01\x04\0\0\0\x01";
+/** The head of the HEADERS that end the answer, behind its length. */
+const TRAILERS = "\x01\x05\0\0\0\x01";
+const EMPTY_MESSAGE = Buffer.from("\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0", "latin1");
+
+/**
+ * Loads and runs once what a first connection and its first call need, so that the first client does not wait for it: a
+ * handshake with TLS (where `tls` is given) and a Health, over a pair of streams in memory. No listener knows of it, nothing
+ * is logged, and Health is no activity. The client's side shows the server's own certificate, and trusts any. Resolves
+ * when it is over, well or not: within five seconds, or `limitMs`.
+ */
+export async function warmUp(
+  router: Router,
+  clock: Clock,
+  tls: TlsMaterial | undefined,
+  limitMs: number = LIMIT_MS,
+): Promise<void> {
+  const [near, far] = duplexPair();
+  for (const stream of [near, far]) stream.on("error", () => {});
+  const signal = AbortSignal.timeout(limitMs);
+  const open: Duplex[] = [near, far];
+  try {
+    const [server, client] = tls === undefined ? open : await shakeHands(near, far, tls, signal);
+    if (server === undefined || client === undefined) return;
+    open.push(server, client);
+    serve(server, router, clock);
+    client.write(Buffer.concat([PREFACE, headers(), EMPTY_MESSAGE]));
+    let answer = "";
+    for await (const bytes of addAbortSignal(signal, client)) {
+      answer += (bytes as Buffer).toString("latin1");
+      if (answer.includes(TRAILERS)) break;
+    }
+  } catch {
+    // The first client's turn then takes as long as it would have without.
+  } finally {
+    for (const stream of open) stream.destroy();
+  }
+}
+
+/** Returns the server's side and the client's. */
+async function shakeHands(
+  near: Duplex,
+  far: Duplex,
+  { cert, key, clientCa }: TlsMaterial,
+  signal: AbortSignal,
+): Promise<[TLSSocket, TLSSocket]> {
+  const server = createServer(tlsOptions({ cert, key, clientCa }, LIMIT_MS));
+  server.emit("connection", near);
+  const client = connect({ socket: far, cert, key, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
+  client.on("error", () => {});
+  const [[socket]] = (await Promise.all([
+    once(server, "secureConnection", { signal }),
+    once(client, "secureConnect", { signal }),
+  ])) as [[TLSSocket], unknown];
+  peerCertificate(socket);
+  const certificate = socket.getPeerX509Certificate();
+  if (certificate !== undefined) described(certificate, socket);
+  return [socket, client];
+}
+
+/** As the listener does, but for its books. */
+function serve(socket: Duplex, router: Router, clock: Clock): void {
+  const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
+  const session: Session = { id: 0, openedAt, peer: { address: "memory", certificate: undefined } };
+  const { unprovenBytes, unprovenReads } = DEFAULT_SERVER_LIMITS;
+  const ignore = (): void => {};
+  const connection = new Http2Connection(
+    socket,
+    socket,
+    {
+      ...DEFAULT_SERVER_LIMITS,
+      firstRequestMs: LIMIT_MS,
+      probation: { pace: new Pace(), bytes: unprovenBytes, reads: unprovenReads },
+    },
+    {
+      request: (stream, fields) =>
+        router.handle(stream, fields, session, () => {
+          connection.prove();
+          return undefined;
+        }),
+      failed: ignore,
+      peerDead: ignore,
+      closing: ignore,
+      gone: ignore,
+    },
+    () => clock.monotonicMs(),
+  );
+  connection.serve();
+}
+
+/** Each field as a literal that no table keeps (RFC 7541, 6.2.2). */
+function headers(): Buffer {
+  const text = (value: string): string => String.fromCharCode(value.length) + value;
+  const block = Object.entries(REQUEST_FIELDS).map(([name, value]) => `\0${text(name)}${text(value)}`);
+  const bytes = block.join("");
+  return Buffer.from(`\0\0${String.fromCharCode(bytes.length)}${HEADERS_HEAD}${bytes}`, "latin1");
+}

@@ -1,0 +1,211 @@
+import {
+  type Accounts,
+  AgentError,
+  type ChildProcess,
+  EXEC_STRINGS_LIMIT_BYTES,
+  nextTurn,
+  pack,
+  type Processes,
+  type SpawnBlock,
+  SpawnError,
+  type StdioPlan,
+  STRINGS_A_TURN,
+} from "../domain/index.ts";
+import { type Environment, lookup, type SessionEnvironment, withDefaults } from "./environment.ts";
+import type { SessionFreeze } from "./freeze.ts";
+import { startFailure } from "./start-failure.ts";
+import { type ResolvedUser, resolveUser } from "./users.ts";
+
+/** A command of the session: what to run, where, as whom, and where its streams lead. */
+export interface Command {
+  readonly args: readonly string[];
+  readonly env: ReadonlyMap<string, string>;
+  /** Absolute, or empty: the workload's, else the user's home, else "/". */
+  readonly cwd: string;
+  /** Empty: the workload's. */
+  readonly user: string;
+  readonly stdio: StdioPlan;
+}
+
+/** User and directory of a command that names none. */
+interface CommandDefaults {
+  readonly user: string;
+  readonly cwd: string;
+}
+
+/** What a CommandStarter needs. */
+export interface CommandStarterParts {
+  readonly processes: Processes;
+  readonly accounts: Accounts;
+  readonly environment: SessionEnvironment;
+  readonly defaults: CommandDefaults;
+  /** The agent's own user id. */
+  readonly ownUid: number;
+  /** What refuses starts while the session is frozen. */
+  readonly freeze: Pick<SessionFreeze, "admit" | "check">;
+}
+
+const ROOT_FOLDER = "/";
+const NO_ENTRIES: Uint8Array = new Uint8Array();
+
+/** A user as found in these two files. */
+interface Resolution {
+  readonly user: string;
+  readonly passwd: Uint8Array;
+  readonly group: Uint8Array;
+  readonly resolved: ResolvedUser;
+}
+
+/** An environment, and for whom it was made. */
+interface MadeEnvironment {
+  readonly user: ResolvedUser;
+  /** TERM, where nothing names it for the command; undefined without a terminal. */
+  readonly term: string | undefined;
+  readonly entries: Environment;
+  readonly packed: Uint8Array;
+}
+
+/** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
+export class CommandStarter {
+  readonly #parts: CommandStarterParts;
+  #last: Resolution | undefined;
+  /** That of the last command which named no variable. */
+  #lastEnvironment: MadeEnvironment | undefined;
+
+  constructor(parts: CommandStarterParts) {
+    this.#parts = parts;
+  }
+
+  /** Throws AgentError where nothing may be started now: the session is frozen. */
+  check(): void {
+    this.#parts.freeze.check();
+  }
+
+  /** Starts a command. Throws AgentError when it cannot be started. */
+  start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
+    return this.#parts.freeze.admit(async () => {
+      const user = await this.#resolve(this.#userOf(command));
+      return this.#spawn(command, await this.#environmentOf(command, user), abort);
+    });
+  }
+
+  /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
+  startWorkload(args: readonly string[], abort?: AbortSignal): Promise<ChildProcess> {
+    const env = this.#parts.environment.ofWorkload;
+    return this.start({ args, env, cwd: "", user: "", stdio: { kind: "inherit" } }, abort);
+  }
+
+  #userOf({ user }: Command): string {
+    return user === "" ? this.#parts.defaults.user : user;
+  }
+
+  /**
+   * The environment with the user's own variables: for another user than the agent's, inherited HOME, USER and the like are
+   * replaced; for the agent's own only missing ones are set.
+   */
+  async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
+    const term = stdio.kind === "terminal" ? stdio.term : undefined;
+    const last = this.#lastEnvironment;
+    // Most commands add nothing of their own, and get the very same environment as the last one did.
+    if (env.size === 0 && last?.user === user && last.term === term) return last;
+    const isOther = user.identity.uid !== this.#parts.ownUid;
+    const replaced = isOther ? personalVariables(user) : new Map<string, string>();
+    if (term !== undefined) replaced.set("TERM", term);
+    let entries = this.#parts.environment.with(env, replaced);
+    if (entries.length > STRINGS_A_TURN) await nextTurn();
+    if (!isOther) {
+      entries = withDefaults(entries, personalVariables(user));
+      if (entries.length > STRINGS_A_TURN) await nextTurn();
+    }
+    const made = { user, term, entries, packed: pack(entries) };
+    if (env.size === 0) this.#lastEnvironment = made;
+    return made;
+  }
+
+  async #spawn(
+    command: Command,
+    { user, entries, packed }: MadeEnvironment,
+    abort: AbortSignal | undefined,
+  ): Promise<ChildProcess> {
+    const { processes, defaults } = this.#parts;
+    const name = command.args[0] ?? "";
+    const chosenCwd = command.cwd === "" ? defaults.cwd : command.cwd;
+    const cwd = chosenCwd === "" ? user.home : chosenCwd;
+    const block = (folder: string): SpawnBlock => ({
+      files: pack(commandCandidates(name, entries)),
+      args: pack(command.args),
+      env: packed,
+      cwd: pack([folder]),
+      // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
+      identity: this.#userOf(command) === "" ? undefined : user.identity,
+      stdio: command.stdio,
+    });
+    try {
+      return await processes.spawn(block(cwd), abort);
+    } catch (error) {
+      if (!(error instanceof SpawnError)) throw error;
+      // A default home that does not exist must not stop the command.
+      if (error.step !== "chdir" || chosenCwd !== "") throw startFailure(error, name, cwd);
+    }
+    return processes.spawn(block(ROOT_FOLDER), abort).catch((error: unknown) => {
+      throw error instanceof SpawnError ? startFailure(error, name, ROOT_FOLDER) : error;
+    });
+  }
+
+  async #resolve(user: string): Promise<ResolvedUser> {
+    const { accounts } = this.#parts;
+    if (user === "") return this.#resolveSelf();
+    const [passwd, group] = await Promise.all([accounts.passwd(), accounts.group()]);
+    return this.#resolveIn(user, passwd, group);
+  }
+
+  /** Finds home and name only: a broken user database must not stop a command that names no user. */
+  async #resolveSelf(): Promise<ResolvedUser> {
+    const { accounts, ownUid } = this.#parts;
+    const found = accounts.passwd();
+    const passwd = found instanceof Promise ? await found.catch(() => NO_ENTRIES) : found;
+    return this.#resolveIn(String(ownUid), passwd, NO_ENTRIES);
+  }
+
+  /** Keeps the last answer: unchanged files come as the same byte arrays, and most commands run as one user. */
+  #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
+    const last = this.#last;
+    if (last?.user === user && last.passwd === passwd && last.group === group) return last.resolved;
+    const resolved = resolveUser(user, passwd, group);
+    this.#last = { user, passwd, group, resolved };
+    return resolved;
+  }
+}
+
+/** Variables that a user's passwd entry sets; undefined: the entry does not say. */
+function personalVariables({ home, name, shell }: ResolvedUser): Map<string, string | undefined> {
+  return new Map([
+    ["HOME", home],
+    ["USER", name],
+    ["LOGNAME", name],
+    ["SHELL", shell],
+  ]);
+}
+
+/** Where a command is looked for when the environment sets no PATH. The environment itself is left as it is. */
+const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/**
+ * Files to try for a command, in order, as execvp(3) does: the command itself when it contains a slash, else one for
+ * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they would
+ * be longer than a command's arguments may be.
+ */
+export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
+  if (command.includes("/")) return [command];
+  const path = Buffer.from(lookup(environment, "PATH") ?? Buffer.from(DEFAULT_PATH)).toString("latin1");
+  const name = Buffer.from(command).toString("latin1");
+  const folders = path.split(":");
+  if (folders.length * name.length + path.length > EXEC_STRINGS_LIMIT_BYTES) throw tooManyFolders(folders.length);
+  return folders.map((folder) => Buffer.from(`${folder === "" ? "." : folder}/${name}`, "latin1"));
+}
+
+function tooManyFolders(count: number): AgentError {
+  const message = `args[0] is too long to be looked for in each of the ${count} folders of PATH; give its path`;
+  const metadata = { limit: String(EXEC_STRINGS_LIMIT_BYTES) };
+  return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, metadata);
+}

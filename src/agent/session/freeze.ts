@@ -1,0 +1,241 @@
+import {
+  AgentError,
+  type Clock,
+  FREEZE_WAIT_MS,
+  type FreezeProblem,
+  type Log,
+  type PendingProcess,
+  type SessionGroup,
+  type SessionLife,
+  type Timers,
+} from "../domain/index.ts";
+
+/**
+ * The time until a frozen session thaws is counted in ticks, none of which counts more than twice its length: the monotonic
+ * clock may jump when the guest is resumed, by all the time for which it was suspended.
+ */
+const TICK_MS = 100;
+const LONGEST_TICK_MS = 200;
+
+/** What was asked for with RunHookRequest.freeze_ms, and what became of it. */
+export interface FreezeReport {
+  readonly frozen: boolean;
+  /** Processes that are frozen. */
+  readonly processes: number;
+  /** Those of them that wait in the kernel and have not stopped; undefined: all have. */
+  readonly pending: readonly PendingProcess[] | undefined;
+  /** Why nothing is frozen; undefined: it is. */
+  readonly problem: FreezeProblem | undefined;
+}
+
+/** A request to freeze the session. */
+export interface FreezeRequest {
+  /** Time of the guest's own life after which the session thaws without duties. */
+  readonly freezeMs: number;
+  /** Aborted when the caller is gone: nothing is frozen then. */
+  readonly signal: AbortSignal;
+  /** Called when nothing of the session is being started any more, just before it is frozen. */
+  readonly prepare: () => void;
+}
+
+/** What a SessionFreeze needs. */
+export interface SessionFreezeParts {
+  /** Undefined: there is no cgroup that holds the session. */
+  readonly group: SessionGroup | undefined;
+  readonly life: SessionLife;
+  readonly timers: Timers;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly log: Log;
+}
+
+/** What runs at intervals in the session, and rests while it is frozen: ready_cmd. */
+export interface Resting {
+  /** Ends what runs. Resolves when it has ended. */
+  rest(): Promise<void>;
+  /** Begins again. */
+  resume(): void;
+}
+
+type State =
+  | { readonly kind: "live" }
+  /** Nothing new is started, and what is being started is waited for. */
+  | { readonly kind: "closing"; readonly freezeMs: number }
+  | { readonly kind: "frozen"; readonly sinceMs: number; leftMs: number; cancelTick: () => void };
+
+const LIVE: State = { kind: "live" };
+
+/** Nothing is frozen, for this reason. */
+export function notFrozen(problem: FreezeProblem): FreezeReport {
+  return { frozen: false, processes: 0, pending: undefined, problem };
+}
+
+/**
+ * Freezes the session for a snapshot, and thaws it: at the restore duties, when the time is over, or when the agent leaves.
+ * The gate that every start of a command goes through: none begins while the session is frozen, as it would hang.
+ */
+export class SessionFreeze {
+  readonly #parts: SessionFreezeParts;
+  readonly #starts: Set<Promise<unknown>> = new Set();
+  #resting: Resting | undefined;
+  #state: State = LIVE;
+  #thawedWithoutDuties = false;
+  #isOver = false;
+
+  constructor(parts: SessionFreezeParts) {
+    this.#parts = parts;
+  }
+
+  /** Says what rests while the session is frozen. */
+  rests(resting: Resting): void {
+    this.#resting = resting;
+  }
+
+  get frozen(): boolean {
+    return this.#state.kind === "frozen";
+  }
+
+  /** It was thawed before duties came, and none have come since. */
+  get thawedWithoutDuties(): boolean {
+    return this.#thawedWithoutDuties;
+  }
+
+  /** Throws FAILED_PRECONDITION SESSION_FROZEN while nothing may be started. */
+  check(): void {
+    if (this.#state.kind === "live") return;
+    const leftMs = this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs;
+    const message =
+      `the session is frozen for a snapshot, for ${Math.ceil(leftMs)} ms more unless RunRestoreDuties thaws it: ` +
+      `run the duties, or wait`;
+    throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(Math.ceil(leftMs)) });
+  }
+
+  /** Starts a command, unless the session is frozen: then throws as `check` does. */
+  async admit<Started>(start: () => Promise<Started>): Promise<Started> {
+    this.check();
+    const started = start();
+    this.#starts.add(started);
+    try {
+      return await started;
+    } finally {
+      this.#starts.delete(started);
+    }
+  }
+
+  /**
+   * Freezes the session. Resolves once all of it has stopped, or two seconds later.
+   *
+   * @throws AgentError FAILED_PRECONDITION when it is frozen already; the signal's reason when the caller was gone before
+   */
+  async freeze({ freezeMs, signal, prepare }: FreezeRequest): Promise<FreezeReport> {
+    const { group, life, clock, log } = this.#parts;
+    this.check();
+    signal.throwIfAborted();
+    if (group === undefined || this.#isOver) {
+      prepare();
+      return this.#refused(this.#isOver ? "leaving" : "no_cgroups");
+    }
+    const closing: State = { kind: "closing", freezeMs };
+    this.#state = closing;
+    try {
+      const problem = await this.#quiesce();
+      signal.throwIfAborted();
+      prepare();
+      // The agent may leave meanwhile.
+      if (problem !== undefined || this.#state !== closing) return this.#refused(problem ?? "leaving");
+      life.freeze();
+      const refusal = group.freeze();
+      if (refusal !== undefined) return this.#refused(refusal);
+      this.#state = { kind: "frozen", sinceMs: clock.monotonicMs(), leftMs: freezeMs, cancelTick: () => {} };
+      this.#tick(this.#state);
+    } finally {
+      if (this.#state === closing) this.#goOn();
+    }
+    const pending = await group.stopped(FREEZE_WAIT_MS);
+    const processes = group.size();
+    log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
+    // A short time may be over, or the agent leave.
+    return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
+  }
+
+  /**
+   * The part of the restore duties: thaws the session if it is frozen. What rests is for the caller to resume.
+   *
+   * @returns whether it is still frozen, as the kernel refused
+   */
+  thawByDuties(): boolean {
+    this.#thawedWithoutDuties = false;
+    if (this.#state.kind === "frozen") this.#thaw("duties");
+    return this.frozen;
+  }
+
+  /** Thaws the session because the agent leaves; from now on nothing freezes it. */
+  leave(): void {
+    this.#isOver = true;
+    if (this.#state.kind === "frozen") this.#thaw("leaving");
+    // A freeze that is under way sees that.
+    else this.#state = LIVE;
+  }
+
+  /** Thaws the session because a signal asks it to end, which the agent only forwards. */
+  endAskedFor(): void {
+    if (this.#state.kind !== "frozen") return;
+    this.#thaw("signal");
+    if (!this.frozen) this.#resting?.resume();
+  }
+
+  /** Waits until nothing is being started and what rests has ended; the latter only as long as the former may take. */
+  async #quiesce(): Promise<FreezeProblem | undefined> {
+    const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
+    const cancel = this.#parts.timers.after(FREEZE_WAIT_MS, () => resolve("late"));
+    await Promise.race([this.#resting?.rest(), timeUp]);
+    const started = Promise.allSettled(this.#starts);
+    const late = (await Promise.race([started, timeUp])) === "late";
+    cancel();
+    return late ? "starts_in_flight" : undefined;
+  }
+
+  #refused(problem: FreezeProblem): FreezeReport {
+    this.#parts.log.warn("session_not_frozen", { problem });
+    return notFrozen(problem);
+  }
+
+  /** After a freeze that did not come about. */
+  #goOn(): void {
+    this.#parts.life.thaw();
+    this.#state = LIVE;
+    this.#resting?.resume();
+  }
+
+  #tick(frozen: Extract<State, { kind: "frozen" }>): void {
+    const { clock, timers } = this.#parts;
+    const beganMs = clock.monotonicMs();
+    const delayMs = frozen.leftMs > 0 ? Math.min(TICK_MS, frozen.leftMs) : TICK_MS;
+    frozen.cancelTick = timers.after(delayMs, () => {
+      frozen.leftMs -= Math.min(clock.monotonicMs() - beganMs, LONGEST_TICK_MS);
+      if (frozen.leftMs > 0) {
+        this.#tick(frozen);
+        return;
+      }
+      frozen.leftMs = 0;
+      this.#thaw("time_over");
+      if (this.#state === frozen) this.#tick(frozen);
+      else this.#resting?.resume();
+    });
+  }
+
+  #thaw(why: "duties" | "leaving" | "signal" | "time_over"): void {
+    const { group, life, log, clock } = this.#parts;
+    if (this.#state.kind !== "frozen") return;
+    const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
+    if (group?.thaw() !== true) {
+      log.error("session_not_thawed", { why });
+      return;
+    }
+    this.#state.cancelTick();
+    this.#state = LIVE;
+    life.thaw();
+    this.#thawedWithoutDuties = why !== "duties";
+    if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });
+    else log.info("session_thawed", { frozen_ms: frozenMs });
+  }
+}

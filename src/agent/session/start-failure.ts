@@ -1,0 +1,102 @@
+import { AgentError, type Reason, type SpawnError, type SpawnStep, type StatusName } from "../domain/index.ts";
+
+interface Failure {
+  readonly status: StatusName;
+  readonly reason: Reason;
+  readonly problem: string;
+}
+
+function failure(status: StatusName, reason: Reason, problem: string): Failure {
+  return { status, reason, problem };
+}
+
+/** A command that is not there, that may not be executed, and that is no program. */
+const notFound = (problem: string): Failure => failure("NOT_FOUND", "EXEC_NOT_FOUND", problem);
+const denied = (problem: string): Failure => failure("PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem);
+const badFormat = (problem: string): Failure => failure("FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem);
+const badCwd = (status: StatusName, problem: string): Failure => failure(status, "EXEC_BAD_CWD", problem);
+
+const LIMIT = failure(
+  "RESOURCE_EXHAUSTED",
+  "EXEC_RESOURCE_LIMIT",
+  "the guest has no more processes, descriptors or memory to start it with; try again later",
+);
+
+const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE", "ENFILE"]);
+
+/** execve(2): what each errno says about the command. */
+const EXECVE: Readonly<Record<string, Failure>> = {
+  ENOENT: notFound("no such command (or the interpreter that it names is missing); check args[0] and PATH"),
+  ENOTDIR: notFound("a part of the command's path is not a directory"),
+  ELOOP: notFound("too many symbolic links on the command's path"),
+  ENAMETOOLONG: failure("INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"),
+  EACCES: denied("the command is a directory, is not executable, or lies where its user may not go"),
+  EPERM: denied("the guest's kernel does not permit to execute the command"),
+  ENOEXEC: badFormat("not a program for this machine (a script needs a #! line; no shell is tried)"),
+  ELIBBAD: badFormat("its interpreter is not a program"),
+  EINVAL: badFormat("not a valid program"),
+  ETXTBSY: failure(
+    "FAILED_PRECONDITION",
+    "EXEC_TEXT_BUSY",
+    "the command's file is open for writing; try again when its writer has closed it",
+  ),
+  E2BIG: failure(
+    "RESOURCE_EXHAUSTED",
+    "EXEC_ARGS_TOO_LONG",
+    "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
+  ),
+};
+
+/** chdir(2): what each errno says about the working directory. */
+const CHDIR: Readonly<Record<string, Failure>> = {
+  ENOENT: badCwd("NOT_FOUND", "no such directory to start in"),
+  ENOTDIR: badCwd("FAILED_PRECONDITION", "not a directory to start in"),
+  EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the directory to start in"),
+};
+
+const IDENTITY = failure(
+  "PERMISSION_DENIED",
+  "EXEC_BAD_USER",
+  "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
+);
+
+const SETUP = failure("INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up");
+
+/** What a failed step says, where its errno says nothing more. */
+const STEPS: Readonly<Record<SpawnStep, Failure>> = {
+  execve: failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"),
+  chdir: badCwd("FAILED_PRECONDITION", "the directory to start in cannot be entered"),
+  setgroups: IDENTITY,
+  setgid: IDENTITY,
+  setuid: IDENTITY,
+  terminal: failure(
+    "FAILED_PRECONDITION",
+    "EXEC_SETUP_FAILED",
+    "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
+  ),
+  killed: failure("CANCELLED", "CANCELLED", "stopped while it was being started"),
+  prepare: SETUP,
+  clone: SETUP,
+  setsid: SETUP,
+  setpgid: SETUP,
+  ctty: SETUP,
+  cgroup: SETUP,
+  rlimit: SETUP,
+  stdio: SETUP,
+};
+
+function classify(step: SpawnStep, errno: string): Failure {
+  if (LIMIT_ERRNOS.has(errno)) return LIMIT;
+  const known = step === "execve" ? EXECVE[errno] : step === "chdir" ? CHDIR[errno] : undefined;
+  return known ?? STEPS[step];
+}
+
+/** The status for a command that could not be started. Its metadata has step and errno. */
+export function startFailure(error: SpawnError, command: string, cwd: string): AgentError {
+  const { status, reason, problem } = classify(error.step, error.errno);
+  const isFolder = error.step === "chdir";
+  const about = isFolder ? cwd : command;
+  const what = isFolder ? `${problem}: ${JSON.stringify(about)}` : `cannot start ${JSON.stringify(about)}: ${problem}`;
+  const message = `${what} (${error.step}: ${error.errno})`;
+  return new AgentError(status, reason, message, { step: error.step, errno: error.errno, path: about }, error);
+}

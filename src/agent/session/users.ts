@@ -1,0 +1,135 @@
+import { AgentError, type Identity } from "../domain/index.ts";
+import { comparable } from "./environment.ts";
+
+/** A user of the image, ready to run a process. */
+export interface ResolvedUser {
+  readonly identity: Identity;
+  /** Name in /etc/passwd; undefined for a user id without an entry. */
+  readonly name: string | undefined;
+  /** Home directory, absolute; "/" where the entry has none or there is no entry. */
+  readonly home: string;
+  /** Login shell; undefined where the entry has none or there is no entry. */
+  readonly shell: string | undefined;
+}
+
+/** Largest user or group id: 2^31 - 1, as in moby; the kernel's (uid_t)-1 means "unchanged" to setuid(2). */
+const MAX_ID = 2 ** 31 - 1;
+
+interface PasswdEntry {
+  readonly name: string;
+  readonly uid: number;
+  readonly gid: number;
+  readonly home: string;
+  readonly shell: string;
+}
+
+interface GroupEntry {
+  readonly name: string;
+  readonly gid: number;
+  readonly members: readonly string[];
+}
+
+/**
+ * Resolves `user`, `uid`, `user:group` or `uid:gid` by moby's rules. A number always means an id. An id needs no entry
+ * (its group is then 0), a name does. The first matching entry wins. Supplementary groups of /etc/group count only where
+ * no group is named. `user:` is the user alone. `:group`, user id 0 in moby, is refused: whoever leaves a name out does not
+ * ask for root.
+ *
+ * The files are compared byte for byte, malformed lines are ignored, and a missing file is an empty one. The primary
+ * group is also a supplementary one: without it, files that deny a group could be opened (CVE-2022-36109).
+ *
+ * @param passwd bytes of /etc/passwd (passwd(5))
+ * @param group bytes of /etc/group (group(5))
+ * @throws AgentError with reason EXEC_BAD_USER: INVALID_ARGUMENT for a malformed spec, NOT_FOUND for an unknown name
+ */
+export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
+  const problem = userSyntaxProblem(spec);
+  if (problem !== undefined) throw new AgentError("INVALID_ARGUMENT", "EXEC_BAD_USER", `user ${problem}`);
+  const [userPart = "", groupPart = ""] = spec.split(":");
+  const entry = findUser(userPart, passwd);
+  const uid = entry?.uid ?? Number(userPart);
+  const { gid, supplementary } = findGroups(groupPart, entry, group);
+  return {
+    identity: { uid, gid, groups: [...new Set([gid, ...supplementary])] },
+    name: entry === undefined ? undefined : text(entry.name),
+    home: entry?.home.startsWith("/") === true ? text(entry.home) : "/",
+    shell: entry === undefined || entry.shell === "" ? undefined : text(entry.shell),
+  };
+}
+
+/** What is malformed in a user spec; undefined when it is well-formed. Does not look whether the names exist. */
+export function userSyntaxProblem(spec: string): string | undefined {
+  if (/[\0\n]/.test(spec)) return "holds a NUL or a line break";
+  const parts = spec.split(":");
+  if (spec.startsWith(":")) return "has no name before its colon; write user, uid, user:group or uid:gid";
+  if (parts.length > 2) return "has more than one colon; write user, uid, user:group or uid:gid";
+  for (const part of parts) {
+    if (/^-?[0-9]+$/.test(part) && idOf(part) === undefined) return `has an id outside 0 to ${MAX_ID}`;
+  }
+  return undefined;
+}
+
+function findUser(wanted: string, passwd: Uint8Array): PasswdEntry | undefined {
+  const uid = idOf(wanted);
+  const name = comparable(wanted);
+  const entry = passwdEntries(passwd).find((candidate) =>
+    uid === undefined ? candidate.name === name : candidate.uid === uid,
+  );
+  if (entry === undefined && uid === undefined) {
+    throw unknown("user", wanted, "/etc/passwd");
+  }
+  return entry;
+}
+
+function findGroups(
+  wanted: string,
+  user: PasswdEntry | undefined,
+  group: Uint8Array,
+): { gid: number; supplementary: readonly number[] } {
+  if (wanted === "") {
+    if (user === undefined) return { gid: 0, supplementary: [] };
+    const memberships = groupEntries(group).filter((candidate) => candidate.members.includes(user.name));
+    return { gid: user.gid, supplementary: memberships.map((candidate) => candidate.gid) };
+  }
+  const name = comparable(wanted);
+  const gid = idOf(wanted) ?? groupEntries(group).find((candidate) => candidate.name === name)?.gid;
+  if (gid === undefined) throw unknown("group", wanted, "/etc/group");
+  return { gid, supplementary: [] };
+}
+
+function passwdEntries(passwd: Uint8Array): PasswdEntry[] {
+  return records(passwd).flatMap(([name = "", , uidField = "", gidField = "", , home = "", shell = ""]) => {
+    const uid = idOf(uidField);
+    const gid = idOf(gidField);
+    return name === "" || uid === undefined || gid === undefined ? [] : [{ name, uid, gid, home, shell }];
+  });
+}
+
+function groupEntries(group: Uint8Array): GroupEntry[] {
+  return records(group).flatMap(([name = "", , gidField = "", members = ""]) => {
+    const gid = idOf(gidField);
+    return name === "" || gid === undefined ? [] : [{ name, gid, members: members.split(",") }];
+  });
+}
+
+/** Fields of each line, one character a byte: names need not be UTF-8. */
+function records(file: Uint8Array): string[][] {
+  const lines = Buffer.from(file.buffer, file.byteOffset, file.byteLength).toString("latin1").split("\n");
+  return lines.filter((line) => !line.startsWith("#")).map((line) => line.split(":"));
+}
+
+/** The id; undefined unless the field is a plain decimal number in range. */
+function idOf(field: string): number | undefined {
+  if (!/^[0-9]+$/.test(field)) return undefined;
+  const id = Number(field);
+  return id <= MAX_ID ? id : undefined;
+}
+
+function text(bytes: string): string {
+  return Buffer.from(bytes, "latin1").toString();
+}
+
+function unknown(kind: "user" | "group", name: string, file: string): AgentError {
+  const message = `no ${kind} ${JSON.stringify(name)} in ${file} of the sandbox; name another or give a numeric id`;
+  return new AgentError("NOT_FOUND", "EXEC_BAD_USER", message, { [kind]: name });
+}

@@ -1,0 +1,122 @@
+import {
+  type AgentError,
+  type ChildProcess,
+  type Log,
+  type ProcessEnd,
+  type ProcessSpec,
+  TERM_GRACE_MS,
+  unlessAborted,
+} from "../domain/index.ts";
+import { type CommandStarter, endProcesses } from "../session/index.ts";
+
+const SIGTERM = 15;
+/** 128 + SIGKILL. */
+const KILLED_STATUS = 137;
+
+/** What the workload needs. */
+export interface WorkloadParts {
+  readonly starter: CommandStarter;
+  readonly spec: ProcessSpec;
+  readonly log: Log;
+}
+
+/** The user's own process, around which the agent was started, and all its descendants. */
+export class Workload {
+  readonly #parts: WorkloadParts;
+  /** Aborts the start. */
+  readonly #startAbort = new AbortController();
+  /** The exit code that the agent leaves with. */
+  readonly #status = Promise.withResolvers<number>();
+  #child: ChildProcess | undefined;
+  #stopping: Promise<void> | undefined;
+  #running = false;
+
+  constructor(parts: WorkloadParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether the spec names a command at all. */
+  get configured(): boolean {
+    return this.#parts.spec.args.length > 0;
+  }
+
+  /** Whether it has been started and has not ended. */
+  get running(): boolean {
+    return this.#running;
+  }
+
+  /** Time that its whole tree gets between SIGTERM and SIGKILL, in milliseconds. */
+  get graceMs(): number {
+    return this.#parts.spec.stopGraceMs;
+  }
+
+  /**
+   * Starts the workload on the agent's own standard streams. Resolves when it runs, or when its start was given up.
+   * `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when signal n ended it. Call `stop`
+   * after any end, as descendants may be left.
+   *
+   * @throws AgentError when it cannot be started
+   */
+  async start(): Promise<{ readonly ended: Promise<number> }> {
+    const { starter, spec, log } = this.#parts;
+    const { signal } = this.#startAbort;
+    try {
+      signal.throwIfAborted();
+      // Do not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
+      const child = await unlessAborted(starter.startWorkload(spec.args, signal), signal);
+      this.#child = child;
+      this.#running = true;
+      log.info("workload_started", { pid: child.pid });
+      void child.ended.then((end) => this.#onEnd(child, end));
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      log.warn("workload_start_given_up", { signal: Number(signal.reason) });
+      this.#status.resolve(128 + Number(signal.reason));
+    }
+    return { ended: this.#status.promise };
+  }
+
+  /** Gives up a start, even one that hangs, because of a signal to leave. Does nothing once the workload runs. */
+  abandonStart(signal: number): void {
+    this.#startAbort.abort(signal);
+  }
+
+  /** Forwards a signal to the workload. Does nothing while it does not run. */
+  forward(signal: number): void {
+    if (this.#running) this.#child?.signal(signal);
+  }
+
+  /**
+   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. If it has ended by itself, what it left gets the
+   * shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
+   */
+  stop(): Promise<void> {
+    if (this.#stopping !== undefined) this.forward(SIGTERM);
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined) return;
+    const graceMs = this.#running ? this.graceMs : TERM_GRACE_MS;
+    const outcome = await endProcesses(child.tree, { signal: SIGTERM, graceMs });
+    if (outcome !== "in_time")
+      this.#parts.log.warn("workload_killed", { pid: child.pid, stop_grace_ms: graceMs, outcome });
+    if (outcome === "left") this.#status.resolve(KILLED_STATUS);
+    else await this.#status.promise;
+    child.release();
+  }
+
+  #onEnd(child: ChildProcess, end: ProcessEnd): void {
+    this.#running = false;
+    const { code: status, signal } = end;
+    this.#parts.log.info("workload_ended", { pid: child.pid, status, signal: signal === 0 ? undefined : signal });
+    this.#status.resolve(status);
+  }
+}
+
+/** Exit code of the agent when the workload could not be started, as with shells and container runtimes. */
+export function startFailureStatus(error: AgentError): number {
+  return error.reason === "EXEC_NOT_FOUND" ? 127 : 126;
+}

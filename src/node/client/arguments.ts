@@ -1,0 +1,75 @@
+import { GuestError, invalidArgument, messageOf } from "./errors.ts";
+
+/** Longest token that the agent takes. */
+const TOKEN_LIMIT_CHARACTERS = 4096;
+const UINT32_MAX = 0xffff_ffff;
+
+/**
+ * Runs `make`, which must depend on the caller's arguments alone. Turns any error of it, packages throw all kinds, into a
+ * GuestError (INVALID_ARGUMENT).
+ */
+export function fromArguments<Value>(what: string, make: () => Value): Value {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof GuestError) throw error;
+    throw invalidArgument(`${what}: ${messageOf(error)}`);
+  }
+}
+
+/**
+ * The instance token without the line break at the end of its file. Throws GuestError (INVALID_ARGUMENT) for one that
+ * cannot be sent: grpc-js would refuse it too, with a message that shows it.
+ */
+export function tokenOf(given: string): string {
+  if (typeof given !== "string") throw invalidArgument("token is no text; read its file as UTF-8");
+  const token = given.trim();
+  if (token === "") throw invalidArgument("token is empty");
+  if (token.length > TOKEN_LIMIT_CHARACTERS)
+    throw invalidArgument(`token has more than ${TOKEN_LIMIT_CHARACTERS} characters`);
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    throw invalidArgument("token may hold visible ASCII characters only, and no spaces; is it the right file?");
+  }
+  return token;
+}
+
+/** A duration in whole milliseconds, rounded up. Throws GuestError (INVALID_ARGUMENT). */
+export function wholeMilliseconds(durationMs: number, field: string): number {
+  const whole = Math.ceil(durationMs);
+  if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
+  throw invalidArgument(`${field} wants a number of milliseconds from 0 up, not ${String(durationMs)}`);
+}
+
+/** A whole number that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
+export function wholeNumber(value: number, field: string): number {
+  if (Number.isInteger(value) && value >= 0 && value <= UINT32_MAX) return value;
+  throw invalidArgument(`${field} wants a whole number from 0 up, not ${String(value)}`);
+}
+
+/**
+ * Refuses what is no object of options, and a name that it does not have: a misspelt option would be ignored silently.
+ *
+ * @param what what the caller knows it as, such as `options of run`
+ * @throws GuestError INVALID_ARGUMENT, whose metadata has the `field`
+ */
+export function checkOptions(what: string, given: unknown, names: Readonly<Record<string, true>>): void {
+  if (given === undefined) return;
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw invalidOption(what, `${what} want an object`);
+  }
+  const field = Object.keys(given).find((name) => !Object.hasOwn(names, name));
+  if (field === undefined) return;
+  throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
+}
+
+/** Refuses what cannot be a command's arguments: `args: "ls"` would be two. Throws GuestError INVALID_ARGUMENT. */
+export function checkArgs(args: unknown): void {
+  const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
+  if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');
+  if (args.length === 0) throw invalidOption("args", "args are empty; name the command to run");
+}
+
+/** The GuestError for an option that cannot be used. */
+export function invalidOption(field: string, message: string): GuestError {
+  return new GuestError({ status: "INVALID_ARGUMENT", message, metadata: { field } });
+}

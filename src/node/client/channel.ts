@@ -1,0 +1,292 @@
+import type { EventEmitter } from "node:events";
+import {
+  create,
+  type DescMessage,
+  type DescMethod,
+  type DescMethodBiDiStreaming,
+  type DescMethodClientStreaming,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  fromBinary,
+  type MessageInitShape,
+  type MessageShape,
+  toBinary,
+} from "@bufbuild/protobuf";
+import {
+  type Client,
+  type ClientDuplexStream,
+  type ClientReadableStream,
+  type ClientWritableStream,
+  type CallOptions as GrpcCallOptions,
+  Metadata,
+  type ServiceError,
+} from "@grpc/grpc-js";
+import { fromArguments, wholeMilliseconds } from "./arguments.ts";
+import { abortedError, explanationLimitMs, GuestError, guestError } from "./errors.ts";
+import type { Link } from "./link/link.ts";
+import { retried } from "./retry.ts";
+import { settlement } from "./settlement.ts";
+
+/** Options of every call. */
+export interface CallOptions {
+  /** Aborting cancels the call. */
+  readonly signal?: AbortSignal | undefined;
+  /** Time for the whole call, in milliseconds from now; then it fails with DEADLINE_EXCEEDED. No limit by default. */
+  readonly deadlineMs?: number | undefined;
+  /** Wait until the agent can be reached instead of failing with UNAVAILABLE. Give it a deadline. */
+  readonly waitForReady?: boolean | undefined;
+}
+
+/** Pauses before the second and third time that a question is asked: long enough for a listener that is being replaced. */
+const QUESTION_PAUSES_MS = [50, 250];
+
+const VERSION_HEADER = "svc-agent-version";
+
+/** gRPC calls by generated method descriptors, each with the instance token. */
+export class Channel {
+  readonly #client: Client;
+  readonly #link: Link;
+  readonly #token: string;
+  #agentVersion: string | undefined;
+  #isClosed = false;
+
+  constructor(client: Client, link: Link, token: string) {
+    this.#client = client;
+    this.#link = link;
+    this.#token = token;
+  }
+
+  /** Version of the agent that answered last; undefined before the first answer. */
+  get agentVersion(): string | undefined {
+    return this.#agentVersion;
+  }
+
+  /** Takes no more calls. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Calls a unary method that changes nothing; repeats it when a connection failed. Rejects with GuestError. */
+  async question<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    const { signal, deadlineMs = Number.POSITIVE_INFINITY } = options;
+    const atMs = deadlineOf(options);
+    const ask = (): Promise<MessageShape<O>> => this.#unary(method, request, options, atMs);
+    return retried(ask(), ask, {
+      pausesMs: QUESTION_PAUSES_MS,
+      untilMs: performance.now() + deadlineMs,
+      signal,
+      mayPass: neverAnswered,
+    });
+  }
+
+  /** Calls a unary method, once. Rejects with GuestError. */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    return this.#unary(method, request, options, deadlineOf(options));
+  }
+
+  /**
+   * Calls a method that answers with a stream, which fails with grpc-js's ServiceError. Throws GuestError once closed or
+   * aborted.
+   */
+  serverStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): ClientReadableStream<MessageShape<O>> {
+    const call = this.#client.makeServerStreamRequest(
+      pathOf(method),
+      asIs,
+      deserializer(method.output),
+      encoded(method.input, request),
+      this.#metadata(options),
+      grpcOptions(deadlineOf(options)),
+    );
+    return this.#observed(call, options.signal);
+  }
+
+  /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed or aborted. */
+  clientStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodClientStreaming<I, O>,
+    options: CallOptions = {},
+  ): { readonly requests: ClientWritableStream<MessageShape<I>>; readonly response: Promise<MessageShape<O>> } {
+    const { promise, answer } = this.#answered(method, options.signal);
+    const requests = this.#client.makeClientStreamRequest(
+      pathOf(method),
+      serializer(method.input),
+      deserializer(method.output),
+      this.#metadata(options),
+      grpcOptions(deadlineOf(options)),
+      answer,
+    );
+    return { requests: this.#observed(requests, options.signal), response: promise };
+  }
+
+  /**
+   * Calls a method with streams both ways, which fail with grpc-js's ServiceError. Throws GuestError once closed or
+   * aborted.
+   */
+  bidiStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodBiDiStreaming<I, O>,
+    options: CallOptions = {},
+  ): ClientDuplexStream<MessageShape<I>, MessageShape<O>> {
+    const call = this.#client.makeBidiStreamRequest(
+      pathOf(method),
+      serializer(method.input),
+      deserializer(method.output),
+      this.#metadata(options),
+      grpcOptions(deadlineOf(options)),
+    );
+    return this.#observed(call, options.signal);
+  }
+
+  /** The GuestError for a call's ServiceError. Where grpc-js does not say why there is no connection, the link finds out. */
+  async failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
+    this.#noteVersion(error.metadata);
+    const limitMs = signal?.aborted === true ? undefined : explanationLimitMs(error);
+    const explained = limitMs === undefined ? undefined : await this.#link.explain?.(limitMs);
+    return guestError(error, {
+      method: method.name,
+      signal,
+      agentVersion: this.#agentVersion,
+      linkFailure: this.#link.failure?.() ?? explained,
+    });
+  }
+
+  /** Hands that GuestError on. */
+  async explained(
+    error: ServiceError,
+    method: DescMethod,
+    signal: AbortSignal | undefined,
+    tell: (failure: GuestError) => void,
+  ): Promise<void> {
+    tell(await this.failure(error, method, signal));
+  }
+
+  /** Closes the connection once the calls in progress have ended. Later calls fail. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#client.close();
+    this.#link.close?.();
+  }
+
+  async #unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions,
+    deadlineMs: number | undefined,
+  ): Promise<MessageShape<O>> {
+    const bytes = encoded(method.input, request);
+    const { promise, answer } = this.#answered(method, options.signal);
+    const call = this.#client.makeUnaryRequest(
+      pathOf(method),
+      asIs,
+      deserializer(method.output),
+      bytes,
+      this.#metadata(options),
+      grpcOptions(deadlineMs),
+      answer,
+    );
+    this.#observed(call, options.signal);
+    return promise;
+  }
+
+  /** A promise and the callback that settles it. */
+  #answered<O extends DescMessage>(
+    method: DescMethod & { readonly output: O },
+    signal: AbortSignal | undefined,
+  ): { promise: Promise<MessageShape<O>>; answer: (error: ServiceError | null, value?: MessageShape<O>) => void } {
+    const { promise, resolve, reject } = settlement<MessageShape<O>>();
+    return {
+      promise,
+      answer: (error, value) => {
+        if (error !== null) void this.explained(error, method, signal, reject);
+        else if (value !== undefined) resolve(value);
+      },
+    };
+  }
+
+  /** Notes the version of the agent that answers a call; cancels the call with its signal. */
+  #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
+    call.on("metadata", (headers: Metadata) => this.#noteVersion(headers));
+    if (signal !== undefined) {
+      const cancel = (): void => cancelCall(call);
+      signal.addEventListener("abort", cancel, { once: true });
+      // The end of every call, whatever becomes of it.
+      call.once("status", () => signal.removeEventListener("abort", cancel));
+    }
+    return call;
+  }
+
+  #noteVersion(headers: Metadata | undefined): void {
+    const [version] = headers?.get(VERSION_HEADER) ?? [];
+    if (typeof version === "string") this.#agentVersion = version;
+  }
+
+  /** Throws once closed or aborted. */
+  #metadata(options: CallOptions): Metadata {
+    if (options.signal?.aborted === true) throw abortedError(options.signal);
+    if (this.#isClosed) throw new GuestError({ status: "CANCELLED", message: "the client has been closed" });
+    const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
+    metadata.set("svc-instance-token", this.#token);
+    return metadata;
+  }
+}
+
+/** True for a failed connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
+function neverAnswered(error: unknown): boolean {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
+}
+
+interface Cancellable {
+  cancel(): void;
+}
+
+/**
+ * Cancels a call in the next turn of the event loop. In the turn in which grpc-js starts a call it would report the
+ * cancellation and still make the call (ResolvingCall of 1.14 checks only before it filters the metadata).
+ */
+export function cancelCall(call: Cancellable): void {
+  setImmediate(() => call.cancel());
+}
+
+function pathOf(method: DescMethod): string {
+  return `/${method.parent.typeName}/${method.name}`;
+}
+
+/** A message's bytes. Throws GuestError (INVALID_ARGUMENT), which names the field that cannot be sent. */
+export function encoded<Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer {
+  return fromArguments("the request cannot be sent", () => serializer(schema)(create(schema, message)));
+}
+
+function asIs(bytes: Buffer): Buffer {
+  return bytes;
+}
+
+function serializer<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc>) => Buffer {
+  return (message) => {
+    const bytes = toBinary(schema, message);
+    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  };
+}
+
+/** `bytes` fields of the result are views of the received message: nothing is copied. */
+function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) => MessageShape<Desc> {
+  return (bytes) => fromBinary(schema, bytes);
+}
+
+function deadlineOf({ deadlineMs }: CallOptions): number | undefined {
+  return deadlineMs === undefined ? undefined : Date.now() + wholeMilliseconds(deadlineMs, "deadlineMs");
+}
+
+function grpcOptions(deadlineMs: number | undefined): GrpcCallOptions {
+  return deadlineMs === undefined ? {} : { deadline: deadlineMs };
+}

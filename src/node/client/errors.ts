@@ -1,0 +1,256 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { AnySchema } from "@bufbuild/protobuf/wkt";
+import { type ServiceError, status } from "@grpc/grpc-js";
+import { ErrorInfoSchema } from "../../shared/gen/google/rpc/error_details_pb.ts";
+import { inOptions } from "./words.ts";
+
+/** A gRPC status by its canonical name. Never OK. */
+export type GuestStatus = Exclude<keyof typeof status, "OK">;
+
+/** What is known of a failed call. */
+export interface GuestErrorParts {
+  readonly status: GuestStatus;
+  readonly message: string;
+  readonly reason?: string | undefined;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly cause?: unknown;
+}
+
+/** The only error that this client throws: why a call failed. */
+export class GuestError extends Error {
+  override readonly name = "GuestError";
+  /** Canonical name of the gRPC status. */
+  readonly status: GuestStatus;
+  /** Its number. */
+  readonly code: number;
+  /** The agent's stable constant for the cause, such as "EXEC_NOT_FOUND"; undefined when the agent never answered. */
+  readonly reason: string | undefined;
+  /** What it was about: path, errno, step, field. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** What to do about it, in a few words; undefined where the message says it all. */
+  readonly nextStep: string | undefined;
+
+  constructor(parts: GuestErrorParts) {
+    super(parts.message, parts.cause === undefined ? undefined : { cause: parts.cause });
+    this.status = parts.status;
+    this.code = status[parts.status];
+    this.reason = parts.reason;
+    this.metadata = parts.metadata ?? {};
+    this.nextStep = nextStepFor(parts);
+  }
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The GuestError for what a caller has given that cannot be sent or used. */
+export function invalidArgument(message: string, cause?: unknown): GuestError {
+  return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
+}
+
+/** The call that failed, and what is known about it from elsewhere. */
+export interface FailedCall {
+  /** Name of the method. */
+  readonly method: string;
+  readonly signal: AbortSignal | undefined;
+  readonly agentVersion: string | undefined;
+  /** Why there is no connection, where the link knows it. */
+  readonly linkFailure: string | undefined;
+}
+
+/** The GuestError for a call that failed with a gRPC status. Where the signal was aborted, that is the reason. */
+export function guestError(error: ServiceError, call: FailedCall): GuestError {
+  if (call.signal?.aborted === true) return abortedError(call.signal);
+  const details = detailsOf(error);
+  const name = statusName(error.code);
+  const agentMessage = details?.message === undefined ? undefined : inOptions(details.message);
+  const refusal = refusedCertificate(error);
+  if (refusal !== undefined) return new GuestError({ status: "PERMISSION_DENIED", message: refusal, cause: error });
+  const isRefused = isRefusedConnection(error);
+  if (isRefused && call.linkFailure === undefined)
+    return new GuestError({ status: "PERMISSION_DENIED", message: REFUSED_CONNECTION, cause: error });
+  return new GuestError({
+    status: isRefused ? "PERMISSION_DENIED" : name,
+    message: missingMethod(name, details, error, call) ?? agentMessage ?? connectionMessage(name, error, call),
+    reason: details?.reason,
+    metadata: details?.metadata,
+    cause: error,
+  });
+}
+
+/** The GuestError for a call that its caller gave up. */
+export function abortedError(signal: AbortSignal): GuestError {
+  return new GuestError({ status: "CANCELLED", message: "the call was aborted by its caller", cause: signal.reason });
+}
+
+function detailsOf(error: ServiceError): ErrorDetails | undefined {
+  const [value] = error.metadata?.get("grpc-status-details-bin") ?? [];
+  return Buffer.isBuffer(value) ? readErrorDetails(value) : undefined;
+}
+
+function statusName(code: number): GuestStatus {
+  const name = status[code];
+  return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
+}
+
+/** The error of an agent that is older than this client, or of another server without that method. */
+function missingMethod(
+  name: GuestStatus,
+  details: ErrorDetails | undefined,
+  error: ServiceError,
+  { method, agentVersion }: FailedCall,
+): string | undefined {
+  if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || IS_NO_ANSWER.test(error.details))
+    return undefined;
+  return `the agent${agentVersion === undefined ? "" : ` (version ${agentVersion})`} has no method ${method}`;
+}
+
+/** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
+const IS_NO_ANSWER = /^(?:No message received|Too many responses received|Received HTTP status code)/;
+
+function connectionMessage(name: GuestStatus, error: ServiceError, { linkFailure }: FailedCall): string {
+  if (linkFailure !== undefined && isUnconnected(error)) return `no connection until the deadline: ${linkFailure}`;
+  const isOfConnection = name === "UNAVAILABLE" || isRefusedConnection(error);
+  return (isOfConnection ? linkFailure : undefined) ?? withoutNoise(error.details);
+}
+
+const REFUSED_CONNECTION = "the agent refused the connection, most often for its client certificate";
+
+/** The agent's answer to a client certificate, in the handshake (RFC 8446, 6.2), as OpenSSL tells it. */
+const CERTIFICATE_ALERT =
+  /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
+const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
+  ["unknown ca", "it is not of the agent's authority"],
+  ["unsupported certificate", "it is not for clients"],
+  ["certificate required", "there is none"],
+]);
+
+/** What the agent has against the client's certificate, by the alert; undefined: the error is another one. */
+function refusedCertificate({ details }: ServiceError): string | undefined {
+  const alert = CERTIFICATE_ALERT.exec(details)?.[1]?.toLowerCase();
+  if (alert === undefined) return undefined;
+  return `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
+}
+
+/** The agent's GOAWAY for a refused client certificate, as grpc-js and Node tell of INADEQUATE_SECURITY (12): without the reason. */
+function isRefusedConnection({ details }: ServiceError): boolean {
+  return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
+}
+
+/** The call waited for a connection until its deadline (grpc-js, deadline.ts and internal-channel.ts). */
+function isUnconnected({ code, details }: ServiceError): boolean {
+  return code === status.DEADLINE_EXCEEDED && /Waiting for LB pick|name resolution$/.test(details);
+}
+
+/** A connection that the agent refuses is explained by its answer; one that hangs may say nothing, beyond the deadline. */
+const REFUSAL_LIMIT_MS = 3_000;
+const SILENCE_LIMIT_MS = 300;
+
+/**
+ * Whether a connection that failed may come by itself. Not one that nobody listens for: a restored guest has its listener from
+ * its first instruction on. And not to an agent of another authority. But a guest's own authority may be about to change.
+ */
+export function mayConnect(error: unknown): boolean {
+  if (!(error instanceof GuestError)) return false;
+  const { status: name, reason, message } = error;
+  if (name === "PERMISSION_DENIED") return reason === undefined && !/expired/.test(message);
+  return (
+    name === "UNAVAILABLE" &&
+    (reason !== undefined || !/ECONNREFUSED|certificate|altname|SSL|wrong version/i.test(message))
+  );
+}
+
+/** How long it may take to find out why a call has no connection, in milliseconds; undefined: its error says why, or it had one. */
+export function explanationLimitMs(error: ServiceError): number | undefined {
+  if (isUnconnected(error)) return SILENCE_LIMIT_MS;
+  const isClosed = error.code === status.UNAVAILABLE && /Failed to connect \(/.test(error.details);
+  return isRefusedConnection(error) || isClosed ? REFUSAL_LIMIT_MS : undefined;
+}
+
+/** Removes what grpc-js wraps around the reason of a failed connection. */
+function withoutNoise(details: string): string {
+  return details
+    .replace(/^No connection established\. Last error: /, "")
+    .replace(/\.?\s*Resolution note: $/, "")
+    .replace(/^Error(?: \[\w+\])?: /, "")
+    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
+    .trim();
+}
+
+const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
+
+/** Content of a google.rpc.Status. */
+interface ErrorDetails {
+  /** The exact message; grpc-message may have lost characters in its encoding. */
+  readonly message: string | undefined;
+  /** Undefined without an ErrorInfo. */
+  readonly reason: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+/**
+ * Reads the value of grpc-status-details-bin: a google.rpc.Status (code = 1, message = 2, details = 3). Undefined when
+ * it is malformed: the status itself is still worth reporting.
+ */
+export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
+  let message: string | undefined;
+  let reason: string | undefined;
+  let metadata: Readonly<Record<string, string>> = {};
+  try {
+    const reader = new BinaryReader(bytes);
+    while (reader.pos < reader.len) {
+      const [field, wireType] = reader.tag();
+      if (field === 2) {
+        message = reader.string();
+      } else if (field === 3) {
+        const detail = fromBinary(AnySchema, reader.bytes());
+        if (detail.typeUrl === ERROR_INFO_TYPE) ({ reason, metadata } = fromBinary(ErrorInfoSchema, detail.value));
+      } else {
+        reader.skip(wireType, field);
+      }
+    }
+    return { message, reason, metadata };
+  } catch {
+    return undefined;
+  }
+}
+
+const BY_REASON: Readonly<Record<string, string>> = {
+  KEEP_UNSUPPORTED: "update the agent, or run the command without keep; it may be that of an old snapshot",
+  SHUTTING_DOWN: "the sandbox is going away: nothing to do here",
+  TOO_MANY_EXECS: "wait until a command has ended",
+  CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
+  SIZE_MISMATCH: "the content changed at its source: write it again",
+};
+
+/** What to do about a failed call; undefined where its message says it all. */
+function nextStepFor({ status: name, reason, message }: GuestErrorParts): string | undefined {
+  if (name === "UNAUTHENTICATED") return "give the token of this very instance; it changes with a restore";
+  if (name === "UNIMPLEMENTED") return "update the agent, or do without; it may be that of an old snapshot";
+  if (reason !== undefined) return BY_REASON[reason];
+  if (name === "DEADLINE_EXCEEDED" && message.startsWith("no connection")) return connectionStep(message);
+  if (name === "DEADLINE_EXCEEDED") return "check that the agent runs, or give the call more time";
+  if (/refused (?:your client certificate|the connection)/.test(message)) return connectionStep(message);
+  return name === "UNAVAILABLE" ? connectionStep(message) : undefined;
+}
+
+function connectionStep(message: string): string {
+  if (/bridge command/.test(message)) return "run the bridge command by hand: it must wait for input, silently";
+  if (/your client certificate: expired/.test(message))
+    return "renew the client certificate, or look at the guest's clock";
+  if (/client certificate/.test(message)) return "give the client certificate that was issued for this agent";
+  if (/says nothing|no HTTP\/2/.test(message)) return "what listens there is no guest agent; check the address";
+  if (/nothing answers/.test(message)) return "check the address, and the network on the way";
+  if (/altname/i.test(message)) return "give the name in the agent's certificate as serverName";
+  if (/certificate has expired/i.test(message)) return "renew the agent's certificate, or look at this host's clock";
+  if (/certificate is not yet valid/i.test(message))
+    return "look at this host's clock: the agent's certificate begins later";
+  if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
+  if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
+  if (/dropped|ECONNRESET/.test(message)) return "the connection broke: look whether the call has taken effect";
+  if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";
+  return "check that the agent runs and that the address is right";
+}

@@ -1,0 +1,170 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecKeepSchema,
+  ExecWhenFull,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { type CallOptions, encoded } from "../channel.ts";
+import { GuestError, invalidArgument } from "../errors.ts";
+import type { ConnectOptions } from "../link/link.ts";
+
+/** How a command is kept for later calls (message ExecKeep). */
+export interface KeepOptions {
+  /** Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS. */
+  readonly name: string;
+  /** Bytes of output that the agent holds, of both streams together, at most 16 MiB. Default: 1 MiB. */
+  readonly bufferBytes?: number | undefined;
+  /**
+   * What happens when they are used up: the oldest go, and the command never waits ("drop-oldest", the default), or the
+   * command waits until output has been acknowledged ("block").
+   */
+  readonly whenFull?: "drop-oldest" | "block" | undefined;
+  /** How long output and exit stay after the command's end, in milliseconds of the guest's time. Default: 10 min. */
+  readonly lingerMs?: number | undefined;
+  /** Take the name of a command that has ended and is not forgotten yet. */
+  readonly replaceEnded?: boolean | undefined;
+}
+
+/** What happens to a kept command's call while it runs. */
+export type KeptEvent =
+  /** The connection is lost; with `resume` it is dialled anew. */
+  | { readonly kind: "lost"; readonly error: GuestError }
+  /** The call goes on where it was. */
+  | { readonly kind: "back" }
+  /**
+   * So many bytes of an output are not held any more: what comes next was `bytes` further on. `offset` is where they began;
+   * what has come before may still be unread.
+   */
+  | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: bigint; readonly bytes: bigint };
+
+/** How a lost connection is dialled anew. */
+export interface ResumeOptions {
+  /** How long to try, in milliseconds since it was lost; Infinity: until the call is given up. Default: 10 min. */
+  readonly patienceMs?: number | undefined;
+  /** Where to dial and with which credentials, where a restore changes them. Default: as before. Asked at each attempt. */
+  readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
+}
+
+/** Options of a call that may be detached from its command and taken up again. */
+export interface KeptOptions extends CallOptions {
+  /**
+   * Dial anew when the connection is lost, and go on where the streams were; `true` for the defaults. A call that was taken
+   * over by another does not come back. Default: false, and a lost connection is an error of `wait()`.
+   */
+  readonly resume?: boolean | ResumeOptions | undefined;
+  /** Told of a lost connection, of its return and of gaps, as they happen. */
+  readonly onEvent?: ((event: KeptEvent) => void) | undefined;
+  /**
+   * What the agent need not hold any more: what has been read from the streams ("read", the default), or what
+   * `acknowledge()` names ("told"): for a reader who must not lose what it has read but not yet stored. What lies before the
+   * offsets of an `attach` is acknowledged by it.
+   */
+  readonly acknowledge?: "read" | "told" | undefined;
+  /**
+   * Forget the command at the agent once its end has come: then its name and buffer are free when `wait()` resolves. Default: with
+   * `acknowledge: "read"`.
+   */
+  readonly forget?: boolean | undefined;
+  /**
+   * Fail with DATA_LOSS at the first gap, and detach. Default: for a command that was started here with `whenFull: "block"`,
+   * which never drops what was not acknowledged.
+   */
+  readonly failOnGap?: boolean | undefined;
+}
+
+/** Options of `attach`. Without offsets and `fromNow`: all output that the agent still holds. */
+export interface AttachOptions extends KeptOptions {
+  /** The very command that is meant. Default: whichever has the name now. */
+  readonly execId?: string | undefined;
+  /** Where to begin: how many bytes of standard output there are already. A stream without an offset begins now. */
+  readonly stdoutOffset?: bigint | undefined;
+  /** The same for standard error. */
+  readonly stderrOffset?: bigint | undefined;
+  /** Only output from now on. */
+  readonly fromNow?: boolean | undefined;
+  /** The size of its terminal from now on; ignored where it has none. */
+  readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
+}
+
+/** What a call has taken up. */
+export interface Attachment {
+  /** Process id in the guest. */
+  readonly pid: number;
+  /** Identity of the command: 32 hexadecimal digits. A name can be used again, this is not. */
+  readonly execId: string;
+  /** Bytes of input that the agent had taken: the first that is written to `stdin` follows them. */
+  readonly stdinOffset: bigint;
+  /** Its standard input is closed, or it has none. */
+  readonly stdinClosed: boolean;
+  /** It runs in a terminal. */
+  readonly terminal: boolean;
+}
+
+/** Where a call is: options of an `attach` that goes on there, and how much input the agent has taken. */
+export interface KeptPosition {
+  readonly execId: string;
+  /** Bytes of standard output that have been read from the stream, what was lost in gaps included. */
+  readonly stdoutOffset: bigint;
+  readonly stderrOffset: bigint;
+  readonly stdinOffset: bigint;
+}
+
+const DEFAULT_PATIENCE_MS = 600_000;
+
+/** Where to dial anew, where that is not where it was before. */
+export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
+  return typeof resume === "object" ? resume.connectOptions : undefined;
+}
+
+/** How long to try to reach an agent again, in milliseconds; 0: not at all. Throws GuestError (INVALID_ARGUMENT). */
+export function patienceOf({ resume = false }: KeptOptions): number {
+  if (typeof resume === "boolean") return resume ? DEFAULT_PATIENCE_MS : 0;
+  const { patienceMs = DEFAULT_PATIENCE_MS } = resume;
+  return patienceMs === Number.POSITIVE_INFINITY ? patienceMs : wholeMilliseconds(patienceMs, "resume.patienceMs");
+}
+
+const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
+
+/** The message of it. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks the rest. */
+export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
+  const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false } = keep;
+  if (!Object.hasOwn(WHEN_FULL, whenFull))
+    throw invalidArgument(`keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
+  return {
+    name,
+    bufferBytes: wholeNumber(bufferBytes, "keep.bufferBytes"),
+    whenFull: WHEN_FULL[whenFull],
+    lingerMs: BigInt(wholeMilliseconds(lingerMs, "keep.lingerMs")),
+    replaceEnded,
+  };
+}
+
+/** The attach frame's content. Throws GuestError (INVALID_ARGUMENT). */
+export function attachMessage(name: string, options: AttachOptions): ExecAttach {
+  return fromArguments("the attachment cannot be asked for", () => {
+    const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
+    const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;
+    const message = create(ExecAttachSchema, {
+      name,
+      execId,
+      fromNow,
+      ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
+      ...(isOpen ? { stdoutOffset: 0n, stderrOffset: 0n } : { stdoutOffset, stderrOffset }),
+    });
+    // A frame that fails later would fail within a call that has begun.
+    encoded(ExecAttachSchema, message);
+    return message;
+  });
+}
+
+/** The agent runs commands, but keeps none. */
+export function keepUnsupported(agentVersion: string | undefined): GuestError {
+  const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
+  return new GuestError({
+    status: "FAILED_PRECONDITION",
+    reason: "KEEP_UNSUPPORTED",
+    message: `${who} cannot keep commands: it is older than this client`,
+  });
+}

@@ -1,0 +1,136 @@
+import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { settlement } from "../settlement.ts";
+import type { Frame } from "./wire.ts";
+
+/** Input that waits for the agent to take it; whoever writes more waits too. */
+const HELD_BYTES = 1024 * 1024;
+
+/**
+ * Input on its way to the agent, which reads no more frames once 256 KiB wait for the command: an acknowledgement of output
+ * must never wait behind input for a command that waits for it.
+ */
+const WINDOW_BYTES = 256 * 1024;
+/** What a frame costs beside its bytes. */
+const FRAME_BYTES = 256;
+
+/** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
+export class KeptInput {
+  /** Offset of the first byte that is held; undefined before the agent has said how much it has. */
+  #offset: bigint | undefined;
+  #chunks: Buffer[] = [];
+  #heldBytes = 0;
+  /** How many of the chunks this call has sent, and what they take of the window. */
+  #sent = 0;
+  #sentBytes = 0;
+  readonly #waiting: (() => void)[] = [];
+  #onTaken: (() => void) | undefined;
+  #isClosed = false;
+  #isCloseSent = false;
+  /** Sends to the call that is attached and takes input. */
+  #send: ((frame: Frame) => void) | undefined;
+  /** A call is attached to a command that takes none. */
+  #isUnwanted = false;
+
+  /** How much the agent has taken, as far as it has said. */
+  get takenOffset(): bigint {
+    return this.#offset ?? 0n;
+  }
+
+  /** Resolves when the agent has taken everything, when no input is wanted any more, or after that time. */
+  async allTaken(limitMs: number): Promise<void> {
+    if (this.#heldBytes === 0) return;
+    const { promise, resolve } = settlement<undefined>();
+    const timer = setTimeout(resolve, limitMs, undefined);
+    this.#onTaken = () => resolve(undefined);
+    await promise;
+    clearTimeout(timer);
+  }
+
+  /** Holds bytes, which the caller may use again. `done` runs when more may follow. */
+  write(bytes: Uint8Array, done: () => void): void {
+    if (!this.#isUnwanted && bytes.length > 0) {
+      this.#chunks.push(Buffer.from(bytes));
+      this.#heldBytes += bytes.length;
+    }
+    if (this.#heldBytes < HELD_BYTES) done();
+    else this.#waiting.push(done);
+    this.#flush();
+  }
+
+  /** The end of the input. */
+  close(): void {
+    this.#isClosed = true;
+    this.#flush();
+  }
+
+  /** A call is attached. False where the command has got input that it has not got from here. */
+  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): boolean {
+    if (!this.taken(stdinOffset)) return false;
+    this.#sent = this.#sentBytes = 0;
+    this.#isCloseSent = false;
+    if ((stdin || terminal) && !stdinClosed) this.#send = send;
+    else this.drop();
+    this.#flush();
+    return true;
+  }
+
+  /** That call is lost. */
+  detach(): void {
+    this.#send = undefined;
+  }
+
+  /** The agent has taken the input up to there. False where that is more than there was: somebody else has written too. */
+  taken(offset: bigint): boolean {
+    this.#offset ??= offset;
+    const takenBytes = Number(offset - this.#offset);
+    if (takenBytes > this.#heldBytes) return false;
+    if (takenBytes > 0) this.#forget(takenBytes);
+    if (this.#heldBytes < HELD_BYTES) this.#release();
+    this.#flush();
+    return true;
+  }
+
+  /** No input is wanted any more. */
+  drop(): void {
+    this.#isUnwanted = true;
+    this.#send = undefined;
+    this.#chunks = [];
+    this.#heldBytes = this.#sent = this.#sentBytes = 0;
+    this.#release();
+  }
+
+  #flush(): void {
+    for (let chunk = this.#chunks[this.#sent]; chunk !== undefined; chunk = this.#chunks[this.#sent]) {
+      if (this.#send === undefined || this.#sentBytes + chunk.length + FRAME_BYTES > WINDOW_BYTES) return;
+      this.#sent++;
+      this.#sentBytes += chunk.length + FRAME_BYTES;
+      this.#send({ case: "stdin", value: chunk });
+    }
+    if (this.#send === undefined || !this.#isClosed || this.#isCloseSent) return;
+    this.#isCloseSent = true;
+    this.#send({ case: "stdinClose", value: {} });
+  }
+
+  #forget(bytes: number): void {
+    this.#offset = this.takenOffset + BigInt(bytes);
+    this.#heldBytes -= bytes;
+    let left = bytes;
+    for (let [first] = this.#chunks; first !== undefined && left > 0; [first] = this.#chunks) {
+      if (first.length > left) {
+        this.#chunks[0] = first.subarray(left);
+        this.#sentBytes -= left;
+        return;
+      }
+      left -= first.length;
+      this.#chunks.shift();
+      if (this.#sent === 0) continue;
+      this.#sent--;
+      this.#sentBytes -= first.length + FRAME_BYTES;
+    }
+  }
+
+  #release(): void {
+    for (const done of this.#waiting.splice(0)) done();
+    if (this.#heldBytes === 0) this.#onTaken?.();
+  }
+}

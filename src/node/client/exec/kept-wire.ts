@@ -1,0 +1,392 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecFrame,
+  type ExecGap,
+  type ExecStart,
+  type ExecStarted,
+  ExecStream,
+  type TerminalSizeSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { wholeMilliseconds } from "../arguments.ts";
+import type { Channel } from "../channel.ts";
+import { abortedError, GuestError, type GuestStatus, messageOf } from "../errors.ts";
+import { growingPauses, retried } from "../retry.ts";
+import { type Settlement, settlement } from "../settlement.ts";
+import { type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";
+import { KeptInput } from "./kept-input.ts";
+import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
+import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
+
+/** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
+const ANSWER_MS = 10_000;
+/** Longest pause between attempts to come back. */
+const LONGEST_PAUSE_MS = 2_000;
+/** For a command to be forgotten before its end is told. */
+const FORGET_MS = 2_000;
+/** Signals that wait for the connection. */
+const WAITING_SIGNALS = 64;
+
+type First =
+  | { readonly case: "start"; readonly value: ExecStart }
+  | { readonly case: "attach"; readonly value: ExecAttach };
+
+/** What a kept command's calls need. */
+export interface KeptParts {
+  readonly channel: Channel;
+  /** Makes a channel of the agent, to be closed by whoever asked. */
+  readonly dial: () => Promise<Channel>;
+  /** Dial at every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  readonly alwaysDials: boolean;
+  readonly name: string;
+  readonly first: First;
+  readonly options: KeptOptions;
+}
+
+/**
+ * The calls of a kept command, one after the other, as one: what has come is not asked for again, input that the agent has
+ * not taken is sent again. Ends with the command, with an error that does not pass, or after the patience.
+ */
+export class KeptWire implements ExecWire {
+  readonly #parts: KeptParts;
+  readonly #patienceMs: number;
+  readonly #deadlineAtMs: number;
+  readonly #over = new AbortController();
+  readonly #input = new KeptInput();
+  #listener: ExecListener | undefined;
+  #channel: Channel;
+  #call: ExecCall | undefined;
+  /** The first answer of the first call. */
+  #started: ExecStarted | undefined;
+  #outputs: KeptOutputs | undefined;
+  /** The agent has answered the call that there is, and frames may be sent. */
+  #isAttached = false;
+  /** The last attempt found somebody who said nothing. */
+  #isStuck = false;
+  #isPaused = false;
+  #hasExited = false;
+  #size: MessageInitShape<typeof TerminalSizeSchema> | undefined;
+  readonly #signals: Frame[] = [];
+  /** An attempt to come back that the agent has not answered yet. */
+  #attempt: Settlement<undefined> | undefined;
+
+  /** Throws GuestError (INVALID_ARGUMENT) for options that are none. */
+  constructor(parts: KeptParts) {
+    const { deadlineMs } = parts.options;
+    this.#parts = parts;
+    this.#channel = parts.channel;
+    this.#patienceMs = patienceOf(parts.options);
+    const limitMs = deadlineMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(deadlineMs, "deadlineMs");
+    this.#deadlineAtMs = performance.now() + limitMs;
+  }
+
+  open(listener: ExecListener): void {
+    this.#listener = listener;
+    this.#begin(this.#parts.first);
+    this.#parts.options.signal?.addEventListener("abort", this.#onAbort);
+  }
+
+  send(frame: Frame, sent?: () => void): void {
+    if (frame.case === "stdin") {
+      this.#input.write(frame.value ?? new Uint8Array(), () => sent?.());
+    } else if (frame.case === "stdinClose") this.#input.close();
+    else {
+      if (frame.case === "resize") this.#size = frame.value;
+      // A size goes with the next call by itself.
+      if (this.#isAttached) this.#call?.send(frame);
+      else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
+    }
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    // Before its answer has come there is nothing to hold back.
+    if (this.#isAttached) this.#call?.pause();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    this.#call?.resume();
+  }
+
+  finish(): void {
+    this.#call?.finish();
+  }
+
+  cancel(): void {
+    this.#fail(failure("CANCELLED", "detached from the command, which goes on in the sandbox"));
+  }
+
+  readonly onRead = (): void => {
+    if (this.#isAttached && this.#parts.options.acknowledge !== "told") this.#outputs?.noteRead();
+  };
+
+  /** Tells the agent which output need not be held any more. Throws GuestError for an offset past what has come. */
+  acknowledge(offsets: OutputOffsets): void {
+    this.#outputs?.acknowledge(offsets);
+  }
+
+  /** Where the call is. */
+  position(): KeptPosition {
+    return {
+      execId: this.#started?.execId ?? "",
+      ...(this.#outputs?.read ?? { stdoutOffset: 0n, stderrOffset: 0n }),
+      stdinOffset: this.#input.takenOffset,
+    };
+  }
+
+  /** Resolves when the agent has taken all input, when the call is over, or after that time. */
+  inputTaken(limitMs: number): Promise<void> {
+    return this.#input.allTaken(limitMs);
+  }
+
+  get #isOver(): boolean {
+    return this.#over.signal.aborted;
+  }
+
+  #begin(first: First): void {
+    const { signal, waitForReady } = this.#parts.options;
+    const leftMs = this.#deadlineAtMs - performance.now();
+    const options = {
+      signal,
+      waitForReady: this.#started === undefined && waitForReady === true,
+      deadlineMs: leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs),
+    };
+    const call = new ExecCall(this.#channel, options, first);
+    this.#call = call;
+    const own = (tell: () => void): void => {
+      if (call === this.#call && !this.#isOver) tell();
+    };
+    call.open({
+      frame: (frame) => own(() => this.#receive(frame)),
+      ended: () => own(() => this.#end()),
+      failed: (error) => own(() => this.#lose(error)),
+      unread: () => 0,
+    });
+  }
+
+  #receive(frame: ExecFrame["frame"]): void {
+    if (frame.case === "started") {
+      if (this.#started === undefined) this.#takeUp(frame.value);
+      else this.#goOn(this.#started, frame.value);
+    } else if (frame.case === "gap") this.#miss(frame.value);
+    else if (frame.case === "stdinAck") this.#checkInput(this.#input.taken(frame.value.offset));
+    else {
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.[frame.case].came(frame.value.length);
+      if (frame.case === "exit") this.#hasExited = true;
+      this.#listener?.frame(frame);
+    }
+  }
+
+  /** The first answer of the agent. */
+  #takeUp(started: ExecStarted): void {
+    // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
+    if (!started.kept) {
+      this.#fail(keepUnsupported(this.#channel.agentVersion));
+      return;
+    }
+    this.#started = started;
+    this.#outputs = new KeptOutputs(
+      started,
+      (output) => this.#listener?.unread(output) ?? 0,
+      () => this.#sendAcknowledgement(),
+    );
+    this.#listener?.frame({ case: "started", value: started });
+    this.#attach(started);
+    this.#acknowledgeBefore();
+  }
+
+  /** What the caller has already: a command that waits for it to be acknowledged would write nothing more to be read. */
+  #acknowledgeBefore(): void {
+    const { first, options } = this.#parts;
+    if (options.acknowledge !== "told") this.#outputs?.noteRead();
+    else if (first.case === "attach") {
+      const { stdoutOffset = 0n, stderrOffset = 0n } = first.value;
+      this.#outputs?.acknowledge({ stdoutOffset, stderrOffset });
+    }
+  }
+
+  /** The first answer to a later call. */
+  #goOn(first: ExecStarted, started: ExecStarted): void {
+    const { stdoutOffset, stderrOffset } = this.#outputs?.offsets ?? {};
+    const isSame = started.kept && started.execId === first.execId;
+    if (!isSame || started.stdoutOffset !== stdoutOffset || started.stderrOffset !== stderrOffset) {
+      this.#fail(failure("INTERNAL", "the agent goes on at another place than it was asked to"));
+      return;
+    }
+    this.#attempt?.resolve(undefined);
+    this.#attempt = undefined;
+    this.#attach(started);
+    this.#parts.options.onEvent?.({ kind: "back" });
+  }
+
+  #attach(started: ExecStarted): void {
+    this.#isAttached = true;
+    // Before the input: a command may wait for its output to be taken before it reads on.
+    this.#sendAcknowledgement();
+    this.#checkInput(this.#input.attach(started, (frame) => this.#call?.send(frame)));
+    if (this.#size !== undefined && started.terminal) this.#call?.send({ case: "resize", value: this.#size });
+    for (const signal of this.#signals.splice(0)) this.#call?.send(signal);
+    if (this.#isPaused) this.#call?.pause();
+  }
+
+  #sendAcknowledgement(): void {
+    const { stdoutOffset, stderrOffset } = this.#outputs?.acknowledged ?? { stdoutOffset: 0n, stderrOffset: 0n };
+    if (!this.#isAttached || stdoutOffset + stderrOffset === 0n) return;
+    this.#call?.send({ case: "ack", value: { stdoutOffset, stderrOffset } });
+  }
+
+  #checkInput(isOurs: boolean): void {
+    if (!isOurs) this.#fail(failure("ABORTED", "somebody else has written to the command's standard input meanwhile"));
+  }
+
+  #miss({ stream: number, bytes }: ExecGap): void {
+    const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
+    const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
+    this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
+    if (this.#parts.options.failOnGap !== true) return;
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on are not held any more`;
+    this.#fail(failure("DATA_LOSS", message, "OUTPUT_LOST"));
+  }
+
+  /** The call has failed. */
+  #lose(error: GuestError): void {
+    if (this.#hasExited) this.#end();
+    else if (this.#attempt !== undefined) this.#attempt.reject(error);
+    else if (this.#started === undefined) this.#fail(this.#asOlder(error));
+    else if (this.#patienceMs === 0 || !this.#mayPass(error)) this.#fail(error);
+    else {
+      this.#isAttached = false;
+      this.#input.detach();
+      this.#parts.options.onEvent?.({ kind: "lost", error });
+      this.#comeBack(this.#started.execId, error);
+    }
+  }
+
+  /** An agent that does not know the frame finds a first frame without content. */
+  #asOlder(error: GuestError): GuestError {
+    const isOlder = this.#parts.first.case === "attach" && error.reason === "FRAME_ORDER";
+    return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
+  }
+
+  /** Whether another attempt is worth it: connections fail without a reason of the agent's; new credentials may be late. */
+  #mayPass({ status, reason }: GuestError): boolean {
+    const { alwaysDials, channel } = this.#parts;
+    if (status === "UNAUTHENTICATED") return alwaysDials;
+    const isBroken = reason === undefined && ["UNAVAILABLE", "INTERNAL", "CANCELLED", "UNKNOWN"].includes(status);
+    return isBroken && (alwaysDials || !channel.isClosed);
+  }
+
+  #comeBack(execId: string, lost: GuestError): void {
+    retried(Promise.reject(lost), () => this.#redial(execId), {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
+      untilMs: Math.min(performance.now() + this.#patienceMs, this.#deadlineAtMs),
+      signal: this.#over.signal,
+      mayPass: (error) => this.#mayPass(error as GuestError),
+    }).catch((error: unknown) => this.#fail(error as GuestError));
+  }
+
+  /** One attempt. Resolves when the agent has answered. */
+  async #redial(execId: string): Promise<void> {
+    const { alwaysDials, name } = this.#parts;
+    if (alwaysDials || this.#isStuck) {
+      const channel = await this.#dial();
+      this.#isStuck = false;
+      this.#closeOwnChannel();
+      this.#channel = channel;
+      if (this.#isOver) {
+        this.#closeOwnChannel();
+        return;
+      }
+    }
+    const attempt = settlement<undefined>();
+    this.#attempt = attempt;
+    this.#begin({
+      case: "attach",
+      value: create(ExecAttachSchema, { name, execId, ...this.#outputs?.offsets, size: this.#size }),
+    });
+    const timer = setTimeout(() => {
+      this.#call?.cancel();
+      // What it says yet is not heard any more. A channel whose connection hangs in its handshake makes no other.
+      this.#call = undefined;
+      this.#isStuck = true;
+      attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
+    }, ANSWER_MS);
+    try {
+      await attempt.promise;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Credentials that are just being replaced make it impossible to dial for a moment. */
+  #dial(): Promise<Channel> {
+    return this.#parts.dial().catch((cause: unknown) => {
+      if (cause instanceof GuestError) throw cause;
+      throw new GuestError({
+        status: "UNAVAILABLE",
+        message: `the agent cannot be dialled: ${messageOf(cause)}`,
+        cause,
+      });
+    });
+  }
+
+  readonly #onAbort = (): void => {
+    const { signal } = this.#parts.options;
+    if (signal !== undefined) this.#fail(abortedError(signal));
+  };
+
+  #end(): void {
+    const { acknowledge, forget = acknowledge !== "told" } = this.#parts.options;
+    this.#call = undefined;
+    const end = (): void => {
+      if (this.#isOver) return;
+      this.#close();
+      this.#listener?.ended();
+    };
+    // Its name is free when its end is told. What cannot be forgotten in time lingers, and is forgotten then.
+    if (forget && this.#hasExited) this.forget(FORGET_MS).then(end, end);
+    else end();
+  }
+
+  /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
+  async forget(deadlineMs?: number): Promise<void> {
+    const { name, channel } = this.#parts;
+    // One that was dialled here is closed by then.
+    const own = this.#isOver && this.#channel !== channel ? await this.#dial() : undefined;
+    try {
+      const request = { name, execId: this.#started?.execId ?? "" };
+      await (own ?? this.#channel).unary(ExecSessions.method.endExec, request, { deadlineMs });
+    } finally {
+      own?.close();
+    }
+  }
+
+  #fail(error: GuestError): void {
+    if (this.#isOver) return;
+    this.#call?.cancel();
+    this.#close();
+    this.#listener?.failed(error);
+  }
+
+  #close(): void {
+    this.#over.abort();
+    this.#isAttached = false;
+    this.#attempt?.resolve(undefined);
+    this.#outputs?.stop();
+    this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
+    this.#input.drop();
+    this.#closeOwnChannel();
+  }
+
+  /** A channel that was dialled here ends once its last call has. */
+  #closeOwnChannel(): void {
+    if (this.#channel !== this.#parts.channel) this.#channel.close();
+  }
+}
+
+function failure(status: GuestStatus, message: string, reason?: string): GuestError {
+  return new GuestError({ status, message, reason });
+}

@@ -1,0 +1,152 @@
+import type { Readable, Writable } from "node:stream";
+import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { wholeNumber } from "../arguments.ts";
+import { GuestError } from "../errors.ts";
+import { settlement } from "../settlement.ts";
+import { readableStream, writableStream } from "../web-streams.ts";
+import { type ExecResult, resultOf, type SignalName, signalNumber } from "./command.ts";
+import { inputStream, OutputStream } from "./streams.ts";
+import type { ExecWire } from "./wire.ts";
+
+type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
+
+/** A command's streams as web streams. */
+export interface WebStreams {
+  /** Aborting it cancels the command. */
+  readonly stdin: WritableStream<Uint8Array>;
+  /** Cancelling it drops the rest of the output. */
+  readonly stdout: ReadableStream<Uint8Array>;
+  readonly stderr: ReadableStream<Uint8Array>;
+}
+
+/**
+ * A command in the sandbox. Both output streams share one call: read both, or `resume()` the one that you do not need.
+ * A full stream blocks the other one, and with it the command.
+ */
+export class ExecProcess {
+  /** Standard input; already ended where the command has none. */
+  readonly stdin: Writable;
+  readonly stdout: Readable;
+  /** Empty with a terminal. */
+  readonly stderr: Readable;
+  /** Process id in the guest. Rejects with GuestError when the command could not be started. */
+  readonly started: Promise<number>;
+  /** The agent's first answer. Rejects with GuestError. */
+  protected readonly answered: Promise<ExecStarted>;
+  readonly #wire: ExecWire;
+  readonly #outputs: Outputs;
+  readonly #start = settlement<ExecStarted>();
+  readonly #end = settlement<ExecResult>();
+  #web: WebStreams | undefined;
+  #exit: ExecExit | undefined;
+  #failed = false;
+  #abandoned: GuestError | undefined;
+
+  /**
+   * @param hasStdin what is written goes to the command; its end as well
+   * @throws GuestError where the wire cannot be opened
+   */
+  constructor(wire: ExecWire, hasStdin: boolean) {
+    this.#wire = wire;
+    const resumeIfRoom = (): void => this.#resumeIfRoom();
+    this.#outputs = {
+      stdout: new OutputStream(resumeIfRoom, wire.onRead),
+      stderr: new OutputStream(resumeIfRoom, wire.onRead),
+    };
+    this.stdout = this.#outputs.stdout;
+    this.stderr = this.#outputs.stderr;
+    this.answered = this.#start.promise;
+    this.started = this.answered.then(({ pid }) => pid);
+    // Whoever does not ask does not want to know; whoever asks is told.
+    this.started.catch(() => undefined);
+    this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
+    this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
+    wire.open({
+      frame: (frame) => this.#receive(frame),
+      ended: () => this.#ended(),
+      failed: (error) => this.#fail(this.#abandoned ?? error),
+      unread: (output) => this.#outputs[output].readableLength,
+    });
+    if (!hasStdin) this.stdin.end();
+  }
+
+  /** This command's streams as web streams. Use either these or Node's. */
+  get web(): WebStreams {
+    this.#web ??= {
+      stdin: writableStream(this.stdin),
+      stdout: readableStream(this.stdout),
+      stderr: readableStream(this.stderr),
+    };
+    return this.#web;
+  }
+
+  /** Sets the terminal's size. Throws GuestError unless both are whole numbers. */
+  resize(cols: number, rows: number): void {
+    this.#wire.send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
+  }
+
+  /** Sends a signal to the command's process group, by its name or by its number in the guest. Throws GuestError. */
+  signal(signal: number | SignalName): void {
+    this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
+  }
+
+  /** Cancels the call: the agent sends SIGHUP to the command's session. */
+  cancel(): void {
+    this.#wire.cancel();
+  }
+
+  /** Resolves with the command's end once the streams have all of its output. Rejects with GuestError. */
+  wait(): Promise<ExecResult> {
+    return this.#end.promise;
+  }
+
+  #receive(frame: ExecFrame["frame"]): void {
+    if (frame.case === "started") this.#start.resolve(frame.value);
+    else if (frame.case === "stdout" || frame.case === "stderr") {
+      this.#outputs[frame.case].accept(frame.value);
+      if (this.#outputs[frame.case].full) this.#wire.pause();
+    } else if (frame.case === "exit") {
+      this.#exit = frame.value;
+      this.#wire.finish();
+    }
+  }
+
+  #ended(): void {
+    if (this.#exit === undefined) {
+      this.#fail(
+        new GuestError({
+          status: "INTERNAL",
+          message: "the agent ended the call without saying how the command ended",
+        }),
+      );
+      return;
+    }
+    this.#outputs.stdout.push(null);
+    this.#outputs.stderr.push(null);
+    this.stdin.destroy();
+    this.#end.resolve(resultOf(this.#exit));
+  }
+
+  #fail(error: GuestError): void {
+    this.#failed = true;
+    this.#start.reject(error);
+    this.#end.reject(error);
+  }
+
+  /** Cancels a command that would otherwise run on a part of its input. Does nothing after its end. */
+  #abandon(cause: Error): void {
+    if (this.#exit !== undefined || this.#failed) return;
+    const message = `the source of the command's standard input failed: ${cause.message}`;
+    this.#abandoned = new GuestError({ status: "CANCELLED", message, cause });
+    this.#wire.cancel();
+  }
+
+  #closeStreams(error: unknown): void {
+    const reason = error instanceof Error ? error : undefined;
+    for (const stream of [this.stdin, this.stdout, this.stderr]) stream.destroy(reason);
+  }
+
+  #resumeIfRoom(): void {
+    if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#wire.resume();
+  }
+}

@@ -1,0 +1,138 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { ClientWritableStream } from "@grpc/grpc-js";
+import {
+  type WriteFileHeaderSchema,
+  type WriteFileRequest,
+  WriteFileRequestSchema,
+  type WriteFileResponse,
+} from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
+import { GuestError, messageOf } from "../errors.ts";
+
+/** Largest piece of a file in one message. */
+const CHUNK_BYTES = 256 * 1024;
+
+/** Options of `writeFile`. */
+export type WriteFileOptions = Omit<
+  MessageInitShape<typeof WriteFileHeaderSchema>,
+  "path" | "marksLast" | "$typeName" | "$unknown"
+>;
+
+/** Bytes, or text that is written as UTF-8. */
+type Content = Uint8Array | string;
+
+/** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
+export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
+
+/** Size of what was written, and its SHA-256; empty with `skipSha256`, but from an agent that does not know that. */
+export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
+
+/** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */
+export async function writeFile(
+  channel: Channel,
+  header: MessageInitShape<typeof WriteFileHeaderSchema>,
+  content: FileSource,
+  options: CallOptions = {},
+): Promise<WriteFileResult> {
+  encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
+  const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
+  const sent = send(requests, response, header, content).catch((error: unknown) => {
+    // Cancel, so that a part of the content does not become the file.
+    cancelCall(requests);
+    throw error;
+  });
+  const [answer] = await Promise.all([response, sent]);
+  return { bytesWritten: answer.bytesWritten, sha256: answer.sha256 };
+}
+
+/** Sends header and content until the agent answers: an early answer (a refused header) closes the source. */
+async function send(
+  requests: ClientWritableStream<WriteFileRequest>,
+  response: Promise<unknown>,
+  header: MessageInitShape<typeof WriteFileHeaderSchema>,
+  content: FileSource,
+): Promise<void> {
+  const orAnswer = untilAnswered(response);
+  const write = (message: NonNullable<MessageInitShape<typeof WriteFileRequestSchema>["message"]>, last = false) =>
+    orAnswer(
+      new Promise<void>((resolve) => {
+        requests.write(create(WriteFileRequestSchema, { message, last }), () => resolve());
+      }),
+    );
+  // http2 ends the request of a cancelled call before it resets it, so an end alone does not mean that all was sent.
+  await write({ case: "header", value: { ...header, marksLast: true } });
+  for await (const part of taken(content, orAnswer)) {
+    for (let start = 0; start < part.length; start += CHUNK_BYTES) {
+      const data = part.subarray(start, start + CHUNK_BYTES);
+      if ((await write({ case: "data", value: data })) === ANSWERED) return;
+    }
+  }
+  await write({ case: "data", value: new Uint8Array() }, true);
+  requests.end();
+}
+
+/** The source's pieces until the answer comes, even while the source has nothing to give. */
+async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerator<Uint8Array, void, undefined> {
+  if (source instanceof Uint8Array || typeof source === "string") {
+    yield bytesOf(source);
+    return;
+  }
+  const parts = iteratorOf(source);
+  let isFinished = false;
+  try {
+    for (;;) {
+      const next = await orAnswer(parts.next().catch(failed));
+      if (next === ANSWERED) return;
+      if (next.done === true) {
+        isFinished = true;
+        return;
+      }
+      yield bytesOf(next.value);
+    }
+  } finally {
+    // Not awaited: `return` of a generator settles only when its pending step has.
+    if (!isFinished) parts.return?.(undefined).catch(() => undefined);
+  }
+}
+
+/** The source's iterator. Checks the type, as programs without types may pass anything. */
+function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
+  const parts = source?.[Symbol.asyncIterator]?.();
+  return parts ?? failed(new TypeError("it is neither bytes, text nor a stream of them"));
+}
+
+function bytesOf(content: Content): Uint8Array {
+  if (content instanceof Uint8Array) return content;
+  if (typeof content === "string") return Buffer.from(content);
+  return failed(new TypeError("it gave something that is neither bytes nor text"));
+}
+
+/** Throws a GuestError with the source's error as its cause. */
+function failed(cause: unknown): never {
+  const message = `the source of the file's content failed: ${messageOf(cause)}`;
+  throw new GuestError({ status: "CANCELLED", message, cause });
+}
+
+/** Stands for a value that did not come before the answer. */
+const ANSWERED: unique symbol = Symbol("answered");
+
+/** Waits for a promise or the answer, whichever comes first. */
+type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
+
+/** Not Promise.race: with a long-lived promise that would keep every value in memory. */
+function untilAnswered(answer: Promise<unknown>): UntilAnswered {
+  let isAnswered = false;
+  let wake: (() => void) | undefined;
+  const answered = (): void => {
+    isAnswered = true;
+    wake?.();
+  };
+  answer.then(answered, answered);
+  return (promise) =>
+    new Promise((resolve, reject) => {
+      wake = () => resolve(ANSWERED);
+      promise.then(resolve, reject);
+      if (isAnswered) wake();
+    });
+}

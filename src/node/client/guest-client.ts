@@ -1,0 +1,234 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type EndExecResponse,
+  ExecSessions,
+  type KeptExec,
+} from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import type { RunHookRequestSchema, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { Lifecycle, type StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+import type {
+  RestoreDutiesRequestSchema,
+  RestoreDutiesResponse,
+} from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { checkOptions, fromArguments, wholeMilliseconds } from "./arguments.ts";
+import type { CallOptions, Channel } from "./channel.ts";
+import { type ExecCommand, type KeptCommand, type SignalName, signalNumber, startMessage } from "./exec/command.ts";
+import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
+import { KeptProcess } from "./exec/kept-process.ts";
+import type { KeptParts } from "./exec/kept-wire.ts";
+import { ExecProcess } from "./exec/process.ts";
+import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
+import { ExecCall } from "./exec/wire.ts";
+import { attributesOf, type PathAttributes } from "./files/attributes.ts";
+import { FileContent } from "./files/read.ts";
+import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
+import { type Health, healthOf } from "./health.ts";
+import type { ConnectOptions } from "./link/link.ts";
+import { openChannel } from "./link/open.ts";
+import { OPTION_NAMES } from "./options.ts";
+import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
+
+/** How `endExec` ends a command. */
+export interface EndExecOptions {
+  /** The very command that is meant. Default: whichever has the name now. */
+  readonly execId?: string | undefined;
+  /** By its name or by its number in the guest. Default: SIGTERM. */
+  readonly signal?: number | SignalName | undefined;
+  /** Time for all of it to end before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  readonly graceMs?: number | undefined;
+  /** Forget it once it has ended: its output is gone then, and its name is free when the call resolves. Default: false. */
+  readonly forget?: boolean | undefined;
+}
+
+/** Options of `signalExec`. */
+export interface SignalExecOptions extends CallOptions {
+  /** The very command that is meant. Default: whichever has the name now. */
+  readonly execId?: string | undefined;
+}
+
+/** Options of `statPath`. */
+export interface StatPathOptions extends CallOptions {
+  /** Describe a symbolic link itself, not what it names. Default: false. */
+  readonly noFollow?: boolean | undefined;
+}
+
+const END_NAMES = { execId: true, signal: true, graceMs: true, forget: true } satisfies Record<
+  keyof EndExecOptions,
+  true
+>;
+const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
+
+/**
+ * Makes a client of an agent: over TCP with mutual TLS, a unix socket, or a bridge command. Connects with the first
+ * call. Throws GuestError (INVALID_ARGUMENT) where the options are not valid.
+ */
+export function connect(options: ConnectOptions): GuestClient {
+  return fromArguments("the options of connect are not valid", () => new GuestClient(options));
+}
+
+/**
+ * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
+ * sent, on a closed client or with an aborted signal. `health` and `statPath` are repeated when a connection fails; all
+ * other calls are made once.
+ */
+export class GuestClient {
+  readonly #channel: Channel;
+  readonly #options: ConnectOptions;
+
+  /** Throws where the options are not valid. */
+  constructor(options: ConnectOptions) {
+    checkOptions("the options of connect", options, OPTION_NAMES.connect);
+    this.#channel = openChannel(options);
+    this.#options = options;
+  }
+
+  /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
+  get agentVersion(): string | undefined {
+    return this.#channel.agentVersion;
+  }
+
+  /** Asks for liveness, readiness, last user activity, guest time and the idle declaration. */
+  async health(options?: CallOptions): Promise<Health> {
+    checkOptions("the options of health", options, OPTION_NAMES.call);
+    return healthOf(await this.#channel.question(GuestAgent.method.health, {}, options));
+  }
+
+  /** Starts a command that outlives its connection. Its streams and its end are on the result. */
+  exec(command: KeptCommand, options?: KeptOptions): KeptProcess;
+  /** Starts a command in the sandbox. Its streams and its end are on the result. */
+  exec(command: ExecCommand, options?: CallOptions): ExecProcess;
+  exec(command: ExecCommand | KeptCommand, options: KeptOptions = {}): ExecProcess {
+    const first = { case: "start", value: startMessage(command) } as const;
+    checkOptions("the options of exec", options, "keep" in command ? OPTION_NAMES.kept : OPTION_NAMES.call);
+    const hasStdin = command.stdin === true || command.terminal !== undefined;
+    if (!("keep" in command)) return new ExecProcess(new ExecCall(this.#channel, options, first), hasStdin);
+    const { name, whenFull } = command.keep;
+    return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
+  }
+
+  /**
+   * Takes up a command that was started with `keep`, running or ended. Whoever was attached loses his call, with ABORTED and
+   * EXEC_TAKEN_OVER.
+   */
+  attach(name: string, options: AttachOptions = {}): KeptProcess {
+    checkOptions("the options of attach", options, OPTION_NAMES.attach);
+    return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
+  }
+
+  /** Tells the kept commands, in the order of their starts. */
+  async listExecs(options?: CallOptions): Promise<KeptExec[]> {
+    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs;
+  }
+
+  /**
+   * Ends a kept command with all that it has started: the signal (default: SIGTERM), the grace, SIGKILL; `forget` frees its
+   * name as well. One that has ended is forgotten.
+   */
+  async endExec(name: string, end: EndExecOptions = {}, options?: CallOptions): Promise<EndExecResponse> {
+    checkOptions("what endExec is to do", end, END_NAMES);
+    const { execId = "", signal = 0, graceMs = 0, forget = false } = end;
+    const { endExec } = ExecSessions.method;
+    const request = {
+      name,
+      execId,
+      signal: signalNumber(signal),
+      graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
+      forget,
+    };
+    const response = await this.#channel.unary(endExec, request, options);
+    if (!forget || response.forgotten) return response;
+    // An older agent has only ended it. By its id, so that nobody is ended who has taken the name since.
+    const execs = await this.listExecs(options);
+    const isThis = (exec: KeptExec): boolean => exec.name === name && (execId === "" || exec.execId === execId);
+    const ended = execs.find((exec) => isThis(exec) && exec.exit !== undefined);
+    if (ended === undefined) return response;
+    return this.#channel.unary(endExec, { name, execId: ended.execId }, options);
+  }
+
+  /** Sends a signal to the process group of a kept command that runs, beside whoever is attached to it. */
+  async signalExec(name: string, signal: number | SignalName, options: SignalExecOptions = {}): Promise<void> {
+    checkOptions("the options of signalExec", options, SIGNAL_NAMES);
+    const { execId = "", ...call } = options;
+    const request = { name, execId, signal: signalNumber(signal) };
+    await this.#channel.unary(ExecSessions.method.signalExec, request, call);
+  }
+
+  /** Runs a command to its end with the given standard input (none: /dev/null) and collects its output in memory. */
+  async run(command: ExecCommand, input?: Uint8Array | string, options: RunOptions = {}): Promise<RunResult> {
+    checkOptions("the options of run", options, OPTION_NAMES.run);
+    const { maxOutputBytes: _, ...call } = options;
+    return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), input, options);
+  }
+
+  /** A file's content, or `length` bytes of it from `offset` on. Nothing is asked for until it is read. */
+  readFile(path: string, range?: { offset?: bigint; length?: bigint }, options?: CallOptions): FileContent {
+    checkOptions("the range of readFile", range, OPTION_NAMES.range);
+    checkOptions("the options of readFile", options, OPTION_NAMES.call);
+    return new FileContent(this.#channel, { path, ...range }, options);
+  }
+
+  /** Writes a file atomically: its readers see the old content or all of the new. */
+  async writeFile(
+    path: string,
+    content: FileSource,
+    file?: WriteFileOptions,
+    options?: CallOptions,
+  ): Promise<WriteFileResult> {
+    checkOptions("the file of writeFile", file, OPTION_NAMES.file);
+    checkOptions("the options of writeFile", options, OPTION_NAMES.call);
+    return writeFile(this.#channel, { path, ...file }, content, options);
+  }
+
+  /** Asks for the attributes of a path. */
+  async statPath(path: string, options: StatPathOptions = {}): Promise<PathAttributes> {
+    checkOptions("the options of statPath", options, { noFollow: true, ...OPTION_NAMES.call });
+    const { noFollow = false, ...call } = options;
+    return attributesOf(await this.#channel.question(GuestAgent.method.statPath, { path, noFollow }, call));
+  }
+
+  /** Runs a configured hook and waits for its end. */
+  runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse> {
+    return this.#channel.unary(GuestAgent.method.runHook, request, options);
+  }
+
+  /** Makes a restored guest perform its duties. */
+  runRestoreDuties(
+    request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
+    options?: CallOptions,
+  ): Promise<RestoreDutiesResponse> {
+    return this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
+  }
+
+  /**
+   * All that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook, Health. It uses
+   * connections of its own; the duties close this client's, whose next call dials again.
+   */
+  restore(options?: RestoreOptions): Promise<RestoreOutcome> {
+    return restoreSequence(() => new GuestClient(this.#options), options);
+  }
+
+  /**
+   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace. Resolves when that has
+   * begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
+   */
+  stop(options?: CallOptions): Promise<StopResponse> {
+    return this.#channel.unary(Lifecycle.method.stop, {}, options);
+  }
+
+  /** Closes the connection once the calls in progress have ended, and removes what a bridge has left in TMPDIR. */
+  close(): void {
+    this.#channel.close();
+  }
+
+  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
+    const connectOptions = redialOf(parts.options);
+    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
+    const alwaysDials = connectOptions !== undefined;
+    return new KeptProcess({ ...parts, channel: this.#channel, dial, alwaysDials }, hasStdin);
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}

@@ -1,0 +1,45 @@
+import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { dateOf, nanosOf } from "./times.ts";
+
+/** How an agent is (message HealthResponse). Its times are by the guest's clock. A plain object: JSON.stringify takes it. */
+export interface Health {
+  readonly alive: boolean;
+  /** Verdict of the last `ready_cmd`; without one: the workload runs. */
+  readonly ready: boolean;
+  /** Exit code of the last `ready_cmd`; -1 before the first has ended. */
+  readonly readyCmdExit: number;
+  readonly lastUserActivity?: Date;
+  /** Nanoseconds within its second: a Date ends at the millisecond, and a declaration may follow within one. */
+  readonly lastUserActivityNanos: number;
+  readonly guestTime?: Date;
+  readonly guestTimeNanos: number;
+  /** The workload's last declaration of idleness; absent where there has been none. */
+  readonly idleDeclared?: Date;
+  readonly idleDeclaredNanos: number;
+  /** The session is frozen for a snapshot (`freezeMs` of the hook). */
+  readonly frozen: boolean;
+  /**
+   * The session was frozen, and thawed because no duties came in its `freezeMs`: what it has drawn since may also have been
+   * drawn in a clone. Until the next restore duties.
+   */
+  readonly thawedWithoutDuties: boolean;
+}
+
+/** The message as a plain object. */
+export function healthOf(message: HealthResponse): Health {
+  const { alive, ready, readyCmdExit, lastUserActivity, guestTime, idleDeclared, frozen, thawedWithoutDuties } =
+    message;
+  return {
+    alive,
+    ready,
+    readyCmdExit,
+    ...(lastUserActivity && { lastUserActivity: dateOf(lastUserActivity) }),
+    lastUserActivityNanos: nanosOf(lastUserActivity),
+    ...(guestTime && { guestTime: dateOf(guestTime) }),
+    guestTimeNanos: nanosOf(guestTime),
+    ...(idleDeclared && { idleDeclared: dateOf(idleDeclared) }),
+    idleDeclaredNanos: nanosOf(idleDeclared),
+    frozen,
+    thawedWithoutDuties,
+  };
+}

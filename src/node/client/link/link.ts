@@ -1,0 +1,56 @@
+import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
+
+/** How a client's connections are made, in grpc-js's terms. */
+export interface Link {
+  /** A grpc-js target. */
+  readonly target: string;
+  readonly credentials: ChannelCredentials;
+  readonly options: ChannelOptions;
+  /** Why there is no connection, if the link knows more than gRPC. */
+  failure?(): string | undefined;
+  /** Connects once more to find out why there is no connection, within that time; undefined: there is one. */
+  explain?(limitMs: number): Promise<string | undefined>;
+  /** Takes no more connections; those that are open go on. */
+  close?(): void;
+}
+
+/** Credentials of every kind of connection. */
+interface Credentials {
+  /** The instance token as in its file; white space around it is ignored. */
+  readonly token: string;
+}
+
+/** An agent's TCP listener, over mutual TLS. */
+export interface TcpOptions extends Credentials {
+  /** `host:port`, with an IPv6 address in brackets. */
+  readonly address: string;
+  /** The authority that issued the agent's certificate. */
+  readonly caPem: string | Uint8Array;
+  readonly certPem: string | Uint8Array;
+  readonly keyPem: string | Uint8Array;
+  /** The name that the agent's certificate must have, whatever the address. Default: DEFAULT_SERVER_NAME. */
+  readonly serverName?: string | undefined;
+}
+
+/** An agent's unix socket. No TLS: the file's mode decides who may connect. */
+export interface UnixSocketOptions extends Credentials {
+  /** `unix:` and the absolute path of the socket. */
+  readonly address: string;
+}
+
+/**
+ * A command that joins its standard input and output to the agent's socket, such as `docker exec -i <container>
+ * guest-agent bridge`. It runs once for each connection.
+ */
+export interface BridgeOptions extends Credentials {
+  /** Program and arguments. No shell is involved. */
+  readonly bridge: readonly string[];
+  /** Environment of the command. Default: that of this process. */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
+}
+
+/** Address and credentials of an agent. */
+export type ConnectOptions = TcpOptions | UnixSocketOptions | BridgeOptions;
+
+/** The name in the certificates that `guestctl issue` makes. */
+export const DEFAULT_SERVER_NAME = "guest-agent";

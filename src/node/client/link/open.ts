@@ -1,0 +1,109 @@
+import { createSecureContext } from "node:tls";
+import { ChannelCredentials, type ChannelOptions, Client, credentials } from "@grpc/grpc-js";
+import { reservedTransport } from "../../../shared/transports.ts";
+import { invalidOption, tokenOf } from "../arguments.ts";
+import { Channel } from "../channel.ts";
+import { invalidArgument } from "../errors.ts";
+import { BridgeLink } from "./bridge.ts";
+import { explain } from "./explain.ts";
+import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
+
+/**
+ * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
+ * small enough for a client of hundreds of agents.
+ */
+const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
+
+const OPTIONS: ChannelOptions = {
+  "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
+  // The agent is dialled directly, whatever http_proxy says.
+  "grpc.enable_http_proxy": 0,
+  // A retry could run a command twice. Channel itself repeats the calls that may be repeated.
+  "grpc.enable_retries": 0,
+  // Instances may reuse an address, but never credentials: do not share connections by address.
+  "grpc.use_local_subchannel_pool": 1,
+  "grpc.service_config_disable_resolution": 1,
+  "grpc.keepalive_time_ms": 30_000,
+  "grpc.keepalive_timeout_ms": 10_000,
+  // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
+  "grpc.initial_reconnect_backoff_ms": 50,
+  "grpc.max_reconnect_backoff_ms": 2_000,
+};
+
+/** A channel that connects with its first call. Throws where the options are not valid. */
+export function openChannel(options: ConnectOptions): Channel {
+  const token = tokenOf(options.token);
+  const link = linkOf(options);
+  return new Channel(new Client(link.target, link.credentials, { ...OPTIONS, ...link.options }), link, token);
+}
+
+/** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */
+const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
+
+/** The link that the options describe. Throws GuestError where they are not valid. */
+function linkOf(options: ConnectOptions): Link {
+  if ("bridge" in options) return new BridgeLink(options);
+  // Programs without types may pass anything.
+  const { address }: { readonly address?: unknown } = options;
+  if (typeof address !== "string" || address === "") {
+    throw invalidOption("address", "address is missing; give host:port or unix:/path, or a bridge command as bridge");
+  }
+  const reserved = reservedTransport(options.address);
+  if (reserved !== undefined)
+    throw invalidArgument(`the address ${reserved}; use host:port, unix:/path or a bridge command`);
+  const socketPath = UNIX_ADDRESS.exec(options.address)?.[1];
+  if (socketPath !== undefined) {
+    const place = { address: options.address, to: { path: socketPath } };
+    return {
+      target: `unix:${socketPath}`,
+      credentials: credentials.createInsecure(),
+      options: {},
+      explain: (limitMs) => explain(place, limitMs),
+    };
+  }
+  if ("caPem" in options) return tcpLink(options);
+  throw invalidArgument(
+    `"${options.address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
+  );
+}
+
+const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
+
+const LAST_PORT = 65_535;
+
+/** Mutual TLS 1.3 to a host and port. Throws GuestError for a malformed address or PEM. */
+function tcpLink(options: TcpOptions): Link {
+  const { address, serverName = DEFAULT_SERVER_NAME } = options;
+  const port = Number(address.slice(address.lastIndexOf(":") + 1));
+  if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
+    throw invalidArgument(
+      `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
+    );
+  }
+  const context = secureContext(options);
+  const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[(.*)\]$/, "$1");
+  const place = { address, to: { host, port }, tls: { context, serverName } };
+  return {
+    target: address,
+    credentials: ChannelCredentials.createFromSecureContext(context),
+    options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
+    explain: (limitMs) => explain(place, limitMs),
+  };
+}
+
+function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeof createSecureContext> {
+  const [ca, cert, key] = [pem(caPem, "caPem"), pem(certPem, "certPem"), pem(keyPem, "keyPem")];
+  try {
+    return createSecureContext({ ca, cert, key, minVersion: "TLSv1.3" });
+  } catch (cause) {
+    throw invalidArgument("caPem, certPem or keyPem cannot be read, or the key is not that of the certificate", cause);
+  }
+}
+
+/** Refuses an empty text: Node would connect without the credential. */
+function pem(value: string | Uint8Array, name: string): Buffer {
+  const isGiven = typeof value === "string" || value instanceof Uint8Array;
+  const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
+  if (bytes.includes("-----BEGIN ")) return bytes;
+  throw invalidArgument(`${name} holds no PEM`);
+}

@@ -1,0 +1,49 @@
+import { WriteFileHeaderSchema } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { CallOptions } from "./channel.ts";
+import type { AttachOptions, KeptOptions, KeptPosition } from "./exec/keep.ts";
+import type { RunOptions } from "./exec/run.ts";
+import type { BridgeOptions, TcpOptions } from "./link/link.ts";
+
+/** Every name that an object of options may have: the compiler sees to it that none is missing. */
+type Names<Options> = Readonly<Record<keyof Options, true>>;
+
+const CALL: Names<CallOptions> = { signal: true, deadlineMs: true, waitForReady: true };
+const KEPT: Names<KeptOptions> = {
+  ...CALL,
+  resume: true,
+  onEvent: true,
+  acknowledge: true,
+  forget: true,
+  failOnGap: true,
+};
+/** The names of each kind of options. */
+export const OPTION_NAMES: Readonly<
+  Record<"connect" | "call" | "kept" | "attach" | "run" | "range" | "file", Readonly<Record<string, true>>>
+> = {
+  connect: {
+    ...({ address: true, caPem: true, certPem: true, keyPem: true, serverName: true } satisfies Names<
+      Omit<TcpOptions, "token">
+    >),
+    ...({ bridge: true, env: true, token: true } satisfies Names<BridgeOptions>),
+  },
+  call: CALL,
+  kept: KEPT,
+  attach: {
+    ...KEPT,
+    execId: true,
+    stdoutOffset: true,
+    stderrOffset: true,
+    fromNow: true,
+    terminal: true,
+    // A position is options of an attach that goes on there.
+    stdinOffset: true,
+  } satisfies Names<AttachOptions & KeptPosition>,
+  run: { ...CALL, maxOutputBytes: true } satisfies Names<RunOptions>,
+  range: { offset: true, length: true },
+  file: Object.fromEntries(
+    WriteFileHeaderSchema.fields
+      .map(({ localName }) => localName)
+      .filter((name) => name !== "path" && name !== "marksLast")
+      .map((name) => [name, true as const]),
+  ),
+};

@@ -1,0 +1,188 @@
+import { randomBytes } from "node:crypto";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  HookKind,
+  type RunHookRequestSchema,
+  type RunHookResponse,
+} from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type {
+  RestoreDutiesRequestSchema,
+  RestoreDutiesResponse,
+} from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
+import type { CallOptions } from "./channel.ts";
+import { mayConnect } from "./errors.ts";
+import type { Health } from "./health.ts";
+import { growingPauses, pauseFor, retried } from "./retry.ts";
+
+/** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
+const DEFAULT_ENTROPY_BYTES = 64;
+/** Time for a restored guest to answer at all. */
+const DEFAULT_REACH_MS = 10_000;
+/** If the clock is further off after the duties, the call that set it was delayed on its way: repeat it. */
+const REPEAT_OVER_MS = 50;
+/** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
+const LOOKS = 3;
+/** Longest pause between attempts. */
+const LONGEST_PAUSE_MS = 1_000;
+
+/** Options of `restoreDuties`. */
+export interface DutiesOptions {
+  /** Bytes of the host's generator to send. Default: 64. */
+  readonly entropyBytes?: number | undefined;
+  /** Send the host's time, so that the guest steps its clock to it. Default: yes. */
+  readonly hostTime?: boolean | undefined;
+  /** How long to try to reach the agent, which may still be on its way back, in milliseconds. Default: 10 s. */
+  readonly reachMs?: number | undefined;
+  /** Aborting gives up whatever is in progress. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The part of a GuestClient that a restore needs. */
+export interface RestoredGuest {
+  readonly agentVersion?: string | undefined;
+  health(options?: CallOptions): Promise<Health>;
+  runHook(request: MessageInitShape<typeof RunHookRequestSchema>, options?: CallOptions): Promise<RunHookResponse>;
+  runRestoreDuties(
+    request: MessageInitShape<typeof RestoreDutiesRequestSchema>,
+    options?: CallOptions,
+  ): Promise<RestoreDutiesResponse>;
+  close(): void;
+}
+
+/**
+ * Makes a client, with the credentials that are right at this moment.
+ * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent takes
+ */
+export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
+
+/**
+ * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
+ * be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
+ */
+export async function restoreDuties(
+  dial: Dial,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
+): Promise<RestoreDutiesResponse> {
+  const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
+  const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
+  const attempt = async (): Promise<RestoreDutiesResponse> => {
+    const client = await dial(false);
+    try {
+      // Connect first: a handshake would delay the call that carries the time.
+      await reach(client, untilMs, signal);
+      const request = {
+        entropy: randomBytes(sizeBytes),
+        ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
+      };
+      return await client.runRestoreDuties(request, { signal });
+    } finally {
+      client.close();
+    }
+  };
+  for (const pauseMs of growingPauses(LONGEST_PAUSE_MS)) {
+    const duties = await retried(attempt(), attempt, {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
+      untilMs,
+      signal,
+      mayPass: mayConnect,
+    });
+    if (!duties.frozen || performance.now() + pauseMs >= untilMs) return duties;
+    await pauseFor(pauseMs, signal);
+  }
+  throw new Error("the pauses have no end");
+}
+
+/**
+ * Connects, and tries again while the agent may be on its way back. Not by `waitForReady`, which hides the reason of every
+ * attempt, also one that no attempt will do away with.
+ */
+function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
+  const ask = (): Promise<Health> =>
+    client.health({ deadlineMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
+  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, mayPass: mayConnect });
+}
+
+/** The result of a restore. */
+export interface RestoreOutcome {
+  /** Result of the first duties. */
+  readonly duties: RestoreDutiesResponse;
+  /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
+  readonly repeated: RepeatedDuties | undefined;
+  /** Host's time after the answer to the last duties, in milliseconds of the epoch. */
+  readonly dutiesDoneMs: number;
+  readonly hook: RunHookResponse;
+  readonly health: Health;
+  readonly agentVersion: string | undefined;
+  /**
+   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of that
+   * reading's duration. NaN where the agent does not tell its time.
+   */
+  readonly clockErrorMs: number;
+}
+
+/** Duties that were repeated. */
+interface RepeatedDuties {
+  /** Guest time minus host time after the first ones, in milliseconds. */
+  readonly clockErrorMs: number;
+  readonly duties: RestoreDutiesResponse;
+}
+
+/** Options of `restoreSequence`. */
+export interface RestoreOptions extends DutiesOptions {
+  /** Time allowed for the POST_RESTORE hook, in milliseconds. Default: the agent's. */
+  readonly hookTimeoutMs?: number | undefined;
+}
+
+/**
+ * What a node agent must do after a restore, in order: the duties, repeated once where they left the clock more than 50
+ * ms off; a new connection, as the duties close all others; the POST_RESTORE hook, which now sees fresh randomness and
+ * time; Health. The hook is never repeated. Rejects with GuestError.
+ */
+export async function restoreSequence(
+  dial: Dial,
+  { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
+): Promise<RestoreOutcome> {
+  const { reachMs = DEFAULT_REACH_MS, signal } = options;
+  const duties = await restoreDuties(dial, options);
+  let dutiesDoneMs = Date.now();
+  let repeated: RepeatedDuties | undefined;
+  let client = await dial(true);
+  try {
+    await reach(client, performance.now() + reachMs, signal);
+    const { clockErrorMs } = await lookAtClock(client, signal);
+    if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
+      repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
+      dutiesDoneMs = Date.now();
+      client.close();
+      client = await dial(true);
+      await reach(client, performance.now() + reachMs, signal);
+    }
+    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
+    const last = await lookAtClock(client, signal);
+    return { duties, repeated, dutiesDoneMs, hook, ...last, agentVersion: client.agentVersion };
+  } finally {
+    client.close();
+  }
+}
+
+/** The last Health, and how far the guest's clock is off: NaN where the agent does not tell its time. */
+async function lookAtClock(
+  client: RestoredGuest,
+  signal: AbortSignal | undefined,
+): Promise<Pick<RestoreOutcome, "health" | "clockErrorMs">> {
+  let quickestMs = Number.POSITIVE_INFINITY;
+  let clockErrorMs = Number.NaN;
+  for (let look = 1; ; look++) {
+    const askedMs = Date.now();
+    const began = performance.now();
+    const health = await client.health({ signal });
+    const tookMs = performance.now() - began;
+    if (tookMs < quickestMs && health.guestTime !== undefined) {
+      quickestMs = tookMs;
+      clockErrorMs = health.guestTime.getTime() - (askedMs + tookMs / 2);
+    }
+    if (look === LOOKS) return { health, clockErrorMs };
+  }
+}

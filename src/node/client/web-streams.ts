@@ -1,0 +1,39 @@
+import type { Readable, Writable } from "node:stream";
+
+/**
+ * A web stream that reads a Node stream, on demand only: Node's own toWeb() reads ahead. Cancelling it destroys the Node
+ * stream.
+ */
+export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
+  const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller): Promise<void> {
+        const next = await chunks.next();
+        if (next.done === true) controller.close();
+        else controller.enqueue(next.value);
+      },
+      cancel(): void {
+        stream.destroy();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+/** A web stream that writes to a Node stream. Closing ends that one; aborting destroys it with the reason. */
+export function writableStream(stream: Writable): WritableStream<Uint8Array> {
+  return new WritableStream<Uint8Array>({
+    write: (chunk) => settled((done) => stream.write(chunk, done)),
+    close: () => settled((done) => stream.end(done)),
+    abort(reason: unknown): void {
+      stream.destroy(reason instanceof Error ? reason : new Error("the stream was aborted", { cause: reason }));
+    },
+  });
+}
+
+function settled(start: (done: (error?: Error | null) => void) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    start((error) => (error ? reject(error) : resolve()));
+  });
+}

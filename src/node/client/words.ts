@@ -1,0 +1,29 @@
+import { file_svc_guest_v1alpha1_exec } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { file_svc_guest_v1alpha1_files } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { file_svc_guest_v1alpha1_hooks } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { file_svc_guest_v1alpha1_restore } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+
+const FILES = [
+  file_svc_guest_v1alpha1_exec,
+  file_svc_guest_v1alpha1_files,
+  file_svc_guest_v1alpha1_hooks,
+  file_svc_guest_v1alpha1_restore,
+];
+
+/** The schema's fields, by their names there, as the options of this library spell them. */
+const OPTIONS: ReadonlyMap<string, string> = new Map(
+  FILES.flatMap(({ messages }) =>
+    messages.flatMap(({ fields }) => fields.map(({ name, localName }) => [name, localName])),
+  ),
+);
+
+/** What is quoted is the caller's or the guest's; the frame that a field is in, which the options do not have; a field. */
+const WORDS = /"(?:[^"\\]|\\.)*"|\b(?:start|attach)\.(?=[a-z])|\b[a-z]+\d*(?:_[a-z\d]+)+\b/g;
+
+/** An agent's message, which names fields of the schema, with the options of this library: `keep.replaceEnded`. */
+export function inOptions(message: string): string {
+  return message.replaceAll(WORDS, (word) => {
+    if (word.startsWith('"')) return word;
+    return word.endsWith(".") ? "" : (OPTIONS.get(word) ?? word);
+  });
+}

@@ -1,0 +1,130 @@
+import { randomBytes } from "node:crypto";
+import { existsSync, type Stats } from "node:fs";
+import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { errnoOf } from "../../shared/errors.ts";
+import type { InstanceCertificates } from "./certificates.ts";
+
+/** A credential folder cannot be created or read. The message names the folder or file and says what to do. */
+export class CredentialsError extends Error {
+  override readonly name = "CredentialsError";
+}
+
+/** Names of the files in a credential folder. */
+const FILES = {
+  ca: "ca.pem",
+  serverCert: "server.pem",
+  serverKey: "server.key",
+  clientCert: "client.pem",
+  clientKey: "client.key",
+  token: "token",
+} as const;
+
+/** A client's part of a credential folder. */
+export interface ClientCredentials {
+  readonly caPem: Buffer;
+  readonly certPem: Buffer;
+  readonly keyPem: Buffer;
+  readonly token: string;
+}
+
+/** Bootstrap variables that point an agent to its part of a credential folder. */
+export function agentVariables(folder: string): Readonly<Record<string, string>> {
+  const path = (name: string): string => join(resolve(folder), name);
+  return {
+    SVC_INSTANCE_TOKEN_FILE: path(FILES.token),
+    SVC_TLS_CERT_FILE: path(FILES.serverCert),
+    SVC_TLS_KEY_FILE: path(FILES.serverKey),
+    SVC_TLS_CLIENT_CA_FILE: path(FILES.ca),
+  };
+}
+
+/** An instance token: 256 random bits, base64url. */
+export function generateToken(): string {
+  return randomBytes(32).toString("base64url");
+}
+
+/**
+ * Makes sure that a folder can take credentials: creates it with mode 0700, refuses one that others may enter, and one
+ * that holds credentials unless `overwrite`. Throws CredentialsError.
+ */
+export async function prepareFolder(folder: string, overwrite: boolean): Promise<void> {
+  const status = await makeFolder(folder).catch((error: unknown) => {
+    throw new CredentialsError(`cannot create ${folder} (${errnoOf(error) ?? "unknown error"}); name another folder`);
+  });
+  if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);
+  if ((status.mode & 0o077) !== 0) {
+    throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
+  }
+  if (overwrite) return;
+  for (const name of Object.values(FILES)) {
+    if (existsSync(join(folder, name))) {
+      throw new CredentialsError(
+        `${join(folder, name)} is already there; name another folder, or replace all with --force`,
+      );
+    }
+  }
+}
+
+/** As `mkdir -p`, but for private folders. Node's own never ends on a file system that makes none, such as /proc. */
+async function makeFolder(path: string): Promise<Stats> {
+  const make = (): Promise<void> => mkdir(path, { mode: 0o700 });
+  await make().catch(async (error: unknown) => {
+    if (errnoOf(error) === "EEXIST") return;
+    if (errnoOf(error) !== "ENOENT") throw error;
+    await makeFolder(dirname(path));
+    await make();
+  });
+  return stat(path);
+}
+
+/** Writes all credentials of an instance, each file with mode 0600 and in one step. Throws CredentialsError. */
+export async function writeFolder(folder: string, certificates: InstanceCertificates, token: string): Promise<void> {
+  const contents: Record<(typeof FILES)[keyof typeof FILES], string> = {
+    [FILES.ca]: certificates.ca,
+    [FILES.serverCert]: certificates.server.cert,
+    [FILES.serverKey]: certificates.server.key,
+    [FILES.clientCert]: certificates.client.cert,
+    [FILES.clientKey]: certificates.client.key,
+    [FILES.token]: `${token}\n`,
+  };
+  for (const [name, content] of Object.entries(contents)) {
+    const temporary = join(folder, `.${name}.${randomBytes(4).toString("hex")}`);
+    try {
+      await writeFile(temporary, content, { mode: 0o600, flag: "wx" });
+      await rename(temporary, join(folder, name));
+    } catch (error) {
+      await rm(temporary, { force: true });
+      const errno = errnoOf(error) ?? "unknown error";
+      throw new CredentialsError(`cannot write ${join(folder, name)} (${errno}); mend that, or name another folder`);
+    }
+  }
+}
+
+/** Reads the token, which is enough for a private connection. Throws CredentialsError that names the file. */
+export async function readToken(folder: string): Promise<string> {
+  return (await readCredential(join(folder, FILES.token))).toString().trim();
+}
+
+/** Reads a client's credentials. Throws CredentialsError that names the file. */
+export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
+  const read = (name: string): Promise<Buffer> => readCredential(join(folder, name));
+  const [caPem, certPem, keyPem, token] = await Promise.all([
+    read(FILES.ca),
+    read(FILES.clientCert),
+    read(FILES.clientKey),
+    readToken(folder),
+  ]);
+  return { caPem, certPem, keyPem, token };
+}
+
+async function readCredential(path: string): Promise<Buffer> {
+  try {
+    return await readFile(path);
+  } catch (error) {
+    const errno = errnoOf(error) ?? "unknown error";
+    throw new CredentialsError(
+      `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
+    );
+  }
+}

@@ -1,0 +1,42 @@
+import type { Command, CommandEntry } from "./command-line.ts";
+
+/** All subcommands, by name. */
+export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
+  entry("attach", "take up a kept command", async () => (await import("./commands/attach.ts")).attach),
+  entry("cat", "write files of a sandbox to standard output", async () => (await import("./commands/cat.ts")).cat),
+  entry("completion", "write a shell's completion script", async () =>
+    (await import("./commands/completion.ts")).completion(COMMANDS),
+  ),
+  entry(
+    "context",
+    "keep addresses and credentials under names",
+    async () => (await import("./commands/context.ts")).context,
+  ),
+  entry("cp", "copy files to or from a sandbox", async () => (await import("./commands/cp.ts")).cp),
+  entry("end", "end a kept command", async () => (await import("./commands/end.ts")).end),
+  entry("exec", "run a command in a sandbox", async () => (await import("./commands/exec.ts")).exec),
+  entry("execs", "list kept commands", async () => (await import("./commands/execs.ts")).execs),
+  entry("health", "ask an agent how it is", async () => (await import("./commands/health.ts")).health),
+  entry("hook", "run a snapshot or restore hook", async () => (await import("./commands/hook.ts")).hook),
+  entry("issue", "issue the credentials of a sandbox", async () => (await import("./commands/issue.ts")).issue),
+  entry("kill", "send a signal to a kept command", async () => (await import("./commands/kill.ts")).kill),
+  entry("restore", "have a restored guest do its duties", async () => (await import("./commands/restore.ts")).restore),
+  entry(
+    "restore-sequence",
+    "all of a restore: duties, hook, health",
+    async () => (await import("./commands/restore.ts")).restoreSequence,
+  ),
+  entry("sandbox", "make sandboxes and look after them", async () => (await import("./commands/sandbox.ts")).sandbox),
+  entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),
+  entry(
+    "version",
+    "tell the versions of client and agent",
+    async () => (await import("./commands/version.ts")).version,
+  ),
+  entry("watch", "show how an agent is, live", async () => (await import("./commands/watch.ts")).watch),
+  entry("write", "write standard input to a file", async () => (await import("./commands/write.ts")).write),
+]);
+
+function entry(name: string, summary: string, load: () => Promise<Command>): [string, CommandEntry] {
+  return [name, { summary, load }];
+}

@@ -1,0 +1,65 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { keptCommand } from "../session/kept.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
+import { takeUp } from "../session/take-up.ts";
+
+export const attach: Command = defineCommand({
+  usage: ["attach [options] NAME"],
+  about: `Takes up a command that was started with "exec --name", running or ended, from whoever is attached to it. Output begins
+with the oldest that the agent holds; of a terminal it begins now, and whatever runs in it is asked to draw it anew.`,
+  options: {
+    interactive: {
+      type: "boolean",
+      short: "i",
+      help: "connect standard input (the default from a terminal to a terminal)",
+    },
+    tty: {
+      type: "boolean",
+      short: "t",
+      help: "for those used to it: the command has the terminal it was started with",
+    },
+    "no-input": { type: "boolean", help: "only read, from a terminal to a terminal too" },
+    from: {
+      type: "string",
+      argument: "WHERE",
+      help: "where output begins: held (all that the agent holds) or now",
+      completes: ["held", "now"],
+    },
+    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
+    ...ESCAPE_OPTION,
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `Leaving, by the escape character of "exec -it" or by the third SIGINT, never ends the command; nor does a lost
+connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed
+on.
+With --json, the events of "exec --name".`,
+  statuses: `as of "exec"; 125 also when somebody else has taken the command up.`,
+  examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
+  takes: { one: "the name of one kept command" },
+  completes: ["exec", "nothing"],
+  elsewhere: {
+    "-d": "whoever is attached always makes way",
+    "--detach-keys": "--escape-char ^] sets the key that leaves",
+    "--no-stdin": "--no-input only reads",
+  },
+  async run({ values, positionals }, host) {
+    const [name = ""] = positionals;
+    const { from, interactive, "no-input": noInput, "exec-id": wanted } = values;
+    if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from wants held or now");
+    if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
+    const escape = parseEscapeChar(values["escape-char"]);
+    const connection = await connector(values, host);
+    using client = connection.connect();
+    const how = {
+      exec: await keptCommand(client, name),
+      fromNow: from === undefined ? undefined : from === "now",
+      execId: wanted,
+      isInteractive: noInput === true ? false : interactive,
+      escape,
+      isForPrograms: values.json === true,
+    };
+    return await takeUp(how, client, connection, host);
+  },
+});

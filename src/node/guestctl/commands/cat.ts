@@ -1,0 +1,37 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { jsonLine, writeAll } from "../output.ts";
+import { guestPath, parseCount } from "../values.ts";
+
+export const cat: Command = defineCommand({
+  usage: ["cat [options] PATH..."],
+  about:
+    'Writes files of a sandbox to standard output, byte for byte. A path may begin with a colon, as those of "cp".',
+  options: {
+    offset: { type: "string", argument: "BYTES", help: "start there" },
+    length: { type: "string", argument: "BYTES", help: "write no more than that of each file" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
+  statuses: "0 all was written, 125 failed; what came before the failure has been written.",
+  examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
+  takes: { some: "a path" },
+  completes: ["path"],
+  async run({ values, positionals }, host) {
+    const start = BigInt(parseCount(values.offset, "--offset", 0) ?? 0);
+    const length = BigInt(parseCount(values.length, "--length", 1) ?? 0);
+    using client = await openClient(values, host);
+    for (const path of positionals.map(guestPath)) {
+      let offset = start;
+      for await (const chunk of client.readFile(path, { offset, length })) {
+        await writeAll(host.stdout, values.json === true ? asJson(path, offset, chunk) : chunk);
+        offset += BigInt(chunk.length);
+      }
+    }
+    return 0;
+  },
+});
+
+function asJson(path: string, offset: bigint, chunk: Uint8Array): string {
+  return jsonLine({ path, offset: String(offset), data: Buffer.from(chunk).toString("base64") });
+}

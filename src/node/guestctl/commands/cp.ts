@@ -1,0 +1,72 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { copy, parseOrder } from "../copy/copy.ts";
+import { CopyReport } from "../copy/report.ts";
+import { STATUS_SKIPPED, UsageError } from "../errors.ts";
+import { printable } from "../output.ts";
+
+export const cp: Command = defineCommand({
+  usage: [
+    "cp [options] SOURCE... :DESTINATION",
+    "cp [options] :SOURCE... DESTINATION",
+    "cp [options] - :FOLDER",
+    "cp [options] :SOURCE -",
+  ],
+  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
+is replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories go
+through the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
+directories, and gives none. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
+"-" is a tar archive on standard input or output.`,
+  options: {
+    archive: {
+      type: "boolean",
+      short: "a",
+      help: "for those used to it: directories are always copied, with modes, times and links",
+    },
+    parents: { type: "boolean", help: "make missing folders above the destination" },
+    recursive: {
+      type: "boolean",
+      short: "r",
+      help: "for those used to it: directories are always copied with all in them",
+    },
+    preserve: { type: "boolean", short: "p", help: "for those used to it: modes and times are always kept" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `On a terminal, progress is shown for what lasts.
+With --json, one object at the end: "files", "bytes" and "skipped" (what was left out, and why).`,
+  statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
+  examples: [
+    "cp app.py :/srv/app.py",
+    "cp --parents site/ :/srv/www",
+    "cp :/var/log/app.log :/etc/hosts .",
+    "cp :/srv/www - | tar tvf -",
+  ],
+  takes: "anything",
+  completes: ["either"],
+  elsewhere: {
+    "-L": "a link is copied as a link; name what it leads to",
+    "-R": "directories are always copied with all in them",
+    "-n": "show what would be copied with: tar -cvf /dev/null SOURCE",
+    "-q": "progress is shown on a terminal alone; 2> /dev/null hides it",
+    "-v": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",
+    "-z": "nothing is compressed on the way; leave it out",
+    "--compress": "nothing is compressed on the way; leave it out",
+    "--delete": "cp removes nothing; first: guestctl exec -- rm -r FOLDER",
+    "--exclude": "leave files out with: tar -c --exclude=NAME FOLDER | guestctl cp - :/FOLDER",
+    "--quiet": "progress is shown on a terminal alone; 2> /dev/null hides it",
+    "--verbose": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",
+  },
+  async run({ values, positionals }, host) {
+    const order = parseOrder(positionals);
+    const isArchive = order.direction === "tar in" || order.direction === "tar out";
+    if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
+    using client = await openClient(values, host);
+    const report = new CopyReport();
+    // A transfer may take any time, so first check that the agent answers.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    await copy(order, { client, report, host, makesParents: values.parents === true });
+    const { files, bytes, skipped } = report;
+    if (values.json !== true) for (const line of skipped) host.stderr.write(`guestctl: skipped ${printable(line)}\n`);
+    return { text: "", json: { files, bytes, skipped }, status: skipped.length === 0 ? 0 : STATUS_SKIPPED };
+  },
+});

@@ -1,0 +1,48 @@
+import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { messageObject } from "../output.ts";
+import { parseDurationMs, parseSignal } from "../values.ts";
+
+export const end: Command = defineCommand({
+  usage: ["end [options] NAME"],
+  about: `Ends a command that was started with "exec --name", with everything that it has started, and forgets it: its output is
+gone, and its name is free. Who is attached gets the rest of the output and the exit. Forgets one that
+has ended already.`,
+  options: {
+    signal: {
+      type: "string",
+      short: "s",
+      argument: "SIGNAL",
+      help: "first signal, by name or number (default SIGTERM)",
+    },
+    grace: {
+      type: "string",
+      argument: "DURATION",
+      help: "time for all of it to end before SIGKILL (default 2s, at most 10m)",
+    },
+    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `With --json, the fields of the schema (EndExecResponse): "exit" and "forgotten".`,
+  statuses: "0 ended and forgotten, 125 failed.",
+  examples: ["end build", "end --signal INT --grace 30s server"],
+  takes: { one: "the name of one kept command" },
+  completes: ["exec", "nothing"],
+  elsewhere: { "-t": "--grace 5s is the time before SIGKILL", "--time": "--grace 5s is the time before SIGKILL" },
+  async run({ values, positionals }, host) {
+    const [name = ""] = positionals;
+    const { signal, grace, "exec-id": execId } = values;
+    const graceMs = parseDurationMs(grace, "--grace");
+    using client = await openClient(values, host);
+    const response = await client.endExec(name, {
+      execId,
+      graceMs,
+      signal: signal === undefined ? undefined : parseSignal(signal),
+      forget: true,
+    });
+    const { exit } = response;
+    const text = `ended: code ${exit?.code ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
+    return { text, json: messageObject(EndExecResponseSchema, response) };
+  },
+});

@@ -1,0 +1,217 @@
+import { randomBytes } from "node:crypto";
+import { posix } from "node:path";
+import { GuestError, type KeepOptions, type KeptExec, type KeptProcess } from "../../client/index.ts";
+import { type Answer, type Command, defineCommand, type Parsed } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { printable, quoted } from "../output.ts";
+import { runSession } from "../session/attach.ts";
+import { openKept } from "../session/kept.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
+import { takeUp } from "../session/take-up.ts";
+import { terminalOf } from "../session/terminal.ts";
+import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
+
+/** `-tt`, as with ssh(1). */
+const FORCED = 2;
+
+const OPTIONS = {
+  interactive: { type: "boolean", short: "i", help: "connect standard input" },
+  tty: {
+    type: "boolean",
+    short: "t",
+    multiple: true,
+    help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
+  },
+  ...ESCAPE_OPTION,
+  env: {
+    type: "string",
+    short: "e",
+    multiple: true,
+    argument: "NAME[=VALUE]",
+    help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable",
+  },
+  workdir: { type: "string", short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
+  user: { type: "string", short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
+  timeout: {
+    type: "string",
+    argument: "DURATION",
+    help: "end the command after that time: 500ms, 5s, 2m",
+  },
+  name: {
+    type: "string",
+    argument: "NAME",
+    help: "keep the command under that name: it outlives the connection, and guestctl comes back to it",
+  },
+  "attach-or-start": {
+    type: "boolean",
+    short: "A",
+    help: "with --name: take the command of that name up if it runs, whatever COMMAND is; else start it",
+  },
+  detach: {
+    type: "boolean",
+    short: "d",
+    help: "start it, print its name, and leave it to itself; without --name guestctl makes a name up",
+  },
+  buffer: {
+    type: "string",
+    argument: "SIZE",
+    help: "kept: output that the agent holds while nobody reads it (default 1M, at most 16M)",
+  },
+  "when-full": {
+    type: "string",
+    argument: "WHAT",
+    help: "kept: drop-oldest output when the buffer is full (the default), or block the command",
+    completes: ["drop-oldest", "block"],
+  },
+  linger: {
+    type: "string",
+    argument: "DURATION",
+    help: "kept: how long output and exit stay after the command's end (default 10m)",
+  },
+  replace: { type: "boolean", help: "kept: take the name of a command that has ended" },
+  ...CONNECTION_OPTIONS,
+} as const;
+
+export const exec: Command = defineCommand({
+  usage: ["exec [options] [--] COMMAND [ARG...]"],
+  about: "Runs a command in the workload's session of a sandbox. No shell is involved unless the command is one.",
+  options: OPTIONS,
+  notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
+guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
+With --name the command goes on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
+restore: then guestctl says "lost" and comes back by itself. "guestctl attach NAME" takes it up from anywhere.
+Signals that guestctl gets are passed on to the command; the third SIGINT gives up, and so does SIGHUP, and with -t
+SIGTERM: the agent then hangs up on the command.
+With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
+("code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms"). With --name started has
+"exec_id" too, and there are lost ("message"), back, and gap ("stream", "offset", "bytes"); with -d there is one object:
+"name", "exec_id" and "pid".`,
+  statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
+failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
+  examples: [
+    "exec -- uname -a",
+    "exec -it -- sh",
+    "exec -i -w /srv -- tar xf - < site.tar",
+    "exec -u app -e STAGE=test --timeout 5s -- ./check",
+    "exec --name build -d -- make -j4",
+    "exec -d -- ./server",
+    "exec -it --name shell --attach-or-start -- bash",
+  ],
+  takes: { some: "a command" },
+  takesCommand: true,
+  elsewhere: {
+    "--detach-keys": "--escape-char ^] sets the key that leaves",
+    "--env-file": "-e NAME=value gives each variable",
+    "--privileged": "a command has what its user has; -u root",
+    "--rm": "a command that guestctl has seen to its end is forgotten anyway",
+  },
+  advice: adviceFor,
+  async run({ values, positionals }, host) {
+    const isInteractive = values.interactive === true;
+    const ttyCount = values.tty?.length ?? 0;
+    const isTerminal = ttyCount > 0;
+    if (isTerminal && values.json === true) throw new UsageError("--tty and --json do not go together");
+    if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
+      throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
+    }
+    const escape = parseEscapeChar(values["escape-char"]);
+    const keep = keepOf(values, positionals);
+    const command = {
+      args: positionals,
+      env: parseVariables(values.env ?? [], host.env),
+      cwd: values.workdir,
+      user: values.user,
+      stdin: isInteractive,
+      terminal: isTerminal ? terminalOf(host) : undefined,
+      timeoutMs: parseDurationMs(values.timeout, "--timeout"),
+    };
+    const connection = await connector(values, host);
+    using client = connection.connect();
+    const isForPrograms = values.json === true;
+    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
+    if (keep === undefined) return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
+    const { name } = keep;
+    const isDetached = values.detach === true;
+    const taken = async (): Promise<Answer | number | undefined> => {
+      const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+      const running = kept.find((each) => each.name === name && each.exit === undefined);
+      if (running === undefined || isDetached) return running && started(running);
+      return takeUp({ exec: running, isInteractive, escape, isForPrograms }, client, connection, host);
+    };
+    const isTakenFirst = values["attach-or-start"] === true;
+    const before = isTakenFirst ? await taken() : undefined;
+    if (before !== undefined) return before;
+    try {
+      if (isDetached) return await detach(client.exec({ ...command, keep }, { forget: false }), name);
+      const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+        client.exec({ ...command, keep }, options),
+      );
+      return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
+    } catch (error) {
+      // Somebody else was faster.
+      const after = isTakenFirst && isNameInUse(error) ? await taken() : undefined;
+      if (after === undefined) throw error;
+      return after;
+    }
+  },
+});
+
+function isNameInUse(error: unknown): boolean {
+  return error instanceof GuestError && error.reason === "EXEC_NAME_IN_USE";
+}
+
+/** How the command is kept; undefined: not at all. Throws UsageError. */
+function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {
+  const { buffer, "when-full": whenFull = "drop-oldest", linger, replace, "attach-or-start": isAttachOrStart } = values;
+  if (isAttachOrStart === true && values.name === undefined) throw new UsageError("--attach-or-start wants --name");
+  const name = values.name ?? (values.detach === true ? madeUpName(command) : undefined);
+  if (name === undefined) {
+    const orphan = (["buffer", "when-full", "linger", "replace"] as const).find((each) => values[each]);
+    if (orphan !== undefined) throw new UsageError(`--${orphan} wants --name or -d`);
+    return undefined;
+  }
+  if (whenFull !== "drop-oldest" && whenFull !== "block")
+    throw new UsageError("--when-full wants drop-oldest or block");
+  return {
+    name,
+    bufferBytes: parseSizeBytes(buffer, "--buffer"),
+    whenFull,
+    lingerMs: parseDurationMs(linger, "--linger"),
+    // One that has ended is not to be taken up.
+    replaceEnded: replace === true || isAttachOrStart === true,
+  };
+}
+
+/** A name for a command that was given none: its own and four digits, such as `make-3f9a`. */
+function madeUpName(command: string): string {
+  const base = posix
+    .basename(command)
+    .replaceAll(/[^\w.-]/g, "")
+    .slice(0, 32);
+  return `${base === "" ? "exec" : base}-${randomBytes(2).toString("hex")}`;
+}
+
+/** What guestctl's user has probably meant. */
+function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
+  if (reason !== "EXEC_NOT_FOUND") return undefined;
+  if (/\s/.test(command) && args.length === 0) {
+    return `no shell is involved; a whole line wants one: guestctl exec -- sh -c ${quoted(command)}`;
+  }
+  return command.includes("/") || args.length === 0
+    ? undefined
+    : `if ${printable(command)} is a sandbox: it is chosen by its address, -H, and not named here`;
+}
+
+/** Leaves a command to itself as soon as it runs, and tells how to find it. */
+async function detach(process: KeptProcess, name: string): Promise<Answer> {
+  const { execId, pid } = await process.attached;
+  await process.detach();
+  return started({ name, execId, pid });
+}
+
+function started({ name, execId, pid }: Pick<KeptExec, "name" | "execId" | "pid">): Answer {
+  return { text: `${name}\n`, json: { name, exec_id: execId, pid } };
+}

@@ -1,0 +1,50 @@
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { type KeptExec, KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { messageObject, tableText } from "../output.ts";
+
+export const execs: Command = defineCommand({
+  usage: ["execs [options]"],
+  about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
+forgotten yet included. Asking is no user activity.`,
+  options: { quiet: { type: "boolean", short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
+  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started", "exit" once it
+has ended, "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset" and "held_bytes" (text),
+"stdin_closed".`,
+  statuses: "0 listed, 125 failed.",
+  examples: ["execs", "execs -q", "execs --json | jq -r .name"],
+  elsewhere: {
+    "-a": "all are listed, those that have ended too",
+    "--all": "all are listed, those that have ended too",
+  },
+  async run({ values }, host) {
+    using client = await openClient(values, host);
+    const kept = await client.listExecs({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const names = kept.map(({ name }) => `${name}\n`).join("");
+    const text = values.quiet === true ? names : tableText([HEADINGS, ...kept.map(cellsOf)]);
+    return { text, json: kept.map((exec) => messageObject(KeptExecSchema, exec)) };
+  },
+});
+
+const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD", "EXEC ID"];
+
+function cellsOf(exec: KeptExec): readonly string[] {
+  const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;
+  const startedAt = started === undefined ? "-" : timestampDate(started).toISOString();
+  return [
+    name,
+    String(pid),
+    stateOf(exec),
+    startedAt,
+    String(stdoutOffset),
+    String(stderrOffset),
+    String(heldBytes),
+    execId,
+  ];
+}
+
+function stateOf({ exit, attached }: KeptExec): string {
+  if (exit === undefined) return attached ? "running, attached" : "running";
+  return exit.signal === 0 ? `ended, code ${exit.code}` : `ended, signal ${exit.signal}`;
+}

@@ -1,0 +1,44 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { parseSignal } from "../values.ts";
+
+/** Those that people send. */
+const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"] as const;
+
+export const kill: Command = defineCommand({
+  usage: ["kill [options] NAME [SIGNAL]"],
+  about: `Sends a signal to the process group of a command that was started with "exec --name", beside whoever is attached to it.
+The command may ignore it; "guestctl end" ends a command with all that it has started.`,
+  options: {
+    signal: {
+      type: "string",
+      short: "s",
+      argument: "SIGNAL",
+      completes: SIGNALS,
+      help: "by name or number, such as HUP, SIGHUP or 1 (default SIGTERM); -9 and -HUP will do too",
+    },
+    "exec-id": { type: "string", argument: "ID", help: "refuse another command of that name" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object: "name".',
+  statuses: "0 sent, 125 failed.",
+  examples: ["kill server HUP", "kill -9 build"],
+  takes: "anything",
+  completes: ["exec", "nothing"],
+  rewrite: (args) => args.flatMap(signalOption),
+  async run({ values, positionals }, host) {
+    const [name, signal = values.signal ?? "TERM", ...more] = positionals;
+    if (name === undefined || more.length > 0) throw new UsageError("kill wants one name, and one signal at most");
+    using client = await openClient(values, host);
+    const options = { execId: values["exec-id"], deadlineMs: ANSWER_TIMEOUT_MS };
+    await client.signalExec(name, parseSignal(signal), options);
+    return { text: "", json: { name } };
+  },
+});
+
+/** `-9` and `-HUP` of kill(1), as options. */
+function signalOption(argument: string): readonly string[] {
+  const [, signal] = /^-(\d+|(?:SIG)?[A-Z][A-Z0-9]{2,})$/.exec(argument) ?? [];
+  return signal === undefined ? [argument] : ["--signal", signal];
+}

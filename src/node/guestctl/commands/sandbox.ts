@@ -1,0 +1,258 @@
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { messageOf } from "../../../shared/errors.ts";
+import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
+import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
+import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
+import { hookWords, jsonLine, printable, quoted } from "../output.ts";
+import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
+import {
+  awakeningObject,
+  awakeningStatus,
+  awakeningText,
+  listText,
+  sandboxObject,
+  snapshotObject,
+  sweepText,
+} from "../sandbox/report.ts";
+import { HOOK_TIMEOUT } from "./restore.ts";
+import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
+
+const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
+const OPTIONS = {
+  name: {
+    type: "string",
+    argument: "NAME",
+    help: "create, snapshot, fork: name of what is made (default: a random one)",
+  },
+  process: {
+    type: "string",
+    argument: "FILE",
+    completes: "file",
+    help: "create: the workload, Process as proto3 JSON; instead of a command, or around its arguments",
+  },
+  hooks: { type: "string", argument: "FILE", completes: "file", help: "create: Hooks as proto3 JSON" },
+  tag: { type: "string", multiple: true, argument: "KEY=VALUE", help: "create: a tag of the instance" },
+  vcpus: { type: "string", argument: "N", help: "create: processors" },
+  memory: { type: "string", argument: "SIZE", help: "create: memory, such as 1GB" },
+  "overlay-size": { type: "string", argument: "SIZE", help: "create: what it may write to its disk, such as 20GB" },
+  hypervisor: { type: "string", argument: "NAME", help: "create: qemu, or another that the daemon can start" },
+  ttl: {
+    type: "string",
+    argument: "DURATION",
+    help: "create: remove it when its user has done nothing for so long (by watch)",
+  },
+  "idle-action": {
+    type: "string",
+    argument: "ACTION",
+    completes: IDLE_ACTIONS,
+    help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
+  },
+  poll: { type: "string", argument: "DURATION", help: "watch: between two looks (default 5s)" },
+  "accept-bundle": {
+    type: "boolean",
+    help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
+  },
+  "accept-degraded": {
+    type: "boolean",
+    help: "fork: also where its generators of random numbers could not be reseeded",
+  },
+  "take-over": { type: "boolean", help: "sweep: also what another journal of this node id has made" },
+  timeout: HOOK_TIMEOUT,
+  ...NODE_OPTIONS,
+} as const;
+
+type Values = Parsed<typeof OPTIONS>["values"];
+type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Answer | number>;
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  create,
+  ls,
+  standby,
+  resume,
+  stop,
+  start: resume,
+  snapshot,
+  fork,
+  rm,
+  watch,
+  sweep,
+};
+
+export const sandbox: Command = defineCommand({
+  usage: [
+    "sandbox create [options] IMAGE [-- COMMAND [ARG...]]",
+    "sandbox ls",
+    "sandbox standby|resume NAME",
+    "sandbox stop|start NAME",
+    "sandbox snapshot NAME [--name NAME]",
+    "sandbox fork NAME [--name NAME]",
+    "sandbox rm NAME...",
+    "sandbox watch [--poll DURATION]",
+    "sandbox sweep [--take-over]",
+  ],
+  about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
+credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
+workload clean up, and start boots it anew from its disk. NAME is that of a sandbox, for fork and rm of a snapshot too.
+"ls" shows where each agent is and its folder of credentials, for all other commands.`,
+  options: OPTIONS,
+  notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
+standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no
+two nodes of a substrate may have the same.`,
+  statuses: "0 done; 1 done, but not all as intended (see the warnings); 125 guestctl failed.",
+  examples: [
+    "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
+    "sandbox standby box",
+    "sandbox resume box --json | jq .awakening.clock_error_ms",
+    "sandbox fork box --name twin",
+    "sandbox rm box twin",
+  ],
+  takes: "anything",
+  completes: [Object.keys(VERBS), "nothing"],
+  async run({ values, positionals }, host) {
+    const [verb, ...names] = positionals;
+    const action = parseWord(verb, VERBS, "what to do with sandboxes");
+    using node = await openNode(values, host, { readOnly: verb === "ls", json: values.json === true });
+    return await action(node, names, values, host);
+  },
+});
+
+async function create(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
+  const [image, ...args] = words;
+  if (image === undefined) throw new UsageError("sandbox create wants an image");
+  const process = values.process === undefined ? {} : await specOf(values.process);
+  const spec: SandboxSpec = {
+    image,
+    name: values.name,
+    process: args.length === 0 ? process : { ...process, args },
+    hooks: values.hooks === undefined ? undefined : await specOf(values.hooks),
+    tags: values.tag && Object.fromEntries(values.tag.map(tagOf)),
+    vcpus: parseCount(values.vcpus, "--vcpus", 1),
+    memory: values.memory,
+    overlaySize: values["overlay-size"],
+    hypervisor: values.hypervisor,
+    ttlMs: parseDurationMs(values.ttl, "--ttl"),
+    idleAction: values["idle-action"] as IdleAction | undefined,
+  };
+  const made = await node.create(spec);
+  const text = `${made.name} runs
+  guestctl exec --address ${made.address ?? ""} --credentials ${quoted(made.credentials)} -- true
+`;
+  return { text, json: sandboxObject(made) };
+}
+
+async function specOf(path: string): Promise<object> {
+  let text;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    throw new CliError(`cannot read ${path}: ${messageOf(error)}`);
+  }
+  let spec: unknown;
+  try {
+    spec = JSON.parse(text);
+  } catch {
+    // What is wrong with it may be said by quoting it, and it may hold secrets.
+    throw new CliError(`${path} is no JSON`);
+  }
+  if (typeof spec !== "object" || spec === null || Array.isArray(spec))
+    throw new CliError(`${path} holds no JSON object`);
+  return spec;
+}
+
+function tagOf(text: string): readonly [key: string, value: string] {
+  const at = text.indexOf("=");
+  if (at < 1) throw new UsageError("--tag wants KEY=VALUE");
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
+async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  noNames(names, "sandbox ls");
+  const sandboxes = await node.list();
+  const snapshots = node.snapshots();
+  const json = { sandboxes: sandboxes.map(sandboxObject), snapshots: snapshots.map(snapshotObject) };
+  return { text: listText(sandboxes, snapshots), json };
+}
+
+async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  const name = oneName(names, "sandbox standby");
+  const hook = await node.standby(name);
+  const text = `${name} sleeps; PRE_SNAPSHOT: ${hookWords(hook)}\n`;
+  const status = !hook.timedOut && hook.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text, json: sandboxObject(await node.get(name)), status };
+}
+
+async function resume(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  const name = oneName(names, "sandbox resume or start");
+  const awakening = await node.resume(name, { acceptBundle: values["accept-bundle"] });
+  const json = { awakening: awakeningObject(awakening) };
+  return { text: awakeningText(name, awakening), json, status: awakeningStatus(awakening) };
+}
+
+async function stop(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  const name = oneName(names, "sandbox stop");
+  const { warnings } = await node.stop(name);
+  const lines = warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`);
+  const json = { sandbox: sandboxObject(await node.get(name)), warnings };
+  return {
+    text: `${lines.join("")}${name} is stopped\n`,
+    json,
+    status: warnings.length === 0 ? 0 : STATUS_NOT_AS_INTENDED,
+  };
+}
+
+async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  const source = oneName(names, "sandbox snapshot");
+  const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
+  const hook = taken.preSnapshot === undefined ? "" : `; PRE_SNAPSHOT: ${hookWords(taken.preSnapshot)}`;
+  const text = `${taken.name} is a snapshot of ${source}${hook}\n${awakeningText(source, awakening)}`;
+  const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
+  return { text, json, status: awakeningStatus(awakening) };
+}
+
+async function fork(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  const from = oneName(names, "sandbox fork");
+  const {
+    sandbox: made,
+    awakening,
+    source,
+  } = await node.fork(from, {
+    name: values.name,
+    acceptBundle: values["accept-bundle"],
+    acceptDegraded: values["accept-degraded"],
+  });
+  const text = `${source === undefined ? "" : awakeningText(from, source)}${awakeningText(made.name, awakening)}`;
+  const json = { sandbox: sandboxObject(made), fork: awakeningObject(awakening), source: awakeningObject(source) };
+  return { text, json, status: awakeningStatus(awakening, source) };
+}
+
+async function rm(node: Sandboxes, names: readonly string[]): Promise<Answer> {
+  if (names.length === 0) throw new UsageError("sandbox rm wants names of sandboxes and snapshots");
+  for (const name of names) await node.remove(name);
+  return { text: names.map((name) => `${name} is gone\n`).join(""), json: { removed: names } };
+}
+
+async function watch(node: Sandboxes, names: readonly string[], values: Values, host: Host): Promise<number> {
+  noNames(names, "sandbox watch");
+  const end = new AbortController();
+  const watching = node.watch({
+    pollMs: parseWaitMs(values.poll, "--poll"),
+    signal: end.signal,
+    onEvent: (event) => {
+      const text = `${event.name}: ${event.event}: ${printable(event.message)}\n`;
+      host.stdout.write(values.json === true ? jsonLine(event) : text);
+    },
+  });
+  // What it is doing to a sandbox when the signal comes is done to its end.
+  await Promise.race([once(host, "SIGINT", end), once(host, "SIGTERM", end), once(host, "SIGHUP", end)]);
+  end.abort();
+  await watching;
+  return 0;
+}
+
+async function sweep(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
+  noNames(names, "sandbox sweep");
+  const report = await node.sweep({ takeOver: values["take-over"] });
+  const status = report.failed.length === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  return { text: sweepText(report), json: report, status };
+}

@@ -1,0 +1,28 @@
+import { AGENT_VERSION } from "../../../shared/version.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { reportText } from "../output.ts";
+
+export const version: Command = defineCommand({
+  usage: ["version [options]"],
+  about:
+    "Tells the version of guestctl and that of the agent, which a restored snapshot keeps. Asking is no user activity.",
+  options: { client: { type: "boolean", help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
+  notes: 'With --json, one object: "client" and "agent" (null: not asked, or it tells none).',
+  statuses: "0 told, 125 no answer.",
+  examples: ["version", "version --client"],
+  async run({ values }, host) {
+    const isForPeople = values.json !== true;
+    // First: it is worth knowing whatever becomes of the connection.
+    if (isForPeople) host.stdout.write(reportText([["guestctl", AGENT_VERSION]], WIDTH));
+    if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
+    using client = await openClient(values, host);
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const agent = client.agentVersion;
+    const text = reportText([["agent", agent ?? "unknown"]], WIDTH);
+    return { text, json: { client: AGENT_VERSION, agent: agent ?? null } };
+  },
+});
+
+/** Of the column of names. */
+const WIDTH = 10;

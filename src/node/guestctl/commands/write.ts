@@ -1,0 +1,44 @@
+import { fstatSync } from "node:fs";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { CliError } from "../errors.ts";
+import { guestPath, parseMode } from "../values.ts";
+
+export const write: Command = defineCommand({
+  usage: ["write [options] PATH"],
+  about: `Writes standard input into a file of a sandbox. The file is replaced as a whole once the input has ended, or not at all;
+a new one belongs to the workload's user. The path may begin with a colon, as those of "cp".`,
+  options: {
+    mode: {
+      type: "string",
+      argument: "OCTAL",
+      help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)",
+    },
+    parents: { type: "boolean", help: "make missing folders" },
+    exclusive: { type: "boolean", help: "fail if the file is there already" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
+  statuses: "0 written, 125 failed; the file is as it was then.",
+  examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
+  takes: { one: "one path" },
+  completes: ["path", "nothing"],
+  async run({ values, positionals }, host) {
+    const path = guestPath(positionals[0] ?? "");
+    const mode = parseMode(values.mode, "--mode");
+    const file = {
+      // Only who asks for JSON sees the sum.
+      skipSha256: values.json !== true,
+      createParents: values.parents === true,
+      exclusive: values.exclusive === true,
+      ...(mode !== undefined && { mode }),
+    };
+    // Node takes it for an empty stream, and the file would be emptied.
+    if (fstatSync(host.stdin.fd).isDirectory())
+      throw new CliError("standard input is a directory; give a file or a pipe");
+    using client = await openClient(values, host);
+    const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
+    const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
+    return { text: "", json };
+  },
+});

@@ -1,0 +1,214 @@
+import { isIPv6 } from "node:net";
+import { resolve } from "node:path";
+import { connect, type ConnectOptions, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
+import { readClientCredentials, readToken } from "../credentials/index.ts";
+import { reservedTransport } from "../../shared/transports.ts";
+import { type Context, contextsPath, readContexts } from "./contexts.ts";
+import { CliError, UsageError } from "./errors.ts";
+import { optionsText } from "./help.ts";
+
+/** The contract's port of the agent's listener. */
+const DEFAULT_PORT = 7071;
+
+/** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
+export const ANSWER_TIMEOUT_MS = 10_000;
+
+/** Makes clients of one agent, each with its own connection. */
+export interface Connector {
+  /** The agent's address, for people. */
+  readonly place: string;
+  readonly connect: () => GuestClient;
+  /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
+  readonly redial: (() => Promise<ConnectOptions>) | undefined;
+}
+
+/** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CredentialsError for unreadable files. */
+export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
+  return (await connector(values, host)).connect();
+}
+
+/** Makes any number of such clients. Throws what openClient throws. */
+export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
+  const target = await resolveTarget(values, host.env);
+  const options = await connectOptions(target);
+  let latest: GuestClient | undefined;
+  // A bridge has a socket in TMPDIR.
+  if (target.bridge !== undefined) host.once("exit", () => latest?.close());
+  return {
+    place: target.bridge ?? target.address ?? "",
+    connect: () => {
+      latest = connect(options);
+      return latest;
+    },
+    redial: target.bridge === undefined ? () => connectOptions(target) : undefined,
+  };
+}
+
+async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
+  if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
+  const whole = wholeAddress(address);
+  if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
+  return { address: whole, serverName, ...(await readClientCredentials(credentials)) };
+}
+
+/** Runs a command line as ssh(1) runs its ProxyCommand. */
+const SHELL = ["/bin/sh", "-c"];
+
+/** Options of every command that talks to an agent. */
+export const CONNECTION_OPTIONS = {
+  address: {
+    type: "string",
+    topic: "connection",
+    short: "H",
+    argument: "ADDRESS",
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, or unix:PATH (or GUESTCTL_ADDRESS)` as string,
+  },
+  bridge: {
+    type: "string",
+    topic: "connection",
+    argument: "COMMAND",
+    help: "a shell command whose standard input and output lead to the agent, instead of an address (or GUESTCTL_BRIDGE)",
+  },
+  credentials: {
+    type: "string",
+    topic: "connection",
+    short: "c",
+    argument: "DIR",
+    completes: "folder",
+    help: 'folder made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
+  },
+  "server-name": {
+    type: "string",
+    topic: "connection",
+    argument: "NAME",
+    help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
+  },
+  context: {
+    type: "string",
+    topic: "connection",
+    argument: "NAME",
+    completes: "context",
+    help: 'use this context of "guestctl context" (or GUESTCTL_CONTEXT)',
+  },
+} as const;
+
+/** The help topic of these options: "guestctl help connection". */
+export const CONNECTION_HELP: string = `Which agent a command talks to, and how it is let in
+
+These options stand before or behind the name of every command that talks to an agent:
+
+${optionsText(CONNECTION_OPTIONS)}
+
+Options come first; with --context, that context has the rest. Without it the variables have the rest, and last the context
+in use, unless the address is known by then: credentials belong to one agent.
+
+  guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
+  export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
+  guestctl health
+  guestctl -H unix:/run/box/guest.sock -c ./creds exec -it -- sh
+  guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
+`;
+
+/** Their values. */
+export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
+
+/** The known parts of a context. */
+export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
+
+/**
+ * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
+ * context that `--context` names; without it from the environment, and then from the context of GUESTCTL_CONTEXT or the
+ * current one, unless the address is known by then: its credentials are for its own agent. Throws UsageError, or CliError
+ * for an unreadable file.
+ */
+export async function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Context> {
+  const flags = flagsOf(values);
+  if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
+  const variables = settingsOf("GUESTCTL_ADDRESS and GUESTCTL_BRIDGE", {
+    address: env["GUESTCTL_ADDRESS"],
+    bridge: env["GUESTCTL_BRIDGE"],
+    credentials: env["GUESTCTL_CREDENTIALS"],
+    serverName: env["GUESTCTL_SERVER_NAME"],
+  });
+  const known = over(flags, variables);
+  return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
+}
+
+/** What the flags say. Throws UsageError. */
+export function flagsOf({ address, bridge, credentials, "server-name": serverName }: ConnectionValues): Settings {
+  return settingsOf("--address and --bridge", { address, bridge, credentials, serverName });
+}
+
+function hasPlace({ address, bridge }: Settings): boolean {
+  return address !== undefined || bridge !== undefined;
+}
+
+/** An empty value counts as unset, as in most programs: `NAME= guestctl …` disables a variable. */
+function settingsOf(pair: string, given: Settings): Settings {
+  const entries = Object.entries(given).filter(([, value]: [string, unknown]) => value !== undefined && value !== "");
+  const settings: Settings = Object.fromEntries(entries);
+  if (settings.address !== undefined && settings.bridge !== undefined) {
+    throw new UsageError(`${pair} do not go together`);
+  }
+  return settings;
+}
+
+/** The first before the second. The address and the bridge are one setting: where the agent is. */
+export function over(first: Settings, second: Settings): Settings {
+  const { address, bridge } = hasPlace(first) ? first : second;
+  return {
+    address,
+    bridge,
+    credentials: first.credentials ?? second.credentials,
+    serverName: first.serverName ?? second.serverName,
+  };
+}
+
+function complete({ address, bridge, credentials, serverName }: Settings): Context {
+  if (address === undefined && bridge === undefined) {
+    throw new UsageError(
+      'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+    );
+  }
+  if (credentials === undefined) {
+    throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
+  }
+  return { address, bridge, credentials, serverName };
+}
+
+async function contextNamed(name: string, env: NodeJS.ProcessEnv): Promise<Context> {
+  const path = contextsPath(env);
+  const { byName } = await readContexts(path);
+  const context = byName.get(name);
+  if (context !== undefined) return context;
+  const others = byName.size === 0 ? "there are none" : `there are ${[...byName.keys()].join(", ")}`;
+  throw new CliError(`there is no context ${JSON.stringify(name)} in ${path}; ${others}`);
+}
+
+async function contextInUse(env: NodeJS.ProcessEnv): Promise<Settings> {
+  const { GUESTCTL_CONTEXT: chosen = "" } = env;
+  const name = chosen === "" ? (await readContexts(contextsPath(env))).current : chosen;
+  return name === undefined ? {} : contextNamed(name, env);
+}
+
+const LAST_PORT = 65_535;
+const UNIX_PREFIX = "unix:";
+
+/**
+ * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets; makes the path of a
+ * socket absolute. Throws UsageError.
+ */
+export function wholeAddress(address: string): string {
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
+  if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
+  const reserved = reservedTransport(address);
+  if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
+  if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {
+    const port = Number(address.slice(address.lastIndexOf(":") + 1));
+    if (port < 1 || port > LAST_PORT) throw new UsageError(`${address} has no port from 1 to ${LAST_PORT}`);
+    return address;
+  }
+  if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
+  if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;
+  throw new UsageError(`${address} is no address; write HOST:PORT, and an IPv6 address in brackets, or unix:PATH`);
+}

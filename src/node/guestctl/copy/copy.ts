@@ -1,0 +1,118 @@
+import { mkdir, stat } from "node:fs/promises";
+import { basename, dirname, join, posix } from "node:path";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { CliError, UsageError } from "../errors.ts";
+import { downloadFile, downloadTree } from "./download.ts";
+import { statIfThere, tarIn, tarOut } from "./guest-command.ts";
+import { locally, localTree } from "./local-tree.ts";
+import { type CopyContext, Progress } from "./report.ts";
+import { uploadFile, uploadTree } from "./upload.ts";
+
+/** Runs a copy. Into an existing directory, as with cp(1). */
+export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
+  const { sources, destination } = order;
+  const { client, host } = context;
+  if (order.direction === "tar out") return tarOut(client, sources[0] ?? "", host.stdout);
+  if (order.direction === "tar in") return tarIn(client, destination, host.stdin);
+  const isUpload = order.direction === "upload";
+  const intoDirectory = isUpload
+    ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
+    : (await stat(destination).catch(() => undefined))?.isDirectory() === true;
+  if (sources.length > 1 && !intoDirectory)
+    throw new CliError(`${destination} is no directory; several sources need one`);
+  for (const source of sources) {
+    const name = basename(source);
+    // As with cp(1): what `..` names goes into the folder itself, and not above it.
+    const below = name === ".." ? "" : name;
+    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
+    const folder = intoDirectory ? destination : undefined;
+    await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
+  }
+}
+
+async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
+  const stats = await locally(local, stat(local));
+  if (!stats.isFile() && !stats.isDirectory()) throw new CliError(`${local} is neither a file nor a directory`);
+  const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
+  using progress = new Progress(context.host.stderr, basename(local), totalBytes);
+  const parts = { ...context, progress };
+  await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote));
+}
+
+async function download(remote: string, local: string, context: CopyContext): Promise<void> {
+  const folder = dirname(local);
+  if (context.makesParents) await locally(folder, mkdir(folder, { recursive: true }));
+  const attributes = await context.client.statPath(remote);
+  const isDirectoryThere = attributes.type === FileType.DIRECTORY;
+  using progress = new Progress(context.host.stderr, basename(remote), isDirectoryThere ? undefined : attributes.size);
+  const parts = { ...context, progress };
+  await (isDirectoryThere ? downloadTree(parts, remote, local) : downloadFile(parts, remote, attributes, local));
+}
+
+async function treeBytes(root: string): Promise<number> {
+  let bytes = 0;
+  for await (const { stats } of localTree(root)) if (stats.isFile()) bytes += stats.size;
+  return bytes;
+}
+
+/** A parsed copy command line. */
+interface CopyOrder {
+  readonly direction: "upload" | "download" | "tar in" | "tar out";
+  /** Paths without the prefix of the sandbox; at least one, and no more for an archive. */
+  readonly sources: readonly string[];
+  readonly destination: string;
+}
+
+/** Marks a path in the sandbox. */
+const PREFIX = ":";
+/** Standard input or output, as a tar archive. */
+const STREAM = "-";
+
+/** Reads `SOURCE... DESTINATION`, where paths in the sandbox begin with a colon. Throws UsageError. */
+export function parseOrder(paths: readonly string[]): CopyOrder {
+  const destination = paths.at(-1);
+  const sources = paths.slice(0, -1);
+  if (destination === undefined || sources.length === 0) throw new UsageError("cp wants a source and a destination");
+  const isRemote = (path: string): boolean => path.startsWith(PREFIX);
+  const remote = sources.filter(isRemote).length;
+  if (destination === STREAM || sources.includes(STREAM)) return parseStream(sources, destination);
+  if (isRemote(destination) && remote === 0) {
+    return { direction: "upload", sources, destination: remotePath(destination) };
+  }
+  if (!isRemote(destination) && remote === sources.length) {
+    return { direction: "download", sources: sources.map(remotePath), destination };
+  }
+  const named = paths.find((path) => NAMED.test(path));
+  if (named !== undefined) {
+    const [, path = ""] = NAMED.exec(named) ?? [];
+    throw new UsageError(`${named} names a sandbox; it is chosen by -H, and the path is written ${remoteForm(path)}`);
+  }
+  throw new UsageError("cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts");
+}
+
+/** `NAME:PATH`, as with scp(1), docker and kubectl. */
+const NAMED = /^[^/:]+:(.*)$/s;
+
+/** A path as it is written here. */
+function remoteForm(path: string): string {
+  return `${PREFIX}${path.startsWith("/") ? "" : "/"}${path}`;
+}
+
+/** `:PATH -` and `- :PATH`, as in docker cp. */
+function parseStream(sources: readonly string[], destination: string): CopyOrder {
+  const [source = "", ...more] = sources;
+  if (more.length === 0 && destination === STREAM && source.startsWith(PREFIX)) {
+    return { direction: "tar out", sources: [remotePath(source)], destination };
+  }
+  if (more.length === 0 && source === STREAM && destination.startsWith(PREFIX)) {
+    return { direction: "tar in", sources, destination: remotePath(destination) };
+  }
+  throw new UsageError("- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv");
+}
+
+function remotePath(argument: string): string {
+  const path = argument.slice(PREFIX.length);
+  if (!path.startsWith("/"))
+    throw new UsageError(`${argument} is relative; a path in the sandbox is absolute, as in ${remoteForm(path)}`);
+  return path;
+}

@@ -1,0 +1,74 @@
+import { createReadStream, type Stats } from "node:fs";
+import { lstat, readdir, stat } from "node:fs/promises";
+import { errnoOf } from "../../../shared/errors.ts";
+import { CliError } from "../errors.ts";
+
+const SLASH = Buffer.from("/");
+
+/**
+ * A local file, directory, link or other thing below a directory that is being copied. Names are bytes: they need not be
+ * UTF-8.
+ */
+export interface LocalEntry {
+  /** Relative to the directory, with slashes; empty for the directory itself. */
+  readonly name: Buffer;
+  readonly path: Buffer;
+  readonly stats: Stats;
+}
+
+/** Describes a system call's error on a local path. */
+export function localFailure(path: string | Buffer, error: unknown): CliError {
+  const code = errnoOf(error) ?? "failed";
+  const problem = code === "ENOENT" ? "no such file or directory" : code;
+  return new CliError(`${path.toString()}: ${problem} on this machine`);
+}
+
+/** Runs a call on a local path. Throws CliError that names it. */
+export async function locally<Value>(path: string | Buffer, work: Promise<Value>): Promise<Value> {
+  return work.catch((error: unknown) => {
+    throw localFailure(path, error);
+  });
+}
+
+/** Everything in a directory, itself first, parents before children, by name; does not follow links. */
+export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): AsyncGenerator<LocalEntry> {
+  const path = joined(Buffer.from(root), name);
+  const stats = name.length === 0 ? await locally(path, stat(path)) : await locally(path, lstat(path));
+  yield { name, path, stats };
+  if (!stats.isDirectory()) return;
+  const children = await locally(path, readdir(path, { encoding: "buffer" }));
+  for (const child of children.toSorted((one, other) => one.compare(other)))
+    yield* localTree(root, joined(name, child));
+}
+
+const CHUNK_BYTES = 256 * 1024;
+
+/**
+ * The content of a local file, as much as it had when it was looked at. Calls `progress` with the size of each piece. Throws
+ * CliError for a file that cannot be read, or has become shorter.
+ */
+export async function* localContent(
+  path: string | Buffer,
+  sizeBytes: number,
+  progress: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  if (sizeBytes === 0) return;
+  let sent = 0;
+  const file: AsyncIterable<Buffer> = createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
+  try {
+    for await (const bytes of file) {
+      sent += bytes.length;
+      progress(bytes.length);
+      yield bytes;
+    }
+  } catch (error) {
+    throw localFailure(path, error);
+  }
+  if (sent < sizeBytes) throw new CliError(`${path.toString()} became shorter while it was being copied; copy again`);
+}
+
+function joined(folder: Buffer, name: Buffer): Buffer {
+  return folder.length === 0 || name.length === 0
+    ? Buffer.concat([folder, name])
+    : Buffer.concat([folder, SLASH, name]);
+}

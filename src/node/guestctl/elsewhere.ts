@@ -1,0 +1,94 @@
+/** What other tools call what guestctl can do, for the messages about words that it does not know. */
+
+const NO_PORTS =
+  'no port is forwarded yet; until then: socat TCP-LISTEN:8080,fork EXEC:"guestctl exec -i -- nc localhost 80", with nc there';
+const BY_ADDRESS = "a sandbox is chosen by its address, -H, and not by a name";
+
+/** Commands of docker, kubectl, ssh, tmux and others: what does it here. */
+const COMMANDS: Readonly<Record<string, string>> = {
+  apply: '"guestctl sandbox create" makes a sandbox',
+  bash: '"guestctl exec -it -- bash" runs one',
+  build: "guestctl makes no images; the substrate does",
+  config: '"guestctl help connection" tells how an agent is chosen',
+  delete: '"guestctl sandbox rm" removes a sandbox, "guestctl end" ends a kept command',
+  describe: '"guestctl health" describes an agent, "guestctl sandbox ls" lists sandboxes',
+  download: '"guestctl cp :PATH ." copies out of a sandbox',
+  env: '"guestctl exec -- env" shows it',
+  events: '"guestctl watch" shows changes as they happen',
+  get: '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands; "guestctl cp" gets files',
+  images: "guestctl keeps no images; the substrate does",
+  info: '"guestctl health" describes an agent, "guestctl version" its version',
+  inspect: '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes',
+  list: '"guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes',
+  login: '"guestctl exec -it -- sh" gives a shell',
+  logs: '"guestctl attach NAME" shows the output of a kept command and follows it; of the workload the substrate has it',
+  ls: '"guestctl exec -- ls PATH" lists a folder, "guestctl stat PATH" describes a file, "guestctl sandbox ls" sandboxes',
+  mkdir: '"guestctl exec -- mkdir PATH" makes a folder; "cp" and "write" do with --parents',
+  mv: '"guestctl exec -- mv" renames',
+  new: '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a session that lasts',
+  pause: '"guestctl sandbox standby" pauses a sandbox to disk',
+  "port-forward": NO_PORTS,
+  port: NO_PORTS,
+  ps: '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes',
+  pull: '"guestctl cp :PATH ." copies out of a sandbox; images are the substrate\'s',
+  push: '"guestctl cp PATH :/FOLDER" copies into a sandbox; images are the substrate\'s',
+  put: '"guestctl cp PATH :/FOLDER" copies into a sandbox, "guestctl write" writes a file',
+  read: '"guestctl cat PATH" reads a file',
+  remove: '"guestctl sandbox rm" removes a sandbox, "guestctl exec -- rm" files, "guestctl end" a kept command',
+  restart: '"guestctl end NAME" ends a kept command, and "exec --name NAME" starts it again',
+  rm: '"guestctl exec -- rm PATH" removes files, "guestctl end NAME" a kept command, "guestctl sandbox rm" a sandbox',
+  rsync: '"guestctl cp -a FOLDER :/FOLDER" copies, all of it each time',
+  run: '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one',
+  scp: '"guestctl cp" copies: paths in the sandbox begin with a colon',
+  sessions: '"guestctl execs" lists kept commands',
+  sftp: '"guestctl cp" copies, "guestctl cat" and "guestctl write" read and write a file',
+  sh: '"guestctl exec -it -- sh" runs one',
+  shell: '"guestctl exec -it -- sh" gives a shell',
+  ssh: '"guestctl exec -it -- sh" gives a shell, "guestctl exec -- COMMAND" runs a command; the address stands in -H',
+  start: '"guestctl exec -d" starts a command that outlives its connection, "guestctl sandbox create" makes a sandbox',
+  stats: '"guestctl exec -it -- top" shows processor time and memory',
+  status: '"guestctl health" asks an agent how it is, "guestctl execs" lists kept commands',
+  stop: '"guestctl end NAME" ends a kept command (--grace 5s), "guestctl sandbox standby" pauses a sandbox',
+  tail: '"guestctl exec -- tail -f PATH" follows a file, "guestctl attach NAME" a kept command',
+  tar: '"guestctl cp :PATH -" writes an archive, "guestctl cp - :/FOLDER" unpacks one',
+  top: '"guestctl exec -it -- top" shows processor time and memory, where the image has top',
+  touch: '"guestctl write PATH < /dev/null" makes an empty file',
+  tunnel: NO_PORTS,
+  upload: '"guestctl cp PATH :/FOLDER" copies into a sandbox',
+  use: '"guestctl help connection" tells how an agent is chosen',
+  wait: '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl watch" for readiness',
+};
+
+/** Options that others have for what each command has, or needs not; by their spelling. */
+const OPTIONS: Readonly<Record<string, string>> = {
+  "-D": NO_PORTS,
+  "-L": NO_PORTS,
+  "-P": "the port stands with the address: -H HOST:PORT",
+  "-R": NO_PORTS,
+  "-a": "the address is -H",
+  "-l": "-u USER runs as another user",
+  "-n": BY_ADDRESS,
+  "-p": "the port stands with the address: -H HOST:PORT",
+  "--container": BY_ADDRESS,
+  "--host": "the address is -H, or --address",
+  "--kubeconfig": BY_ADDRESS,
+  "--login": "-u USER runs as another user",
+  "--namespace": BY_ADDRESS,
+  "--port": "the port stands with the address: -H HOST:PORT",
+  "--publish": NO_PORTS,
+  "--server": "the address is -H, or --address",
+  "--volume": '"guestctl cp" copies files; the substrate mounts volumes',
+};
+
+/** What does here what that command does elsewhere; undefined for a word that no known tool has. */
+export function commandElsewhere(name: string): string | undefined {
+  if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
+  return /[@:]|^\d+\.|\.\w/.test(name)
+    ? `an address stands in -H, before or behind the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`
+    : undefined;
+}
+
+/** The same for an option, by its spelling. */
+export function optionElsewhere(spelling: string): string | undefined {
+  return Object.hasOwn(OPTIONS, spelling) ? OPTIONS[spelling] : undefined;
+}

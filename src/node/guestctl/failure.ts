@@ -1,0 +1,93 @@
+import { GuestError } from "../client/index.ts";
+import { CredentialsError } from "../credentials/index.ts";
+import { jsonLine, printable } from "./output.ts";
+import type { SandboxError } from "../sandboxes/index.ts";
+import { TarError } from "../tar/index.ts";
+import { inFlags } from "./words.ts";
+import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
+
+const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
+  ["EXEC_NOT_FOUND", STATUS_NOT_FOUND],
+  ["EXEC_PERMISSION_DENIED", STATUS_CANNOT_RUN],
+  ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
+]);
+
+/** What to do about an agent's error, where the command that failed knows better than guestctl as a whole. */
+type Advice = (error: GuestError) => string | undefined;
+
+/** Reports an error on standard error, for people or for programs. Returns the exit status. */
+export function reportFailure(
+  failure: unknown,
+  isForPrograms: boolean,
+  host: Pick<NodeJS.Process, "stderr">,
+  advice: Advice = () => undefined,
+): number {
+  // The error of reading a copy's source is enough.
+  const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
+  const lines = failureLine(error, advice).split("\n").map(printable);
+  host.stderr.write(isForPrograms ? jsonLine(failureObject(error, advice)) : `guestctl: ${lines.join("\n")}\n`);
+  return (error instanceof GuestError ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
+}
+
+/** By its name: the room of sandboxes loads with the one command that needs it. */
+function isSandboxError(error: unknown): error is SandboxError {
+  return error instanceof Error && error.name === "SandboxError";
+}
+
+/** The error, its reason, and what to do; then what the console of a sandbox says about it. */
+function failureLine(error: unknown, advice?: Advice): string {
+  if (error instanceof GuestError) {
+    const { status, reason, message } = error;
+    const cause = reason === undefined || reason === status ? status : `${status}, ${reason}`;
+    return withNextStep(`${inFlags(message)} [${cause}]`, advice?.(error) ?? hintFor(error));
+  }
+  if (isSandboxError(error)) {
+    const { message, code, nextStep, consoleTail } = error;
+    return [
+      withNextStep(`${message} [${code}]`, nextStep && inFlags(nextStep)),
+      ...consoleTail.map((line) => `  console: ${line}`),
+    ].join("\n");
+  }
+  if (error instanceof UsageError) return `${error.message} (see --help)`;
+  if (error instanceof CliError || error instanceof CredentialsError || error instanceof TarError) return error.message;
+  // A fault of guestctl: only the stack helps.
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+function withNextStep(line: string, nextStep: string | undefined): string {
+  return nextStep === undefined ? line : `${line}; ${nextStep}`;
+}
+
+/** The error, for programs. */
+export function failureObject(error: unknown, advice?: Advice): object {
+  if (error instanceof GuestError) {
+    const { status, reason, message, metadata } = error;
+    return {
+      error: { status, reason, message: inFlags(message), metadata, next_step: advice?.(error) ?? hintFor(error) },
+    };
+  }
+  if (isSandboxError(error)) {
+    const { code, message, nextStep, consoleTail } = error;
+    const tail = consoleTail.length === 0 ? undefined : consoleTail;
+    return { error: { code, message, next_step: nextStep && inFlags(nextStep), console_tail: tail } };
+  }
+  return { error: { message: failureLine(error) } };
+}
+
+/** The next step, with guestctl's own options. */
+function hintFor(error: GuestError): string | undefined {
+  const { status, reason, message } = error;
+  if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
+  if (/your client certificate/.test(message) && !/expired/.test(message))
+    return "the client certificate in --credentials is not of the agent's authority";
+  if ((status !== "UNAVAILABLE" && !message.startsWith("no connection")) || reason !== undefined)
+    return error.nextStep && inFlags(error.nextStep);
+  if (message.startsWith("connection lost: ")) return "with --name a command outlives its connection";
+  if (/altname/i.test(message)) return "the agent's certificate has another name; give it with --server-name";
+  if (/certificate/i.test(message) && !/expired|not yet valid/i.test(message))
+    return "the agent's certificate is not of the authority in --credentials";
+  if (/closed before it was ready/.test(message)) {
+    return "the agent may not accept the client certificate in --credentials";
+  }
+  return error.nextStep;
+}

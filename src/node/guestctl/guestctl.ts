@@ -1,0 +1,81 @@
+import { AGENT_VERSION } from "../../shared/version.ts";
+import { nearest } from "../../shared/text.ts";
+import type { Host } from "./command-line.ts";
+import { commandElsewhere, optionElsewhere } from "./elsewhere.ts";
+import { COMMANDS } from "./commands.ts";
+import { UsageError } from "./errors.ts";
+
+const HELP = `Usage: guestctl COMMAND [options]
+
+Talks to the guest agents of sandboxes.
+
+${[...COMMANDS].map(([name, { summary }]) => `  ${name.padEnd(18)}${summary}`).join("\n")}
+
+  --help            this text; "guestctl COMMAND --help" tells more
+  --version         version of guestctl
+
+Where the agent is and how to be let in: "guestctl help connection".
+Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
+`;
+
+/**
+ * Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value.
+ */
+const LEADING: ReadonlyMap<string, boolean> = new Map([
+  ...["--address", "-H", "--bridge", "--credentials", "-c", "--server-name", "--context"].map(
+    (option) => [option, true] as const,
+  ),
+  ["--json", false],
+]);
+
+/** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
+export async function guestctl(args: readonly string[], host: Host): Promise<number> {
+  if (args[0] === "help" && args.length > 1) {
+    if (args[1] !== "connection") return guestctl([...args.slice(1), "--help"], host);
+    host.stdout.write((await import("./connection.ts")).CONNECTION_HELP);
+    return 0;
+  }
+  const leading = leadingOptions(args);
+  const [name, ...rest] = args.slice(leading.length);
+  if (name === "--help" || name === "-h" || name === "help") {
+    host.stdout.write(HELP);
+    return 0;
+  }
+  if (name === "--version" || name === "-V") {
+    host.stdout.write(`guestctl ${AGENT_VERSION}\n`);
+    return 0;
+  }
+  const entry = name === undefined ? undefined : COMMANDS.get(name);
+  if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
+  // Loads the client library, which nothing else here needs.
+  const { reportFailure } = await import("./failure.ts");
+  return reportFailure(new UsageError(problemOf(name)), args.includes("--json"), host);
+}
+
+/** The options before the command. */
+function leadingOptions(args: readonly string[]): readonly string[] {
+  let count = 0;
+  for (let takesValue; (takesValue = LEADING.get(args[count]?.split("=")[0] ?? "")) !== undefined;) {
+    count += takesValue && !args[count]?.includes("=") ? 2 : 1;
+  }
+  return args.slice(0, count);
+}
+
+function problemOf(name: string | undefined): string {
+  if (name === undefined) return "no command given";
+  if (name.startsWith("-")) {
+    const meant = nearest(
+      name,
+      [...LEADING.keys(), "--help", "--version"].filter((option) => option.startsWith("--")),
+    );
+    const likely = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
+    return `there is no option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
+  }
+  const advice = commandElsewhere(name) ?? likelyCommand(name);
+  return `there is no command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
+}
+
+function likelyCommand(name: string): string | undefined {
+  const meant = nearest(name, COMMANDS.keys());
+  return meant === undefined ? undefined : `did you mean ${meant}?`;
+}

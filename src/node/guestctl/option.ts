@@ -1,0 +1,23 @@
+import type { ParseArgsConfig } from "node:util";
+
+/**
+ * What a shell offers for a word: names of local files or folders, paths of the sandbox ("path"; "either": those behind a
+ * colon, else local files), names of kept commands or of contexts, fixed words, or nothing.
+ */
+export type Completes = "file" | "folder" | "path" | "either" | "exec" | "context" | "nothing" | readonly string[];
+
+type ParserOption = NonNullable<ParseArgsConfig["options"]>[string];
+
+/** An option of a command, for the parser, for its help text and for the shells' completion. */
+export interface Option extends ParserOption {
+  /** Name of its value in the help; only with type string. */
+  readonly argument?: string;
+  readonly help: string;
+  /** What a shell completes for its value. Default: nothing. */
+  readonly completes?: Completes;
+  /** The help topic that tells of it, once for all commands that have it. */
+  readonly topic?: "connection" | undefined;
+}
+
+/** Options by their long names. */
+export type Options = Readonly<Record<string, Option>>;

@@ -1,0 +1,96 @@
+import { once } from "node:events";
+import {
+  create,
+  type DescMessage,
+  isMessage,
+  type MessageInitShape,
+  type MessageShape,
+  toJson,
+} from "@bufbuild/protobuf";
+import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { Health, RunHookResponse } from "../client/index.ts";
+
+/** A message as guestctl's JSON shows it: the schema's own names, and every field. */
+export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
+  const fields = Object.entries(message).map(([name, value]: [string, unknown]) => [name, withYear(value)]);
+  const sayable = create(schema, Object.fromEntries(fields) as MessageInitShape<Desc>);
+  return toJson(schema, sayable, { alwaysEmitImplicit: true, useProtoFieldName: true }) as object;
+}
+
+const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
+const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
+
+/** JSON knows the years 1 to 9999 only, and a file's time may be any: the nearest is told. */
+function withYear(value: unknown): unknown {
+  if (!isMessage(value, TimestampSchema)) return value;
+  const { seconds, nanos } = value;
+  const nearest = seconds < FIRST_SECOND ? FIRST_SECOND : seconds > LAST_SECOND ? LAST_SECOND : seconds;
+  return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
+}
+
+/** A time of the library as the schema's messages have it; undefined where there is none. */
+export function timestampOf(time: Date | undefined, nanos: number): Timestamp | undefined {
+  return time && create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
+}
+
+/** Health as the schema has it. */
+export function healthObject(health: Health): object {
+  const { lastUserActivity, guestTime, idleDeclared } = health;
+  const times = {
+    lastUserActivity: timestampOf(lastUserActivity, health.lastUserActivityNanos),
+    guestTime: timestampOf(guestTime, health.guestTimeNanos),
+    idleDeclared: timestampOf(idleDeclared, health.idleDeclaredNanos),
+  };
+  const { alive, ready, readyCmdExit, frozen, thawedWithoutDuties } = health;
+  const present = Object.fromEntries(Object.entries(times).filter(([, time]) => time !== undefined));
+  const fields = { alive, ready, readyCmdExit, frozen, thawedWithoutDuties, ...present };
+  return messageObject(HealthResponseSchema, create(HealthResponseSchema, fields));
+}
+
+/** One line of JSON. */
+export function jsonLine(object: object): string {
+  return `${JSON.stringify(object)}\n`;
+}
+
+/** Writes to a stream, and waits where it has enough for now. */
+export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
+  if (!stream.write(output)) await once(stream, "drain");
+}
+
+/** A name and the text beside it. */
+export type ReportLine = readonly [name: string, text: string];
+
+/** Lines of names, padded to that width, and texts, which may come from a sandbox. */
+export function reportText(lines: readonly ReportLine[], width: number): string {
+  return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
+}
+
+/** One line of text for a person's terminal, which a sandbox must not control. */
+export function printable(text: string): string {
+  return text.replaceAll(/\p{Cc}/gu, "?");
+}
+
+/** Rows of cells in columns as wide as their widest cell; the first row has all columns. */
+export function tableText(rows: readonly (readonly string[])[]): string {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
+  return rows.map((row) => `${line(row).trimEnd()}\n`).join("");
+}
+
+/** Why an agent is not ready, by the last run of ready_cmd. */
+export function unreadyReason({ readyCmdExit }: Health): string {
+  return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
+}
+
+/** How a hook ended. */
+export function hookWords({ ran, timedOut, exitCode }: Pick<RunHookResponse, "ran" | "timedOut" | "exitCode">): string {
+  if (!ran) return "not configured";
+  return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
+}
+
+/** Quotes a word for a POSIX shell. */
+export function quoted(text: string): string {
+  return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}

@@ -1,0 +1,138 @@
+import type { Readable, Writable } from "node:stream";
+import { finished } from "node:stream/promises";
+import { type ExecProcess, type ExecResult, GuestError, type KeptProcess } from "../../client/index.ts";
+import { signalStatus, STATUS_TIMED_OUT } from "../errors.ts";
+import { jsonLine, writeAll } from "../output.ts";
+import { openKeyboard } from "./keyboard.ts";
+import { followSize, handleSignals } from "./terminal.ts";
+
+/** A command and its connection to the local process. */
+interface Session {
+  readonly process: ExecProcess;
+  /** Whether to send the local standard input to the command. */
+  readonly isInteractive: boolean;
+  /** The command runs in a terminal. */
+  readonly isTerminal: boolean;
+  /** The escape character's byte, if the local terminal is raw; undefined: none. */
+  readonly escape: number | undefined;
+  /** The time that it has, as it was asked for. */
+  readonly timeout?: string | undefined;
+  /** The command is kept, under this name. */
+  readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
+}
+
+/**
+ * Joins guestctl to a command until that has ended, says so where it timed out, and gives the exit status: one that handles
+ * SIGTERM and leaves with 0 has timed out all the same.
+ */
+export async function runSession(session: Session, isForPrograms: boolean, host: NodeJS.Process): Promise<number> {
+  const { code, timedOut } = await (isForPrograms ? attachAsEvents(session, host) : attach(session, host));
+  // Frees its name and buffer. Otherwise it lingers: nothing is lost by that.
+  await session.kept?.process.forget().catch(() => undefined);
+  const after = session.timeout === undefined ? "" : ` after ${session.timeout}`;
+  if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
+  return timedOut ? STATUS_TIMED_OUT : code;
+}
+
+/**
+ * Joins the local standard streams, terminal and signals to a command until it has ended and its output is written.
+ * Rejects with GuestError, and with CliError when the user leaves it.
+ */
+async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, isTerminal, escape, kept } = session;
+  const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
+  using _signals = forwardSignals(process, isTerminal, host);
+  using _size = isTerminal ? followSize(process, host) : undefined;
+  using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
+  const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
+  const ended = Promise.all([process.wait(), written]);
+  try {
+    const [result] = await (keyboard === undefined ? ended : Promise.race([ended, keyboard.left]));
+    return result;
+  } catch (error) {
+    // The command has left the cursor wherever it was.
+    if (isLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
+    throw isLost(error) ? connectionLost(error) : error;
+  } finally {
+    process.cancel();
+  }
+}
+
+/** The connection is gone, rather than that the agent has answered with an error. */
+function isLost(error: unknown): error is GuestError {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
+}
+
+function connectionLost(cause: GuestError): GuestError {
+  return new GuestError({ status: cause.status, message: `connection lost: ${cause.message}`, cause });
+}
+
+/**
+ * Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. Once nobody reads the
+ * local stream any more, the rest is discarded: the command must not wait for that.
+ */
+async function copy(from: Readable, to: Writable): Promise<void> {
+  const discard = (): unknown => from.resume();
+  to.on("error", discard);
+  from.pipe(to, { end: false });
+  await finished(from).finally(() => to.off("error", discard));
+}
+
+/** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
+async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, kept } = session;
+  using _signals = forwardSignals(process, false, host);
+  const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
+  const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      await emit({ event: name, data: chunk.toString("base64") });
+    }
+  };
+  if (isInteractive) host.stdin.pipe(process.stdin);
+  try {
+    const started = process.started.then(async (pid) => {
+      const attachment = kept && (await kept.process.attached);
+      await emit({ event: "started", pid, ...(attachment && { exec_id: attachment.execId }) });
+    });
+    const outputs = started.then(() =>
+      Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),
+    );
+    const [result] = await Promise.all([process.wait(), outputs]);
+    await emit({ event: "exit", ...inSnakeCase(result) });
+    return result;
+  } finally {
+    if (isInteractive) {
+      host.stdin.unpipe(process.stdin);
+      host.stdin.pause();
+    }
+  }
+}
+
+/** Names as in the schema, as everywhere in guestctl's JSON. */
+function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
+  const entries = Object.entries(result).map(([name, value]: [string, unknown]) => [
+    name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+    value,
+  ]);
+  return Object.fromEntries(entries) as Record<string, unknown>;
+}
+
+/** Signals to forward to the command. */
+const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
+
+/** After that many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
+const PATIENCE = 3;
+
+/**
+ * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent then
+ * hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
+ */
+function forwardSignals(process: ExecProcess, isTerminal: boolean, host: NodeJS.Process): Disposable {
+  let interrupts = 0;
+  return handleSignals(host, SIGNALS, (signal) => {
+    if (signal === "SIGINT") interrupts += 1;
+    const leaves = signal === "SIGHUP" || (signal === "SIGTERM" && isTerminal) || interrupts >= PATIENCE;
+    if (leaves) host.exit(signalStatus(signal));
+    process.signal(signal as (typeof SIGNALS)[number]);
+  });
+}

@@ -1,0 +1,45 @@
+import type { GuestClient, KeptExec } from "../../client/index.ts";
+import type { Connector } from "../connection.ts";
+import { runSession } from "./attach.ts";
+import { openKept, redraw } from "./kept.ts";
+import { localSize } from "./terminal.ts";
+
+/** How a kept command is taken up. */
+export interface TakeUp {
+  readonly exec: KeptExec;
+  /** Only output from now on. Default: of a terminal in which something runs. */
+  readonly fromNow?: boolean | undefined;
+  /** The very command that is meant. Default: `exec`. */
+  readonly execId?: string | undefined;
+  /** Whether to connect standard input. Default: from a terminal to a terminal. */
+  readonly isInteractive?: boolean | undefined;
+  readonly escape: number | undefined;
+  readonly isForPrograms: boolean;
+}
+
+/** Takes a kept command up, from whoever is attached to it, until it has ended. Resolves with the exit status. */
+export async function takeUp(
+  { exec, fromNow, execId, isInteractive, escape, isForPrograms }: TakeUp,
+  client: GuestClient,
+  connection: Connector,
+  host: NodeJS.Process,
+): Promise<number> {
+  const { name, terminal: isTerminal, exit } = exec;
+  const runsInTerminal = isTerminal && exit === undefined;
+  const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
+    client.attach(name, {
+      ...options,
+      fromNow: fromNow ?? runsInTerminal,
+      execId: execId ?? exec.execId,
+      terminal: localSize(host),
+    }),
+  );
+  // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
+  if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
+  const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
+  return runSession(
+    { process, isInteractive: isInteractive ?? isAtTerminal, isTerminal, escape, kept: { name, process } },
+    isForPrograms,
+    host,
+  );
+}

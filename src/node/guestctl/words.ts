@@ -1,0 +1,36 @@
+/** What messages of the library and the agent name, and what stands for it on guestctl's command line. */
+const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
+  ["forget it, or set keep.replaceEnded", '"guestctl end" forgets it, or --replace takes the name'],
+  ["attach to it, or end it", '"guestctl attach" takes it up, "guestctl end" ends it'],
+  ["forget one that has ended, or end one (EndExec)", '"guestctl end" frees a place, "guestctl execs" lists them'],
+  ["forget one that has ended", '"guestctl end" one that has ended'],
+  ["check args[0] and PATH", "check its name and PATH"],
+  ["the folder given as beneath", "the folder that is copied to"],
+  ["without exclusive", "without --exclusive"],
+  ["without keep", "without --name"],
+  ["keep.bufferBytes", "--buffer"],
+  ["keep.lingerMs", "--linger"],
+  ["keep.name", "--name"],
+  ["createParents", "--parents"],
+  ["cwd", "--workdir"],
+  ["freezeMs", "--freeze"],
+  ["graceMs", "--grace"],
+  ["timeoutMs", "--timeout"],
+  ["args[0]", "the command"],
+];
+
+const THEIRS = WORDS.map(([theirs]) => theirs.replaceAll(/[.()[\]]/g, String.raw`\$&`)).join("|");
+/** What is quoted is the user's or the guest's. */
+const PATTERN = new RegExp(
+  `"(?:[^"\\\\]|\\\\.)*"|(?<![\\w.-])(?:${THEIRS}|takeOver|accept[A-Z]\\w*)(?![\\w]|\\.\\w)`,
+  "g",
+);
+const OURS: ReadonlyMap<string, string> = new Map(WORDS);
+
+/** A message of the library in the words of guestctl's command line. */
+export function inFlags(message: string): string {
+  return message.replaceAll(PATTERN, (found) => {
+    if (found.startsWith('"')) return found;
+    return OURS.get(found) ?? `--${found.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  });
+}

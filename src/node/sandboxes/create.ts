@@ -1,0 +1,124 @@
+import { randomUUID } from "node:crypto";
+import { booted } from "./boot.ts";
+import { SandboxError } from "./errors.ts";
+import { agentEnvironment, mounts } from "./injection.ts";
+import type { SandboxEntry } from "./journal.ts";
+import { bundleOf } from "./keys.ts";
+import { NODE_TAG, type Node, OPERATION_TAG } from "./node.ts";
+import { making } from "./removal.ts";
+import { randomName, type SandboxSpec, sizeBytesOf } from "./spec.ts";
+import type { DaemonFacts, Image, Instance } from "./substrate.ts";
+
+const OPERATION = "create";
+/** An image that starts one of these is booted with it, whatever the entrypoint (hypeman, lib/images/systemd.go). */
+const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
+
+/** Makes a sandbox from a checked specification. Where any step fails, all that was made is removed again. */
+export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
+  const name = spec.name ?? randomName("sandbox");
+  return node.alone(name, async () => {
+    const entry = await plan(node, name, spec);
+    return making(node, OPERATION, entry, () => build(node, entry, spec));
+  });
+}
+
+/** The journal entry, before anything is made. */
+async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
+  node.step(OPERATION, name, "look at image and daemon");
+  const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
+  const { digest } = suitableImage(image, spec.image);
+  const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
+  checkHypervisor(daemon, hypervisor, spec);
+  await checkSizes(node, spec);
+  return {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    image: spec.image,
+    hypervisor,
+    volumeId: `${name}-credentials`,
+    ttlMs: spec.ttlMs,
+    idleAction: spec.idleAction ?? "none",
+    keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
+    tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID() },
+  };
+}
+
+function suitableImage(image: Image | undefined, name: string): Image {
+  if (image === undefined) throw new SandboxError("IMAGE_NOT_READY", `the substrate has no image ${name}`);
+  if (image.status !== "ready")
+    throw new SandboxError("IMAGE_NOT_READY", `the image ${name} is ${image.status}, not ready`);
+  const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
+  if (!OWN_INITS.has(first)) return image;
+  const message = `the image ${name} starts ${first}, which the substrate lets be its init, and no agent in its place`;
+  throw new SandboxError("IMAGE_UNSUITABLE", message);
+}
+
+/** Throws SandboxError (CAPABILITY_MISSING) for what the daemon answers, if at all, with an internal error. */
+function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAction }: SandboxSpec): void {
+  if (features === undefined) return;
+  const own = features.get(hypervisor);
+  if (own === undefined) {
+    const there = [...features.keys()].join(", ") || "none";
+    throw new SandboxError("CAPABILITY_MISSING", `the daemon cannot start ${hypervisor} here; it can start: ${there}`);
+  }
+  if (idleAction === "standby" && !own.has("standby"))
+    throw new SandboxError(
+      "CAPABILITY_MISSING",
+      `${hypervisor} has no standby on this host, which idleAction asks for`,
+    );
+}
+
+/** Rejects with SandboxError (CAPABILITY_MISSING) for more than the host has at all. */
+async function checkSizes(node: Node, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): Promise<void> {
+  const capacity = await node.substrate.capacity();
+  for (const [field, wanted, most] of [
+    ["vcpus", vcpus, capacity.vcpus],
+    ["memory", sizeBytesOf(memory) ?? 0, capacity.memoryBytes],
+    // A daemon that tells 0 does not know.
+    ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
+  ] as const) {
+    if (wanted <= most) continue;
+    throw new SandboxError("CAPABILITY_MISSING", `${field} wants ${wanted}; the host has ${most} for all sandboxes`);
+  }
+}
+
+async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
+  const { name, tags, volumeId } = planned;
+  node.step(OPERATION, name, "issue credentials");
+  await node.credentials.issue(name);
+  node.step(OPERATION, name, "provide the agent's volume");
+  const agent = await node.agentVolume();
+  node.step(OPERATION, name, "make the credential volume");
+  const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
+  await node.substrate.createVolume({ id: volumeId, tags: node.tags }, archive);
+  node.step(OPERATION, name, "create the instance");
+  const sinceMs = Date.now();
+  const instance = await node.changed(planned, () =>
+    node.substrate.createInstance(spec, {
+      name,
+      entrypoint: agent.entrypoint,
+      env: agentEnvironment(node.agentPort),
+      tags,
+      volumes: mounts(agent.id, volumeId),
+    }),
+  );
+  const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
+  node.journal.put(entry);
+  checkAnswer(node, instance);
+  node.step(OPERATION, name, "wait for the agent");
+  const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
+  node.step(OPERATION, name, "write down that it is ready");
+  node.journal.put(ready);
+  return ready;
+}
+
+/** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */
+function checkAnswer(node: Node, { tags }: Instance): void {
+  if (tags[NODE_TAG] === node.nodeId) return;
+  throw new SandboxError(
+    "CAPABILITY_MISSING",
+    "the daemon has dropped the instance's tags; it wants API 0.3.0 or later",
+  );
+}

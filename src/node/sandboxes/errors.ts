@@ -1,0 +1,147 @@
+import { GuestError } from "../client/index.ts";
+import { CredentialsError } from "../credentials/index.ts";
+import { messageOf } from "../../shared/errors.ts";
+
+/** Why an operation failed, for programs. The first four are the substrate contract's. */
+export type SandboxCode =
+  | "CAPABILITY_MISSING"
+  | "SNAPSHOT_INVALIDATED"
+  | "BUNDLE_MISMATCH"
+  | "CPU_CLASS_MISMATCH"
+  | "INVALID_SPEC"
+  | "IMAGE_NOT_READY"
+  | "IMAGE_UNSUITABLE"
+  | "NOT_FOUND"
+  | "ALREADY_EXISTS"
+  | "WRONG_STATE"
+  | "PAUSED"
+  | "SOURCE_ASLEEP"
+  | "KIN_RUNS"
+  | "RESTORE_DEGRADED"
+  | "AGENT_UNREACHABLE"
+  | "AGENT_ENDED"
+  | "SUBSTRATE_UNAVAILABLE"
+  | "SUBSTRATE_UNAUTHORIZED"
+  | "SUBSTRATE_REFUSED"
+  | "INSUFFICIENT_RESOURCES"
+  | "SUBSTRATE_FAILED"
+  | "JOURNAL_LOCKED"
+  | "JOURNAL_FAILED"
+  | "NODE_ID_CONFLICT"
+  | "MISSING_PACKAGE";
+
+/** Longest excerpt of an answer in a message. */
+const EXCERPT_CHARACTERS = 300;
+
+/** What a node may do at the daemon, as its token has to say (hypeman 5d9eff0, lib/scopes/scopes.go:203-290). */
+const SCOPES =
+  "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
+  "volume:read volume:write volume:delete";
+
+/** What to do, for codes whose messages do not say it. */
+const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
+  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
+  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
+  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
+  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
+  IMAGE_UNSUITABLE:
+    "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
+  ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
+  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
+  PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
+  RESTORE_DEGRADED:
+    "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
+  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
+  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
+  SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
+  INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
+  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
+  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
+};
+
+/** What an error has beside code and message. */
+interface ErrorDetails {
+  /** Default: that of the code. */
+  readonly nextStep?: string | undefined;
+  readonly consoleTail?: readonly string[] | undefined;
+}
+
+/** The only error of this library. What the failed operation had made is removed, or left to the next sweep. */
+export class SandboxError extends Error {
+  override readonly name = "SandboxError";
+  readonly code: SandboxCode;
+  /** What to do; undefined where the message says it. */
+  readonly nextStep: string | undefined;
+  /** The instance's last words, as the guest wrote them; empty where they say nothing about the failure. */
+  readonly consoleTail: readonly string[];
+
+  constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.code = code;
+    this.nextStep = more.nextStep ?? NEXT_STEPS[code];
+    this.consoleTail = more.consoleTail ?? [];
+  }
+}
+
+/** The SandboxError for an error of the agent or the file system; any other error as it is. */
+export function sandboxError(error: unknown): unknown {
+  if (error instanceof GuestError) {
+    const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
+    return new SandboxError("AGENT_UNREACHABLE", `the agent: ${error.message} [${reason}]`, error);
+  }
+  if (error instanceof CredentialsError || isSystemError(error)) {
+    return new SandboxError("JOURNAL_FAILED", messageOf(error), error);
+  }
+  return error;
+}
+
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
+}
+
+/** HTTP status that a failed call of the substrate was answered with; undefined where no answer came. */
+export function statusOf(error: unknown): number | undefined {
+  const { status } = ((error instanceof SandboxError ? error.cause : error) ?? {}) as { readonly status?: unknown };
+  return typeof status === "number" ? status : undefined;
+}
+
+/**
+ * The SandboxError for an error of the substrate's client, which is recognized by its shape: its package may not be installed.
+ * A body that is no JSON is itself the message.
+ */
+export function substrateError(error: unknown): SandboxError {
+  const status = statusOf(error);
+  if (status === undefined) {
+    const { cause } = error as { readonly cause?: unknown };
+    const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
+    return new SandboxError("SUBSTRATE_UNAVAILABLE", `the daemon cannot be reached or broke off: ${detail}`, error);
+  }
+  const { error: body } = error as { readonly error?: unknown };
+  const { code, message } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+  const text = typeof message === "string" && message !== "" ? message : messageOf(error);
+  const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
+  const sandboxCode = substrateCode(status, code, text);
+  const answer = typeof code === "string" ? `${status} ${code}` : String(status);
+  const nextStep = status === 403 ? `give a token with the scopes ${SCOPES}` : undefined;
+  return new SandboxError(sandboxCode, `the daemon answered ${answer}: ${excerpt}`, error, { nextStep });
+}
+
+function substrateCode(status: number, code: unknown, text: string): SandboxCode {
+  // cmd/api/api/instances.go:358, volumes.go:148; a fork of a snapshot says "conflict" for every reason.
+  if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
+  if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
+  if (code === "image_not_ready") return "IMAGE_NOT_READY";
+  if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";
+  if (status >= 502 && status <= 504) return "SUBSTRATE_UNAVAILABLE";
+  if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";
+  if (status === 404) return "NOT_FOUND";
+  return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
+}
+
+/** The reason below fetch's "fetch failed", such as ECONNREFUSED. */
+function causeOf(cause: unknown): string {
+  const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
+  const { code } = inner as { readonly code?: unknown };
+  return typeof code === "string" ? `(${code})` : `(${messageOf(inner)})`;
+}

@@ -1,0 +1,169 @@
+import { type GuestClient, restoreDuties } from "../client/index.ts";
+import type { ClientCredentials } from "../credentials/index.ts";
+import { SandboxError } from "./errors.ts";
+import { awaken, type Awakening, CALL_MS, retried, type Warning } from "./guest.ts";
+import type { JournalEntry, SandboxEntry } from "./journal.ts";
+import { besideKin } from "./kin.ts";
+import type { RestoreChoices } from "./keys.ts";
+import { type Node, parentOf } from "./node.ts";
+import { making } from "./removal.ts";
+import { inheritance, orRestored, quiesced, suspendable, wake, wrongState } from "./suspend.ts";
+
+/** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
+export async function fork(
+  node: Node,
+  parent: JournalEntry,
+  name: string,
+  choices: ForkOptions,
+): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+  const state = parent.kind === "sandbox" ? (await node.existing(parent)).state : "Standby";
+  const isAwake = state !== "Standby";
+  let differing: readonly Warning[] = [];
+  if (!isAwake) differing = await node.compareKeys("fork", parent, choices);
+  else if (state === "Stopped" || parent.kind !== "sandbox")
+    throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
+  else {
+    await suspendable(node, parent);
+    await node.need("standby", parent);
+  }
+  await node.need("fork", parent);
+  const entry: SandboxEntry = {
+    kind: "sandbox",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    tags: parent.kind === "sandbox" ? parent.tags : node.tags,
+    ...inheritance(parent),
+  };
+  const welcomed = async (forked: SandboxEntry): Promise<Welcomed> => {
+    const { fork: made, awakening } = await welcome(node, forked, choices);
+    return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
+  };
+  if (parent.kind !== "sandbox" || !isAwake) {
+    return making(node, "fork", entry, async () => {
+      const forked = await besideKin(node, entry, () => copy(node, node.entry(parent.name), entry));
+      return { ...(await welcomed(forked)), source: undefined };
+    });
+  }
+  let suspended: SandboxEntry | undefined;
+  return orRestored(
+    node,
+    "fork",
+    () => suspended,
+    () =>
+      making(node, "fork", entry, async () => {
+        const source = (suspended = await quiesced(node, "fork", parent));
+        const forked = await copy(node, source, entry);
+        // Where the fork's answer was lost.
+        if ((await node.existing(source)).state === "Standby") await wake(node, source);
+        // At once: neither must wait for the other's duties.
+        const awakening = node.awaken("fork", source);
+        const made = welcomed(forked);
+        await Promise.allSettled([awakening, made]);
+        return { ...(await made), source: await awakening };
+      }),
+  );
+}
+
+/** How to fork. */
+export interface ForkOptions extends RestoreChoices {
+  /** Default: a random one. */
+  readonly name?: string | undefined;
+  /** Hand a fork out whose generators of random numbers could not be reseeded. */
+  readonly acceptDegraded?: boolean | undefined;
+}
+
+interface Welcomed {
+  readonly fork: SandboxEntry;
+  readonly awakening: Awakening;
+}
+
+/** Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its own. */
+async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
+  const { name } = entry;
+  node.step("fork", name, "issue credentials");
+  await node.credentials.copy(origin.name, parentOf(name));
+  await node.credentials.issue(name);
+  node.step("fork", name, "fork it");
+  const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
+  const instance = await node.changed(entry, () =>
+    origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
+  );
+  const forked = { ...entry, ...inheritance(origin), instanceId: instance.id };
+  node.journal.put(forked);
+  return forked;
+}
+
+/**
+ * Gives a fork that has woken up credentials of its own: duties, which end the sessions of its origin; the new credential
+ * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
+ * mixtures are tried. Resolves once it answers to the new ones.
+ */
+async function welcome(node: Node, entry: SandboxEntry, { acceptDegraded = false }: ForkOptions): Promise<Welcomed> {
+  const { name } = entry;
+  const { reachMs } = node.patience;
+  node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
+  const parent = await node.credentials.client(parentOf(name));
+  const fresh = await node.credentials.client(name);
+  const inherited = (): Promise<GuestClient> => node.dial(entry, parent);
+  const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
+    acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone));
+  await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
+  const files = await node.credentials.guestFiles(name);
+  let dial = inherited;
+  // All of them again where the agent took a part of them, and so ended the connection.
+  await retried(reachMs, "the fork has not taken its new credentials", async () => {
+    using client = await dial();
+    dial = () => accepted(false);
+    for (const { path, content } of files) {
+      await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
+    }
+  });
+  const awakening = await awaken(accepted, node.patience);
+  if (awakening.notReseeded.length > 0 && !acceptDegraded) {
+    const words = awakening.notReseeded.join(" ");
+    throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
+  }
+  using client = await node.dial(entry, fresh);
+  await client.health({ waitForReady: true, deadlineMs: reachMs });
+  const { runEpochMs, agentVersion } = awakening;
+  const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
+  node.step("fork", name, "write down that it is ready");
+  node.journal.put(ready);
+  await node.credentials.remove(parentOf(name));
+  return { fork: ready, awakening };
+}
+
+/** All mixtures that the agent may take, the likeliest first: each attempt with another is a refused call in its log. */
+function mixturesOf(
+  parent: ClientCredentials,
+  fresh: ClientCredentials,
+  areDutiesDone: boolean,
+): readonly ClientCredentials[] {
+  const caPem = Buffer.concat([parent.caPem, fresh.caPem]);
+  const whole = [
+    { ...parent, caPem },
+    { ...fresh, caPem },
+  ];
+  if (areDutiesDone) whole.reverse();
+  return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
+}
+
+/** A client with the credentials that the agent takes at this moment. */
+function acceptedClient(node: Node, entry: SandboxEntry, mixtures: readonly ClientCredentials[]): Promise<GuestClient> {
+  const problem = "the fork has taken neither old nor new credentials";
+  return retried(node.patience.reachMs, problem, async (deadlineMs) => {
+    let refusal: unknown;
+    for (const credentials of mixtures) {
+      const client = await node.dial(entry, credentials);
+      try {
+        await client.health({ deadlineMs });
+        return client;
+      } catch (error) {
+        client.close();
+        refusal ??= error;
+      }
+    }
+    throw refusal;
+  });
+}

@@ -1,0 +1,144 @@
+import { setTimeout as pause } from "node:timers/promises";
+import {
+  type GuestClient,
+  GuestError,
+  HookKind,
+  type RestoreOutcome,
+  restoreSequence,
+  type RunHookResponse,
+} from "../client/index.ts";
+import { SandboxError } from "./errors.ts";
+import type { HookOutcome } from "./journal.ts";
+
+/** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
+const ATTEMPT_MS = 2_000;
+const PAUSE_MS = 100;
+/** Time for a call over the network, beside the work that it asks for. */
+export const CALL_MS = 10_000;
+/** The agent's default for a hook. */
+const HOOK_TIMEOUT_MS = 30_000;
+/** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
+const CLOCK_OFF_MS = 100;
+
+/** Words of the duties' answer that speak of generators, and not of the clock or of credit for entropy. */
+const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
+
+/** Limits of waiting for an agent. */
+export interface Patience {
+  /** For a booted or restored agent to answer, in milliseconds. */
+  readonly reachMs: number;
+  /** For each of the hooks, in milliseconds; 0: the agent's own time. */
+  readonly hookTimeoutMs: number;
+}
+
+/**
+ * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
+ * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
+ * @param what has not happened then, such as "the agent has not answered"
+ * @param attempt gets the milliseconds that an answer may take
+ */
+export async function retried<Value>(
+  reachMs: number,
+  what: string,
+  attempt: (deadlineMs: number) => Promise<Value>,
+): Promise<Value> {
+  const untilMs = performance.now() + reachMs;
+  for (;;) {
+    try {
+      return await attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
+    } catch (error) {
+      if (!(error instanceof GuestError)) throw error;
+      if (performance.now() >= untilMs) {
+        throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
+      }
+    }
+    await pause(PAUSE_MS);
+  }
+}
+
+/** Runs the PRE_SNAPSHOT hook. A hook that fails does not stop the suspension: its outcome is recorded. */
+export async function quiesce(client: GuestClient, { hookTimeoutMs }: Patience): Promise<HookOutcome> {
+  const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS;
+  return hookOutcome(await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs }, { deadlineMs }));
+}
+
+function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome {
+  return { ran, timedOut, exitCode };
+}
+
+/** A hook's outcome as text for tags: "none", "exit 0", "timed out". */
+export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
+  if (!ran) return "none";
+  return timedOut ? "timed out" : `exit ${exitCode}`;
+}
+
+/** Something that went wrong with an operation that was done nevertheless. */
+export interface Warning {
+  readonly code:
+    | "DUTIES_DEGRADED"
+    | "CLOCK_OFF"
+    | "HOOK_FAILED"
+    | "HOOK_TIMED_OUT"
+    | "BUNDLE_DIFFERS"
+    | "STOP_BOUNDED"
+    | "STOP_FORCED";
+  readonly message: string;
+}
+
+/** How a sandbox woke up. */
+export interface Awakening {
+  /** Host's time after the answer to the duties, in milliseconds of the epoch. */
+  readonly runEpochMs: number;
+  readonly agentVersion: string;
+  /** The POST_RESTORE hook. */
+  readonly postRestore: HookOutcome;
+  /** Whether the workload is ready, by the agent's last verdict. */
+  readonly ready: boolean;
+  /** Guest time minus host time at the end, in milliseconds. NaN: not known. */
+  readonly clockErrorMs: number;
+  readonly warnings: readonly Warning[];
+  /** Generators of random numbers that could not be reseeded, by the agent's words: what they draw, another guest may draw too. */
+  readonly notReseeded: readonly string[];
+}
+
+/** Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError. */
+export async function awaken(
+  dial: (areDutiesDone: boolean) => Promise<GuestClient>,
+  { reachMs, hookTimeoutMs }: Patience,
+): Promise<Awakening> {
+  // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
+  const signal = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const outcome = await restoreSequence(dial, { reachMs, hookTimeoutMs, signal });
+  return {
+    runEpochMs: outcome.dutiesDoneMs,
+    agentVersion: outcome.agentVersion ?? "",
+    postRestore: hookOutcome(outcome.hook),
+    ready: outcome.health.ready,
+    clockErrorMs: outcome.clockErrorMs,
+    warnings: warningsOf(outcome),
+    notReseeded: degradedOf(outcome)
+      .split(";")
+      .filter((word) => NOT_RESEEDED.test(word)),
+  };
+}
+
+function degradedOf({ duties, repeated }: RestoreOutcome): string {
+  return repeated?.duties.degraded ?? duties.degraded;
+}
+
+function warningsOf(outcome: RestoreOutcome): readonly Warning[] {
+  const { hook, clockErrorMs } = outcome;
+  const warnings: Warning[] = [];
+  const degraded = degradedOf(outcome);
+  if (degraded !== "") warnings.push({ code: "DUTIES_DEGRADED", message: `the duties could not do: ${degraded}` });
+  if (Math.abs(clockErrorMs) > CLOCK_OFF_MS) {
+    const message = `the guest's clock is ${clockErrorMs.toFixed(0)} ms off after the duties`;
+    warnings.push({ code: "CLOCK_OFF", message });
+  }
+  if (hook.timedOut) {
+    warnings.push({ code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" });
+  } else if (hook.exitCode !== 0) {
+    warnings.push({ code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` });
+  }
+  return warnings;
+}

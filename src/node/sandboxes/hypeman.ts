@@ -1,0 +1,289 @@
+import type { Hypeman } from "@onkernel/hypeman";
+import { SandboxError, statusOf, substrateError } from "./errors.ts";
+import type { SandboxSpec, Tags } from "./spec.ts";
+import type {
+  Capacity,
+  DaemonFacts,
+  Image,
+  Instance,
+  InstanceParts,
+  Snapshot,
+  Substrate,
+  Volume,
+} from "./substrate.ts";
+
+/** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
+const DEFAULT_TIMEOUT_MS = 90_000;
+/** The least size of a volume; the content is far smaller. */
+const VOLUME_SIZE_GB = 1;
+/** A listing without a state may lack instances in these. */
+const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
+
+/** How the daemon is reached. */
+export interface HypemanOptions {
+  /** Such as "http://localhost:4973", which is the default. */
+  readonly baseUrl?: string | undefined;
+  /** The bearer token. */
+  readonly apiToken: string;
+  /** Longest wait for any one answer, its body included, in milliseconds. Default: 90 s. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/**
+ * Connects to the substrate's daemon over its official client, the package @onkernel/hypeman, which nothing else loads.
+ * Rejects with SandboxError (MISSING_PACKAGE) where that is not installed.
+ */
+export async function connectHypeman(options: HypemanOptions): Promise<Substrate> {
+  const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  let sdk;
+  try {
+    sdk = await import("@onkernel/hypeman");
+  } catch (error) {
+    const message = "the substrate's client is not installed: npm install @onkernel/hypeman";
+    throw new SandboxError("MISSING_PACKAGE", message, error);
+  }
+  const client = new sdk.Hypeman({
+    apiKey: apiToken,
+    baseURL: baseUrl ?? null,
+    timeout: timeoutMs,
+    // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
+    maxRetries: 0,
+    // The client would write to the console of the program that uses it.
+    logLevel: "off",
+  });
+  return new HypemanSubstrate(client, timeoutMs);
+}
+
+class HypemanSubstrate implements Substrate {
+  readonly #client: Hypeman;
+  readonly #timeoutMs: number;
+
+  constructor(client: Hypeman, timeoutMs: number) {
+    this.#client = client;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  async facts(): Promise<DaemonFacts> {
+    const facts = await this.#found((client, options) => client.capabilities.get(options));
+    if (facts === undefined) {
+      // Younger than API 0.3.0. What is there at all is asked instead.
+      await this.capacity();
+      return { version: "unknown", defaultHypervisor: undefined, features: undefined };
+    }
+    const { server, runtimes, default_runtime } = facts;
+    const startable = runtimes.filter(({ available }) => available);
+    return {
+      version: server.version,
+      defaultHypervisor: default_runtime.name,
+      features: new Map(startable.map(({ name, features }) => [name, new Set(features)])),
+    };
+  }
+
+  async capacity(): Promise<Capacity> {
+    const resources = await this.#found((client, options) => client.resources.get(options));
+    if (resources === undefined) {
+      throw new SandboxError(
+        "CAPABILITY_MISSING",
+        "the daemon tells no resources; it wants hypeman with API 0.3.0 or later",
+      );
+    }
+    const { cpu, memory, disk } = resources;
+    return { vcpus: cpu.effective_limit, memoryBytes: memory.effective_limit, diskBytes: disk.effective_limit };
+  }
+
+  images(): Promise<readonly Image[]> {
+    return this.#call((client, options) => client.images.list({}, options));
+  }
+
+  image(name: string): Promise<Image | undefined> {
+    return this.#found((client, options) => client.images.get(name, options));
+  }
+
+  async volume(id: string): Promise<Volume | undefined> {
+    const found = await this.#found((client, options) => client.volumes.get(id, options));
+    return found && volumeOf(found);
+  }
+
+  async volumes(tags: Tags): Promise<readonly Volume[]> {
+    const volumes = await this.#call((client, options) => client.volumes.list({ tags }, options));
+    return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
+  }
+
+  async createVolume({ id, tags }: Volume, archive: Uint8Array): Promise<void> {
+    const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
+    await this.#call((client, options) => client.volumes.createFromArchive(archive, about, options));
+  }
+
+  async deleteVolume(id: string): Promise<boolean> {
+    try {
+      await this.#found((client, options) => client.volumes.delete(id, options));
+      return true;
+    } catch (error) {
+      if (statusOf(error) === 409) return false;
+      throw error;
+    }
+  }
+
+  async instance(id: string): Promise<Instance | undefined> {
+    const found = await this.#found((client, options) => client.instances.get(id, options));
+    return found && instanceOf(found);
+  }
+
+  async instances(tags: Tags): Promise<readonly Instance[]> {
+    const queries = [{ tags }, ...STATES_NOT_LISTED.map((state) => ({ tags, state }))];
+    const lists = await Promise.all(
+      queries.map((query) => this.#call((client, options) => client.instances.list(query, options))),
+    );
+    const byId = new Map(lists.flat().map((instance) => [instance.id, instanceOf(instance)]));
+    return [...byId.values()].filter((instance) => has(instance.tags, tags));
+  }
+
+  async console(id: string, lines: number): Promise<readonly string[]> {
+    const query = { tail: lines, follow: false, source: "app" } as const;
+    const read = async (client: Hypeman, options: CallOptions): Promise<string[]> => {
+      const found: string[] = [];
+      for await (const line of await client.instances.logs(id, query, options)) found.push(line);
+      return found;
+    };
+    return (await this.#found(read)) ?? [];
+  }
+
+  createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
+  }
+
+  async deleteInstance(id: string): Promise<void> {
+    await this.#found((client, options) => client.instances.delete(id, {}, options));
+  }
+
+  standby(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.standby(id, {}, options));
+  }
+
+  restore(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.restore(id, options));
+  }
+
+  stop(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.stop(id, options));
+  }
+
+  start(id: string): Promise<Instance> {
+    return this.#instance((client, options) => client.instances.start(id, {}, options));
+  }
+
+  fork(id: string, name: string): Promise<Instance> {
+    const body = { name, from_running: true, target_state: "Running" } as const;
+    return this.#instance((client, options) => client.instances.fork(id, body, options));
+  }
+
+  async snapshots(tags: Tags): Promise<readonly Snapshot[]> {
+    const snapshots = await this.#call((client, options) => client.snapshots.list({ tags }, options));
+    return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
+  }
+
+  async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
+    const body = { kind: "Standby", name, tags } as const;
+    return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
+  }
+
+  async deleteSnapshot(id: string): Promise<void> {
+    await this.#found((client, options) => client.snapshots.delete(id, options));
+  }
+
+  forkSnapshot(id: string, name: string): Promise<Instance> {
+    const body = { name, target_state: "Running" } as const;
+    return this.#instance((client, options) => client.snapshots.fork(id, body, options));
+  }
+
+  /** The client's own timeout covers only the head of an answer; the signal covers a body that never ends, too. */
+  async #call<Answer>(call: Call<Answer>): Promise<Answer> {
+    const signal = AbortSignal.timeout(this.#timeoutMs);
+    try {
+      return await call(this.#client, { signal });
+    } catch (error) {
+      if (!signal.aborted) throw substrateError(error);
+      const message = `the daemon gave no answer within ${this.#timeoutMs} ms`;
+      throw new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
+    }
+  }
+
+  /** The same; undefined where there is no such thing. */
+  async #found<Answer>(call: Call<Answer>): Promise<Answer | undefined> {
+    try {
+      return await this.#call(call);
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  }
+
+  async #instance(call: Call<SdkInstance>): Promise<Instance> {
+    return instanceOf(await this.#call(call));
+  }
+}
+
+interface CallOptions {
+  readonly signal: AbortSignal;
+}
+type Call<Answer> = (client: Hypeman, options: CallOptions) => Promise<Answer>;
+type SdkInstance = Hypeman.Instance;
+
+function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
+  const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
+  const { name, entrypoint, env, tags, volumes } = parts;
+  return {
+    name,
+    image,
+    entrypoint: [entrypoint],
+    // An empty list would mean the image's command, which the agent refuses.
+    cmd: ["run"],
+    env,
+    tags,
+    // A standby waits for the substrate's own agent.
+    skip_guest_agent: false,
+    network: {
+      enabled: true,
+      ...(network.bandwidthDownload !== undefined && { bandwidth_download: network.bandwidthDownload }),
+      ...(network.bandwidthUpload !== undefined && { bandwidth_upload: network.bandwidthUpload }),
+    },
+    volumes: volumes.map((mount) => ({
+      volume_id: mount.volumeId,
+      mount_path: mount.mountPath,
+      // The substrate forks no instance with a writable volume.
+      readonly: true,
+      ...(mount.overlaySize !== undefined && { overlay: true, overlay_size: mount.overlaySize }),
+    })),
+    ...(hypervisor !== undefined && { hypervisor: hypervisor as NonNullable<SdkInstance["hypervisor"]> }),
+    ...(vcpus !== undefined && { vcpus }),
+    ...(memory !== undefined && { size: memory }),
+    ...(overlaySize !== undefined && { overlay_size: overlaySize }),
+  };
+}
+
+function instanceOf(instance: SdkInstance): Instance {
+  const { id, name, state, network, hypervisor, tags = {}, exit_code: exitCode, exit_message: exitMessage } = instance;
+  return {
+    id,
+    name,
+    state,
+    ip: network?.ip ?? undefined,
+    hypervisor,
+    tags,
+    exitCode: exitCode ?? undefined,
+    exitMessage,
+  };
+}
+
+function volumeOf({ id, tags = {} }: Hypeman.Volume): Volume {
+  return { id, tags };
+}
+
+function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
+  return { id, name: name ?? undefined, tags };
+}
+
+/** Filters once more: a daemon that does not know the filter answers with everything. */
+function has(tags: Tags, wanted: Tags): boolean {
+  return Object.entries(wanted).every(([key, value]) => tags[key] === value);
+}

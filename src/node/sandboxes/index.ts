@@ -1,0 +1,23 @@
+export { type SandboxCode, SandboxError } from "./errors.ts";
+export type { Awakening, Warning } from "./guest.ts";
+export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
+export type { AgentSource } from "./injection.ts";
+export type { HookOutcome, Phase, SnapshotEntry as SnapshotInfo } from "./journal.ts";
+export type { SnapshotKeys } from "./keys.ts";
+export type { NodeOptions, Step } from "./node.ts";
+export { type NodeCapabilities, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
+export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
+export type { Stopping } from "./stop.ts";
+export type {
+  DaemonFacts,
+  Image,
+  Instance,
+  InstanceParts,
+  InstanceState,
+  Snapshot,
+  Substrate,
+  Volume,
+  VolumeMount,
+} from "./substrate.ts";
+export type { SweepOptions, SweepReport } from "./sweep.ts";
+export type { Verdict, WatchEvent, WatchOptions } from "./watch.ts";

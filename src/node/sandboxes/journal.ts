@@ -1,0 +1,189 @@
+import { randomUUID } from "node:crypto";
+import { mkdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import type * as Sqlite from "node:sqlite";
+import { messageOf } from "../../shared/errors.ts";
+import { SandboxError } from "./errors.ts";
+import type { SnapshotKeys } from "./keys.ts";
+import type { IdleAction, Tags } from "./spec.ts";
+
+/** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
+export type Phase = "creating" | "ready" | "removing";
+
+/** How a hook ended. */
+export interface HookOutcome {
+  /** False: none is configured. */
+  readonly ran: boolean;
+  readonly timedOut: boolean;
+  readonly exitCode: number;
+}
+
+/** What sandboxes and snapshots have in common. */
+export interface Entry {
+  /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
+  readonly name: string;
+  readonly phase: Phase;
+  /** By the host's clock, in milliseconds of the epoch. */
+  readonly createdMs: number;
+  readonly image: string;
+  readonly hypervisor: string;
+  /** Its credential volume; a fork shares that of its origin. */
+  readonly volumeId: string;
+  /** In milliseconds; undefined: none. */
+  readonly ttlMs?: number | undefined;
+  readonly idleAction: IdleAction;
+  readonly agentVersion?: string | undefined;
+  /** What it needs to be restored, as of its last suspension; before the first, only the template is right. */
+  readonly keys: SnapshotKeys;
+  /** The bundle that a caller has accepted in place of that of its keys. */
+  readonly acceptedBundle?: string | undefined;
+  /** How the PRE_SNAPSHOT hook of its last suspension ended: whether the workload was at rest. */
+  readonly preSnapshot?: HookOutcome | undefined;
+}
+
+/** A sandbox. */
+export interface SandboxEntry extends Entry {
+  readonly kind: "sandbox";
+  readonly tags: Tags;
+  /** The substrate's id; undefined: it has not told one yet. */
+  readonly instanceId?: string | undefined;
+  /**
+   * Host's time after the answer to the last duties, or before the boot where there were none, in milliseconds of the epoch;
+   * undefined: it was suspended, and has not done its duties since.
+   */
+  readonly runEpochMs?: number | undefined;
+  /** Why it sleeps although nobody asked it to: it could not be restored after a snapshot or a fork of it. */
+  readonly asleepBecause?: string | undefined;
+}
+
+/** A snapshot. */
+export interface SnapshotEntry extends Entry {
+  readonly kind: "snapshot";
+  readonly snapshotId?: string | undefined;
+  /** Name of the sandbox that it was taken of. */
+  readonly source: string;
+}
+
+export type JournalEntry = SandboxEntry | SnapshotEntry;
+
+/** The first version with node:sqlite without a flag. */
+const NODE_NEEDED = "22.13";
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS entry (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
+`;
+
+/**
+ * What a node has at the substrate: a SQLite database in a folder that nobody else may enter. An entry is written before the
+ * call that makes its instance or snapshot, and removed after the call that removes that: what a crash leaves has an entry.
+ */
+export class Journal {
+  readonly #database: Sqlite.DatabaseSync;
+  /** Holds an exclusive lock while it is open; the kernel drops the lock when the process ends. */
+  readonly #lock: Sqlite.DatabaseSync | undefined;
+  /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
+  readonly id: string;
+
+  private constructor(database: Sqlite.DatabaseSync, lock: Sqlite.DatabaseSync | undefined) {
+    this.#database = database;
+    this.#lock = lock;
+    const { value } = database.prepare("SELECT value FROM meta WHERE key = 'id'").get() as { value: string };
+    this.id = value;
+  }
+
+  /**
+   * Opens the journal of a folder, or makes it. With `readOnly` it takes no lock, and so opens beside a running node. Rejects
+   * with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   */
+  static async open(folder: string, readOnly: boolean): Promise<Journal> {
+    const { DatabaseSync: Database } = await loadSqlite();
+    return attempt(`open the journal in ${folder}`, () => {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      if ((statSync(folder).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
+      const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
+      try {
+        const database = new Database(join(folder, "journal.sqlite"), { timeout: 5_000 });
+        // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+        database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
+        database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+        return new Journal(database, lock);
+      } catch (error) {
+        lock?.close();
+        throw error;
+      }
+    });
+  }
+
+  /** All entries. Throws SandboxError (JOURNAL_FAILED), as all that follow. */
+  all(): readonly JournalEntry[] {
+    return attempt("read the journal", () =>
+      this.#database.prepare("SELECT body FROM entry ORDER BY rowid").all().map(entryOf),
+    );
+  }
+
+  get(name: string): JournalEntry | undefined {
+    return attempt("read the journal", () => {
+      const row = this.#database.prepare("SELECT body FROM entry WHERE name = ?").get(name);
+      return row && entryOf(row);
+    });
+  }
+
+  /** Adds an entry; it is on disk when this returns. Throws ALREADY_EXISTS for a taken name. */
+  add(entry: JournalEntry): void {
+    const { changes } = this.#run("INSERT OR IGNORE INTO entry VALUES (?, ?)", entry.name, JSON.stringify(entry));
+    if (changes === 0) throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${entry.name} already`);
+  }
+
+  /** Replaces an entry. */
+  put(entry: JournalEntry): void {
+    this.#run("UPDATE entry SET body = ? WHERE name = ?", JSON.stringify(entry), entry.name);
+  }
+
+  remove(name: string): void {
+    this.#run("DELETE FROM entry WHERE name = ?", name);
+  }
+
+  close(): void {
+    this.#database.close();
+    this.#lock?.close();
+  }
+
+  #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
+    return attempt("write the journal", () => this.#database.prepare(statement).run(...values));
+  }
+}
+
+async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
+  try {
+    return await import("node:sqlite");
+  } catch (error) {
+    const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}`;
+    throw new SandboxError("MISSING_PACKAGE", message, error);
+  }
+}
+
+/** Two nodes with one journal would each sweep what the other is making. */
+function locked(lock: Sqlite.DatabaseSync, folder: string): Sqlite.DatabaseSync {
+  try {
+    lock.exec("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock.close();
+    if (!/locked|busy/i.test(messageOf(error))) throw error;
+    const message = `another process works with the sandboxes of ${folder}; wait for its end, or name a folder of your own`;
+    throw new SandboxError("JOURNAL_LOCKED", message);
+  }
+}
+
+function entryOf(row: unknown): JournalEntry {
+  return JSON.parse((row as { readonly body: string }).body) as JournalEntry;
+}
+
+function attempt<Value>(what: string, action: () => Value): Value {
+  try {
+    return action();
+  } catch (error) {
+    if (error instanceof SandboxError) throw error;
+    throw new SandboxError("JOURNAL_FAILED", `cannot ${what}: ${messageOf(error)}`, error);
+  }
+}

@@ -1,0 +1,33 @@
+import { SandboxError } from "./errors.ts";
+import type { SandboxEntry } from "./journal.ts";
+import type { Node } from "./node.ts";
+
+/**
+ * Starts a sandbox from memory: a sleeper, or a fork of one or of a snapshot. Rejects with KIN_RUNS, which names the cause, where
+ * the daemon tells none: under QEMU a fork of what sleeps keeps the number of its origin's vsock device, and two with one number
+ * cannot run at once (hypeman 5d9eff0: lib/instances/snapshot.go:443, lib/hypervisor/qemu/diagnostics.go:22). All of one origin
+ * share its credential volume.
+ */
+export async function besideKin<Value>(
+  node: Node,
+  { name, volumeId, hypervisor }: SandboxEntry,
+  start: () => Promise<Value>,
+): Promise<Value> {
+  try {
+    return await start();
+  } catch (error) {
+    if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED" || !hypervisor.startsWith("qemu"))
+      throw error;
+    const kin = node.journal
+      .all()
+      .filter((entry) => entry.kind === "sandbox")
+      .filter((entry) => entry.volumeId === volumeId && entry.name !== name);
+    const states = await Promise.all(kin.map((entry) => node.instanceOf(entry).catch(() => undefined)));
+    const running = kin.filter((_, index) => states[index]?.state === "Running").map((entry) => entry.name);
+    if (running.length === 0) throw error;
+    const names = running.join(", ");
+    const message = `${name} could not be started beside ${names}, which ${running.length === 1 ? "has" : "have"} the same origin: ${error.message}`;
+    const nextStep = `under QEMU only one of them can run at a time: put ${names} to sleep or remove it, and try again`;
+    throw new SandboxError("KIN_RUNS", message, error, { nextStep });
+  }
+}

@@ -1,0 +1,247 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { connect, type GuestClient } from "../client/index.ts";
+import type { ClientCredentials } from "../credentials/index.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
+import { awaken, type Awakening, type Patience, type Warning } from "./guest.ts";
+import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
+import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
+import { compareKeys, hostCpuClass, type RestoreChoices } from "./keys.ts";
+import type { Tags } from "./spec.ts";
+import type { Instance, InstanceState, Substrate } from "./substrate.ts";
+
+/** The substrate contract's port of the agent. */
+const AGENT_PORT = 7071;
+const DEFAULT_REACH_MS = 60_000;
+const DEFAULT_SETTLE_MS = 30_000;
+const SETTLE_PAUSE_MS = 250;
+
+/** The next step of an operation. */
+export interface Step {
+  readonly operation: string;
+  /** The sandbox or snapshot. */
+  readonly name: string;
+  readonly step: string;
+}
+
+/** Options of a node. */
+export interface NodeOptions {
+  readonly substrate: Substrate;
+  /** Folder of the journal and the credentials, for this node alone; made with mode 0700. */
+  readonly folder: string;
+  /** Value of the tag `svc.node_id` of all that this node makes. No two nodes of one substrate may have the same. */
+  readonly nodeId: string;
+  /** The agent to put into sandboxes; without it none can be created. */
+  readonly agent?: AgentSource | undefined;
+  /** Port of the agent in all of this node's sandboxes. Default: 7071. */
+  readonly agentPort?: number | undefined;
+  /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
+  readonly reachMs?: number | undefined;
+  /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
+  readonly hookTimeoutMs?: number | undefined;
+  /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
+  readonly settleMs?: number | undefined;
+  /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
+  readonly cpuClass?: string | undefined;
+  /** Only read the journal, beside a node that works with it. */
+  readonly readOnly?: boolean | undefined;
+  /** Called before each step, for progress. */
+  readonly onStep?: ((step: Step) => void) | undefined;
+}
+
+/** Tags by which a node finds what it has made. */
+export const NODE_TAG = "svc.node_id";
+export const JOURNAL_TAG = "svc.journal";
+/** By which the outcome of a call that made something is found where its answer was lost. Forks have that of their origin. */
+export const OPERATION_TAG = "svc.operation";
+
+/** What all operations of a node share: substrate, journal and credentials, and the rules for lost answers and removal. */
+export class Node {
+  readonly substrate: Substrate;
+  readonly journal: Journal;
+  readonly credentials: CredentialStore;
+  readonly patience: Patience;
+  readonly agentPort: number;
+  readonly nodeId: string;
+  readonly #options: NodeOptions;
+  /** The agent's volume when it was last looked for, without its content, which is large. */
+  #agent: Omit<AgentVolume, "content"> | undefined;
+  /** The last operation of each name, which the next one waits for. */
+  readonly #turns = new Map<string, Promise<unknown>>();
+
+  constructor(options: NodeOptions, journal: Journal) {
+    this.#options = options;
+    this.substrate = options.substrate;
+    this.journal = journal;
+    this.credentials = new CredentialStore(options.folder);
+    this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
+    this.agentPort = options.agentPort ?? AGENT_PORT;
+    this.nodeId = options.nodeId;
+  }
+
+  /** The tags of all that this node makes. */
+  get tags(): Tags {
+    return { [NODE_TAG]: this.nodeId, [JOURNAL_TAG]: this.journal.id };
+  }
+
+  step(operation: string, name: string, step: string): void {
+    this.#options.onStep?.({ operation, name, step });
+  }
+
+  /** Runs an operation on a sandbox or snapshot once all earlier ones on it have ended. Rejects with SandboxError. */
+  async alone<Value>(name: string, action: () => Promise<Value>): Promise<Value> {
+    const turn = (this.#turns.get(name) ?? Promise.resolve()).then(action);
+    const ended = turn.catch(() => undefined);
+    this.#turns.set(name, ended);
+    try {
+      return await turn;
+    } catch (error) {
+      throw sandboxError(error);
+    } finally {
+      if (this.#turns.get(name) === ended) this.#turns.delete(name);
+    }
+  }
+
+  /** Whether this process is working on it, so that it is not something that an earlier process left behind. */
+  isBusy(name: string): boolean {
+    return this.#turns.has(name);
+  }
+
+  /** The agent's volume at the substrate; made where there is none. */
+  async agentVolume(): Promise<Omit<AgentVolume, "content">> {
+    const { agent } = this.#options;
+    if (agent === undefined) {
+      throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
+    }
+    if (this.#agent !== undefined && (await this.substrate.volume(this.#agent.id)) !== undefined) return this.#agent;
+    const { content, ...volume } = await agentVolume(agent);
+    this.#agent = volume;
+    if ((await this.substrate.volume(volume.id)) !== undefined) return volume;
+    if (content === undefined) throw new SandboxError("NOT_FOUND", `there is no volume ${volume.id} of the agent`);
+    try {
+      await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, content);
+    } catch (error) {
+      // No failure where another node has just made it, or where only the answer was lost.
+      if ((await this.substrate.volume(volume.id)) === undefined) throw error;
+    }
+    return volume;
+  }
+
+  /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */
+  entry(name: string): JournalEntry {
+    const entry = this.journal.get(name);
+    if (entry !== undefined) return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
+  }
+
+  /** The entry of a sandbox in any phase. Throws SandboxError (NOT_FOUND). */
+  sandbox(name: string): SandboxEntry {
+    const entry = this.journal.get(name);
+    if (entry?.kind === "sandbox") return entry;
+    throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
+  }
+
+  /**
+   * The instance of a sandbox: by its id, or by name and tags where the id is not known yet, as another node may use the same
+   * name. Undefined: there is none.
+   */
+  async instanceOf({ name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
+    if (instanceId !== undefined) return this.substrate.instance(instanceId);
+    const { [OPERATION_TAG]: operation } = tags;
+    const own = { ...this.tags, ...(operation !== undefined && { [OPERATION_TAG]: operation }) };
+    return (await this.substrate.instances(own)).find((instance) => instance.name === name);
+  }
+
+  /** The instance of a sandbox. Rejects with SandboxError (NOT_FOUND) where there is none. */
+  async existing(entry: SandboxEntry): Promise<Instance> {
+    const instance = await this.instanceOf(entry);
+    if (instance !== undefined) return instance;
+    throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
+  }
+
+  /**
+   * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if one is
+   * named, until the time is up or the daemon is away. An internal error says as little: the daemon cancels every call after
+   * a minute and answers so, whatever was done by then; but what it is doing is over, so that one look is enough.
+   */
+  async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
+    try {
+      return await change();
+    } catch (error) {
+      if (!isUnknownOutcome(error)) throw error;
+      const settleMs = error.code === "SUBSTRATE_FAILED" ? 0 : (this.#options.settleMs ?? DEFAULT_SETTLE_MS);
+      const untilMs = performance.now() + settleMs;
+      for (;;) {
+        const instance = await this.instanceOf(entry).catch(() => {
+          throw error;
+        });
+        if (instance !== undefined && (wanted === undefined ? isUp(instance) : instance.state === wanted))
+          return instance;
+        if (performance.now() >= untilMs) throw error;
+        await pause(SETTLE_PAUSE_MS);
+      }
+    }
+  }
+
+  /** A client of a sandbox's agent, at its instance's present address. Rejects with SandboxError (AGENT_UNREACHABLE). */
+  async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
+    const { ip } = await this.existing(entry);
+    if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
+    const own = credentials ?? (await this.credentials.client(entry.name));
+    return connect({ address: `${ip}:${this.agentPort}`, ...own });
+  }
+
+  /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
+  async awaken(operation: string, entry: SandboxEntry): Promise<Awakening> {
+    this.step(operation, entry.name, "duties, POST_RESTORE and Health");
+    const awakening = await awaken(() => this.dial(entry), this.patience);
+    const { runEpochMs, agentVersion } = awakening;
+    this.journal.put({ ...entry, runEpochMs, agentVersion, asleepBecause: undefined });
+    return awakening;
+  }
+
+  /**
+   * Rejects with SandboxError, as `compareKeys` throws it, where something suspended cannot be restored here and now. Resolves
+   * with what differs and does not stop it; what was accepted is in the journal from then on.
+   */
+  async compareKeys(operation: string, entry: JournalEntry, choices: RestoreChoices): Promise<readonly Warning[]> {
+    const { name, keys, hypervisor, agentVersion = "" } = entry;
+    this.step(operation, name, "compare the keys");
+    const [daemon, images] = await Promise.all([this.substrate.facts(), this.substrate.images()]);
+    const present = { daemon, images, hypervisor, agentVersion, cpuClass: await this.cpuClass() };
+    const { warning, acceptedBundle } = compareKeys(name, keys, present, choices);
+    if (acceptedBundle !== undefined) this.journal.put({ ...entry, acceptedBundle });
+    return warning === undefined ? [] : [{ code: "BUNDLE_DIFFERS", message: warning }];
+  }
+
+  async cpuClass(): Promise<string> {
+    return this.#options.cpuClass ?? (await hostCpuClass());
+  }
+
+  /** Rejects with SandboxError (CAPABILITY_MISSING) where the entry's hypervisor lacks the feature. */
+  async need(feature: "standby" | "snapshots" | "fork", { name, hypervisor }: JournalEntry): Promise<void> {
+    const { features } = await this.substrate.facts();
+    if (features === undefined || features.get(hypervisor)?.has(feature) === true) return;
+    throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
+  }
+}
+
+/** Whether a call may have taken effect although it failed. */
+export function isUnknownOutcome(error: unknown): error is SandboxError {
+  return error instanceof SandboxError && ["SUBSTRATE_UNAVAILABLE", "SUBSTRATE_FAILED"].includes(error.code);
+}
+
+function isUp({ state }: Instance): boolean {
+  return state === "Running" || state === "Initializing";
+}
+
+/** Name of the folder with the credentials of a fork's origin, with which the fork wakes up. */
+export function parentOf(name: string): string {
+  return `${name}.parent`;
+}
+
+/** The entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is made or removed. */
+export function ready<Each extends JournalEntry>(entry: Each): Each {
+  if (entry.phase === "ready") return entry;
+  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
+  throw new SandboxError("WRONG_STATE", message);
+}

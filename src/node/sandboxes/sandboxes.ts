@@ -1,0 +1,191 @@
+import type { GuestClient } from "../client/index.ts";
+import { create } from "./create.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
+import { fork, type ForkOptions } from "./fork.ts";
+import type { RestoreChoices } from "./keys.ts";
+import type { Awakening } from "./guest.ts";
+import { Journal, type HookOutcome, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Node, type NodeOptions, ready } from "./node.ts";
+import { discard } from "./removal.ts";
+import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
+import type { InstanceState } from "./substrate.ts";
+import { stop, type Stopping } from "./stop.ts";
+import { resume, snapshot, standby } from "./suspend.ts";
+import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
+import { watch, type WatchOptions } from "./watch.ts";
+
+/** A sandbox, as this node knows it. Operations need one whose phase is "ready". */
+export interface SandboxInfo extends SandboxEntry {
+  /** State of its instance at the substrate; undefined: there is no instance. */
+  readonly state: InstanceState | undefined;
+  /** HOST:PORT of its agent. */
+  readonly address: string | undefined;
+  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  readonly credentials: string;
+}
+
+/** What this node can do. The substrate accepts more than it does. */
+export interface NodeCapabilities {
+  /** The substrate accepts an egress policy and enforces none. */
+  readonly egress_control: false;
+  /** The substrate suspends a sandbox to take a snapshot of it. */
+  readonly live_checkpoint: false;
+  readonly daemonVersion: string;
+  /** Features of the hypervisors that can be started, by name; none where the daemon is older than its /capabilities. */
+  readonly hypervisors: Readonly<Record<string, readonly string[]>>;
+}
+
+/**
+ * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
+ * Operations on one sandbox wait for each other. Every method rejects with SandboxError.
+ */
+export class Sandboxes {
+  readonly #node: Node;
+
+  private constructor(node: Node) {
+    this.#node = node;
+  }
+
+  /** Opens the node's journal, and holds it until `close`. Makes no call. */
+  static async open(options: NodeOptions): Promise<Sandboxes> {
+    checkNodeId(options.nodeId);
+    return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
+  }
+
+  async capabilities(): Promise<NodeCapabilities> {
+    const { version, features } = await told(this.#node.substrate.facts());
+    const hypervisors = Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()]));
+    return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
+  }
+
+  /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
+  async create(spec: SandboxSpec): Promise<SandboxInfo> {
+    checkSpec(spec);
+    return this.#info(await create(this.#node, spec));
+  }
+
+  async get(name: string): Promise<SandboxInfo> {
+    return this.#info(this.#node.sandbox(name));
+  }
+
+  /** All sandboxes of this node, in the order of their creation. */
+  async list(): Promise<readonly SandboxInfo[]> {
+    const entries = this.#node.journal.all().filter((entry) => entry.kind === "sandbox");
+    return Promise.all(entries.map((entry) => this.#info(entry)));
+  }
+
+  /** All snapshots of this node, in the order of their creation. */
+  snapshots(): readonly SnapshotEntry[] {
+    return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
+  }
+
+  /** A client of its agent, to be closed by the caller. WRONG_STATE before its duties are done. */
+  async connect(name: string): Promise<GuestClient> {
+    const entry = ready(this.#node.sandbox(name));
+    if (entry.runEpochMs === undefined) {
+      throw new SandboxError("WRONG_STATE", `${name} sleeps, or has not done its duties since; resume it first`);
+    }
+    return told(this.#node.dial(entry));
+  }
+
+  /** Runs PRE_SNAPSHOT and suspends the sandbox to disk, however the hook ends. Resolves with the hook's outcome. */
+  standby(name: string): Promise<HookOutcome> {
+    return this.#alone(name, (entry) => standby(this.#node, entry));
+  }
+
+  /** Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted anew. */
+  resume(name: string, options: RestoreChoices = {}): Promise<Awakening | undefined> {
+    return this.#alone(name, (entry) => resume(this.#node, entry, options));
+  }
+
+  /**
+   * Stops it: the workload gets all of its grace period, or a warning says why it may not have; disks stay. `resume` boots it
+   * anew.
+   */
+  stop(name: string): Promise<Stopping> {
+    return this.#alone(name, (entry) => stop(this.#node, entry));
+  }
+
+  /**
+   * Runs PRE_SNAPSHOT and takes a snapshot, for which the sandbox is suspended; then it does its duties. Where it does not
+   * wake up, the snapshot stays: it may be all that is left of the sandbox.
+   * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
+   */
+  async snapshot(
+    name: string,
+    options: { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
+  ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+    if (options.live === true) {
+      const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
+      throw new SandboxError("CAPABILITY_MISSING", message);
+    }
+    const own = this.#newName(options.name, "snapshot");
+    return this.#alone(name, (entry) => this.#node.alone(own, () => snapshot(this.#node, entry, own)));
+  }
+
+  /**
+   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time.
+   * A source that runs is suspended meanwhile, and then does its duties (`source`).
+   */
+  async fork(
+    from: string,
+    options: ForkOptions = {},
+  ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+    const own = this.#newName(options.name, "sandbox");
+    const { fork: made, ...rest } = await this.#node.alone(from, () => {
+      const parent = ready(this.#node.entry(from));
+      return this.#node.alone(own, () => fork(this.#node, parent, own, options));
+    });
+    return { sandbox: await this.#info(made), ...rest };
+  }
+
+  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
+  remove(name: string): Promise<void> {
+    return this.#node.alone(name, () => discard(this.#node, "remove", this.#node.entry(name)));
+  }
+
+  /** Removes what earlier processes have left behind, at the substrate and here. */
+  sweep(options: SweepOptions = {}): Promise<SweepReport> {
+    return told(sweep(this.#node, options));
+  }
+
+  /** Carries out TTLs and idle actions until the signal is aborted. */
+  watch(options: WatchOptions): Promise<void> {
+    return watch(this.#node, options);
+  }
+
+  /** Closes the journal. */
+  close(): void {
+    this.#node.journal.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #alone<Value>(name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
+    return this.#node.alone(name, () => action(ready(this.#node.sandbox(name))));
+  }
+
+  /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */
+  #newName(wanted: string | undefined, prefix: string): string {
+    const name = wanted ?? randomName(prefix);
+    checkName(name);
+    if (!this.#node.isBusy(name) && this.#node.journal.get(name) === undefined) return name;
+    throw new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
+  }
+
+  async #info(entry: SandboxEntry): Promise<SandboxInfo> {
+    const { ip, state } = (await told(this.#node.instanceOf(entry))) ?? {};
+    const address = ip === undefined ? undefined : `${ip}:${this.#node.agentPort}`;
+    return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
+  }
+}
+
+async function told<Value>(answer: Promise<Value>): Promise<Value> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw sandboxError(error);
+  }
+}

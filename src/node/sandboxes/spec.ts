@@ -1,0 +1,160 @@
+import { randomBytes } from "node:crypto";
+import { SandboxError } from "./errors.ts";
+
+/** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
+export type Tags = Readonly<Record<string, string>>;
+
+/** What `watch` does with a sandbox whose workload has declared itself idle. */
+export type IdleAction = "none" | "standby" | "stop";
+
+/** What a sandbox is made of. */
+export interface SandboxSpec {
+  /** Image reference, as the substrate knows it. */
+  readonly image: string;
+  /** Lowercase letters, digits and dashes. Default: a random one. */
+  readonly name?: string | undefined;
+  /** The workload: `Process` as proto3 JSON. It may hold declared secrets. Default: none; the agent stays. */
+  readonly process?: object | undefined;
+  /** `Hooks` as proto3 JSON. */
+  readonly hooks?: object | undefined;
+  /** Keys that begin with "svc." are the node's own. */
+  readonly tags?: Tags | undefined;
+  readonly network?: NetworkSpec | undefined;
+  /** Default of this and the next three: the daemon's. */
+  readonly hypervisor?: string | undefined;
+  readonly vcpus?: number | undefined;
+  /** With its unit, such as "1GB". */
+  readonly memory?: string | undefined;
+  /** Size of the writable layer over the image, with its unit. */
+  readonly overlaySize?: string | undefined;
+  /** `watch` removes the sandbox when its user has done nothing for so long, in milliseconds. Default: never. */
+  readonly ttlMs?: number | undefined;
+  /** Default: "none". */
+  readonly idleAction?: IdleAction | undefined;
+}
+
+/** The sandbox's network. */
+export interface NetworkSpec {
+  /** With its unit, such as "100Mbps". */
+  readonly bandwidthDownload?: string | undefined;
+  readonly bandwidthUpload?: string | undefined;
+  /** Mediated egress. Refused where enabled, because the substrate accepts it and enforces nothing. */
+  readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
+}
+
+/** So many of the substrate's 50 tags are for the node's own. */
+const OWN_TAGS = 10;
+const TAGS_LIMIT = 50;
+const TAG_KEY_CHARACTERS = 128;
+const TAG_VALUE_CHARACTERS = 256;
+/** Of keys, and of values that are not empty. */
+const TAG_TEXT = /^[A-Za-z0-9 _.:/=+@-]+$/;
+const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*$/i;
+const SIZE_UNITS = ["", "K", "M", "G", "T"];
+const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby", "stop"]);
+
+/** Check of each field. The substrate would accept unknown fields and drop them. */
+const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
+  image: ["an image reference", isText],
+  name: ["lowercase letters, digits and dashes, at most 48", isName],
+  process: ["an object", isObject],
+  hooks: ["an object", isObject],
+  tags: [
+    `at most ${TAGS_LIMIT - OWN_TAGS} texts of ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are the node's own`,
+    isTags,
+  ],
+  network: ["an object", isObject],
+  hypervisor: ["the name of one", isText],
+  vcpus: ["a whole number from 1 up", (value) => Number.isSafeInteger(value) && Number(value) >= 1],
+  memory: ['a size with its unit, such as "1GB"', isSize],
+  overlaySize: ['a size with its unit, such as "10GB"', isSize],
+  ttlMs: ["a number of milliseconds above 0", (value) => Number.isSafeInteger(value) && Number(value) > 0],
+  idleAction: ["none, standby or stop", (value) => IDLE_ACTIONS.has(value)],
+};
+const NETWORK_FIELDS: ReadonlySet<string> = new Set<keyof NetworkSpec>([
+  "bandwidthDownload",
+  "bandwidthUpload",
+  "egress",
+]);
+
+/**
+ * Checks what a caller asks for. Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts and
+ * does not do.
+ */
+export function checkSpec(spec: SandboxSpec): void {
+  if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox is made of an object with an image");
+  for (const [field, value] of Object.entries(spec) as [string, unknown][]) {
+    const rule = Object.hasOwn(FIELDS, field) ? FIELDS[field as keyof SandboxSpec] : undefined;
+    if (rule === undefined)
+      throw new SandboxError("INVALID_SPEC", `there is no field ${JSON.stringify(field)} of a sandbox`);
+    const [wanted, is] = rule;
+    if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} wants ${wanted}`);
+  }
+  if (spec.image === undefined) throw new SandboxError("INVALID_SPEC", "image is missing");
+  const unknown = Object.keys(spec.network ?? {}).find((field) => !NETWORK_FIELDS.has(field));
+  if (unknown !== undefined) throw new SandboxError("INVALID_SPEC", `there is no field network.${unknown}`);
+  const { egress } = spec.network ?? {};
+  if (egress !== undefined && egress.enabled !== false) {
+    const message = "network.egress is not enforced by the substrate (egress_control is false); leave it out";
+    throw new SandboxError("CAPABILITY_MISSING", message);
+  }
+}
+
+/** A size such as "512MB" in bytes, by powers of 1024 as the substrate counts; undefined for what is none. */
+export function sizeBytesOf(text: string): number | undefined {
+  const [, number, unit = ""] = SIZE.exec(text) ?? [];
+  return number === undefined ? undefined : Number(number) * 1024 ** SIZE_UNITS.indexOf(unit.toUpperCase());
+}
+
+/** Throws SandboxError (INVALID_SPEC) for what can be no node id: it is the value of a tag. */
+export function checkNodeId(nodeId: string): void {
+  if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
+  const message = `nodeId wants 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
+  throw new SandboxError("INVALID_SPEC", message);
+}
+
+/** Throws SandboxError (INVALID_SPEC) for what can be no name of a sandbox or snapshot. */
+export function checkName(name: string): void {
+  const [wanted, is] = FIELDS.name;
+  if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name wants ${wanted}, not ${JSON.stringify(name)}`);
+}
+
+/** A random name. */
+export function randomName(prefix: string): string {
+  return `${prefix}-${randomBytes(8).toString("hex")}`;
+}
+
+function isText(value: unknown): boolean {
+  return typeof value === "string" && value !== "";
+}
+
+function isSize(value: unknown): boolean {
+  return typeof value === "string" && (sizeBytesOf(value) ?? 0) > 0;
+}
+
+function isTagText(value: unknown, mostCharacters: number): boolean {
+  return typeof value === "string" && value.length <= mostCharacters && TAG_TEXT.test(value);
+}
+
+/** Leaves room for what the node appends. */
+function isName(value: unknown): boolean {
+  return typeof value === "string" && /^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/.test(value);
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isTags(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const entries = Object.entries(value as object) as [string, unknown][];
+  return (
+    entries.length <= TAGS_LIMIT - OWN_TAGS &&
+    entries.every(
+      ([key, text]) =>
+        isTagText(key, TAG_KEY_CHARACTERS) &&
+        !key.startsWith("svc.") &&
+        (text === "" || isTagText(text, TAG_VALUE_CHARACTERS)),
+    )
+  );
+}

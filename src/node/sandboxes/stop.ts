@@ -1,0 +1,78 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { type GuestClient, GuestError } from "../client/index.ts";
+import { SandboxError } from "./errors.ts";
+import { CALL_MS, type Warning } from "./guest.ts";
+import type { SandboxEntry } from "./journal.ts";
+import type { Node } from "./node.ts";
+import { orAwaken, running } from "./suspend.ts";
+
+/** Beyond the workload's grace: for commands, last frames and the substrate's init to end. */
+const MARGIN_MS = 5_000;
+const LOOK_PAUSE_MS = 250;
+
+/** How a sandbox was stopped. */
+export interface Stopping {
+  /** Why its workload may not have had all of its grace; empty: it had. */
+  readonly warnings: readonly Warning[];
+}
+
+/**
+ * Stops a sandbox: memory is lost, disks stay. The agent is asked, which gives the workload its whole grace; the substrate's own
+ * stop kills after five seconds (hypeman 5d9eff0, lib/instances/stop.go:22), and is what is left where the agent does not end.
+ */
+export async function stop(node: Node, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
+  await running(node, entry);
+  const stopping = { ...entry, runEpochMs: undefined };
+  node.journal.put(stopping);
+  node.step(operation, entry.name, "have the agent stop");
+  const asked = await askAgent(node, entry);
+  let warning: Warning | undefined;
+  if ("refusal" in asked) {
+    const message = `${asked.refusal}; the substrate's own stop, which kills after 5 s, was all that its workload had`;
+    warning = { code: "STOP_BOUNDED", message };
+  } else {
+    node.step(operation, entry.name, "wait for its end");
+    if (await ended(node, stopping, asked.graceMs + MARGIN_MS)) return { warnings: [] };
+    const message = `the agent had ${asked.graceMs} ms and ${MARGIN_MS} ms more to end, and did not; the substrate stopped it`;
+    warning = { code: "STOP_FORCED", message };
+  }
+  node.step(operation, entry.name, "stop the instance");
+  await orAwaken(node, operation, stopping, async () => {
+    try {
+      await node.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
+    } catch (error) {
+      // Refused, because it has ended by itself meanwhile.
+      if ((await node.existing(stopping)).state !== "Stopped") throw error;
+    }
+  });
+  return { warnings: [warning] };
+}
+
+/** Resolves with the longest time that its workload gets, or with why the agent does not stop. */
+async function askAgent(
+  node: Node,
+  entry: SandboxEntry,
+): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
+  let client: GuestClient | undefined;
+  try {
+    client = await node.dial(entry);
+    return { graceMs: (await client.stop({ deadlineMs: CALL_MS })).stopGraceMs };
+  } catch (error) {
+    if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
+    // Somebody has asked it before. How long its workload has is not known then.
+    if (error instanceof GuestError && error.reason === "SHUTTING_DOWN") return { graceMs: node.patience.reachMs };
+    return { refusal: error.message };
+  } finally {
+    client?.close();
+  }
+}
+
+/** Whether the instance is off before the time is up. */
+async function ended(node: Node, entry: SandboxEntry, limitMs: number): Promise<boolean> {
+  const untilMs = performance.now() + limitMs;
+  for (;;) {
+    if ((await node.existing(entry)).state === "Stopped") return true;
+    if (performance.now() >= untilMs) return false;
+    await pause(LOOK_PAUSE_MS);
+  }
+}

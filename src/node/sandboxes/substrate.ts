@@ -1,0 +1,126 @@
+import type { SandboxSpec, Tags } from "./spec.ts";
+
+/** State of an instance by the substrate's names. "Running" is said of VMM or init, not of the workload. */
+export type InstanceState =
+  | "Created"
+  | "Initializing"
+  | "Running"
+  | "Paused"
+  | "Shutdown"
+  | "Stopped"
+  | "Standby"
+  | "Unknown";
+
+/** An instance at the substrate, as far as sandboxes need it. */
+export interface Instance {
+  readonly id: string;
+  readonly name: string;
+  readonly state: InstanceState;
+  /** Address on the host's bridge; undefined while it has none. */
+  readonly ip: string | undefined;
+  readonly hypervisor: string | undefined;
+  readonly tags: Tags;
+  /** How the entrypoint ended; undefined while it runs. */
+  readonly exitCode: number | undefined;
+  readonly exitMessage: string | undefined;
+}
+
+/** A volume in an instance. The volume itself is always read-only. */
+export interface VolumeMount {
+  readonly volumeId: string;
+  readonly mountPath: string;
+  /** Size of the instance's own layer for writes, with its unit; undefined: it cannot write. */
+  readonly overlaySize?: string | undefined;
+}
+
+/** A volume. */
+export interface Volume {
+  readonly id: string;
+  readonly tags: Tags;
+}
+
+/** A snapshot. */
+export interface Snapshot {
+  readonly id: string;
+  readonly name: string | undefined;
+  readonly tags: Tags;
+}
+
+/** An image that the substrate knows. */
+export interface Image {
+  readonly name: string;
+  readonly digest: string;
+  /** "ready", or how far it is. */
+  readonly status: string;
+  readonly entrypoint?: readonly string[] | null | undefined;
+  readonly cmd?: readonly string[] | null | undefined;
+}
+
+/** What the daemon can do. A daemon without /capabilities, which are younger than API 0.3.0, tells none of it. */
+export interface DaemonFacts {
+  /** Version of its build; "unknown": it does not tell. */
+  readonly version: string;
+  /** The hypervisor of instances that name none; undefined: only an instance of it tells. */
+  readonly defaultHypervisor: string | undefined;
+  /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork"; undefined: not known. */
+  readonly features: ReadonlyMap<string, ReadonlySet<string>> | undefined;
+}
+
+/** The most that the host has for instances, whatever others of them use at the moment. */
+export interface Capacity {
+  readonly vcpus: number;
+  readonly memoryBytes: number;
+  /** 0: it does not tell. */
+  readonly diskBytes: number;
+}
+
+/** What an instance is made of, beside its specification. */
+export interface InstanceParts {
+  readonly name: string;
+  readonly entrypoint: string;
+  /** No place for a secret: every read of the instance returns it. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly tags: Tags;
+  readonly volumes: readonly VolumeMount[];
+}
+
+/**
+ * The substrate's API, as far as sandboxes need it. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no
+ * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
+ */
+export interface Substrate {
+  facts(): Promise<DaemonFacts>;
+  capacity(): Promise<Capacity>;
+  images(): Promise<readonly Image[]>;
+  /** Undefined: there is none of that name (a repository with its tag or digest). */
+  image(name: string): Promise<Image | undefined>;
+  /** Undefined: there is none with that id. */
+  volume(id: string): Promise<Volume | undefined>;
+  volumes(tags: Tags): Promise<readonly Volume[]>;
+  /** Makes a volume from a .tar.gz with relative paths. */
+  createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
+  /** Resolves with false where an instance still has it. A missing volume is no error. */
+  deleteVolume(id: string): Promise<boolean>;
+  /** Undefined: there is none with that id. */
+  instance(id: string): Promise<Instance | undefined>;
+  /** All instances with these tags, in whatever state. */
+  instances(tags: Tags): Promise<readonly Instance[]>;
+  /** The last lines that the instance has written on its console, oldest first; none where there is none. */
+  console(id: string, lines: number): Promise<readonly string[]>;
+  createInstance(spec: SandboxSpec, parts: InstanceParts): Promise<Instance>;
+  /** A missing one is no error. */
+  deleteInstance(id: string): Promise<void>;
+  standby(id: string): Promise<Instance>;
+  restore(id: string): Promise<Instance>;
+  stop(id: string): Promise<Instance>;
+  start(id: string): Promise<Instance>;
+  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
+  fork(id: string, name: string): Promise<Instance>;
+  snapshots(tags: Tags): Promise<readonly Snapshot[]>;
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
+  createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot>;
+  /** A missing one is no error. */
+  deleteSnapshot(id: string): Promise<void>;
+  /** Makes a running instance from a snapshot. */
+  forkSnapshot(id: string, name: string): Promise<Instance>;
+}

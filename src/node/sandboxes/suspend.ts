@@ -1,0 +1,259 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../../shared/errors.ts";
+import { booted } from "./boot.ts";
+import { SandboxError } from "./errors.ts";
+import { type Awakening, hookText, quiesce, type Warning } from "./guest.ts";
+import type { Entry, HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { bundleOf, type RestoreChoices } from "./keys.ts";
+import { besideKin } from "./kin.ts";
+import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
+import { making } from "./removal.ts";
+import type { InstanceState } from "./substrate.ts";
+
+/** Between two looks at the state of an instance. */
+const STATE_PAUSE_MS = 250;
+
+/** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
+export async function standby(node: Node, entry: SandboxEntry, operation = "standby"): Promise<HookOutcome> {
+  await suspendable(node, entry);
+  await node.need("standby", entry);
+  const suspended = await quiesced(node, operation, entry);
+  node.step(operation, entry.name, "suspend it");
+  await orAwaken(node, operation, suspended, () =>
+    node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
+  );
+  return suspended.preSnapshot;
+}
+
+/**
+ * Does something for which a sandbox is suspended or stopped. Where that fails and the sandbox still runs, it does its
+ * duties: it may have been suspended meanwhile. Rejects with PAUSED where it neither runs nor sleeps from then on.
+ */
+export async function orAwaken<Value>(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  action: () => Promise<Value>,
+): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    const instance = await node.instanceOf(entry).catch(() => undefined);
+    if (instance?.state === "Paused") throw paused(entry.name, error);
+    if (instance !== undefined && isRunning(instance.state)) await node.awaken(operation, entry).catch(() => undefined);
+    throw error;
+  }
+}
+
+/**
+ * Does something for which the substrate suspends a sandbox that runs. Where that fails, whatever was made is gone by now and
+ * has given back its memory: the sandbox is restored once, if it sleeps, and does its duties. Rejects with the failure; with
+ * SOURCE_ASLEEP, which has the failure in its message, where it is refused again.
+ * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
+ */
+export async function orRestored<Value>(
+  node: Node,
+  operation: string,
+  suspended: () => SandboxEntry | undefined,
+  action: () => Promise<Value>,
+): Promise<Value> {
+  try {
+    return await action();
+  } catch (error) {
+    const source = suspended();
+    const entry = source && node.journal.get(source.name);
+    if (entry?.kind !== "sandbox" || entry.runEpochMs !== undefined) throw error;
+    const instance = await node.instanceOf(entry).catch(() => undefined);
+    if (instance?.state === "Paused") throw paused(entry.name, error);
+    if (instance?.state === "Standby") await restoredAgain(node, operation, entry, error);
+    if (instance !== undefined) await node.awaken(operation, entry).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Restores a sandbox that the substrate has left asleep. Rejects with SOURCE_ASLEEP, which the journal keeps. */
+async function restoredAgain(node: Node, operation: string, entry: SandboxEntry, failure: unknown): Promise<void> {
+  const { name } = entry;
+  node.step(operation, name, "restore it once more");
+  try {
+    await wake(node, entry);
+  } catch (error) {
+    const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and restoring it again, too (${messageOf(error)})`;
+    node.journal.put({ ...entry, asleepBecause });
+    throw sourceAsleep(name, asleepBecause, failure);
+  }
+}
+
+/** Restores what sleeps. The substrate may have been at it: it refuses what runs by then. */
+export async function wake(node: Node, entry: SandboxEntry): Promise<void> {
+  try {
+    await node.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
+  } catch (error) {
+    if (!isRunning((await node.existing(entry)).state)) throw error;
+  }
+}
+
+/** The error about a sandbox that sleeps although nobody asked it to, with the command that wakes it. */
+export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
+  const nextStep = `wake it up once there is room for it: guestctl sandbox resume ${name}`;
+  return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { nextStep });
+}
+
+/** The error about a sandbox whose suspension was broken off. */
+export function paused(name: string, cause?: unknown): SandboxError {
+  const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
+  const message = `${name} is Paused: its suspension was broken off${because}, and it neither runs nor sleeps`;
+  return new SandboxError("PAUSED", message, cause);
+}
+
+/**
+ * Brings a sandbox back: one in standby, or one that was restored before an earlier process ended without its duties. One
+ * that was stopped boots anew, which needs no duties: undefined.
+ */
+export async function resume(node: Node, entry: SandboxEntry, choices: RestoreChoices): Promise<Awakening | undefined> {
+  const { state } = await node.existing(entry);
+  const id = entry.instanceId ?? "";
+  let differing: readonly Warning[] = [];
+  if (state === "Paused") throw paused(entry.name);
+  if (state === "Standby") {
+    differing = await node.compareKeys("resume", entry, choices);
+    node.step("resume", entry.name, "restore it");
+    await besideKin(node, entry, () => node.changed(entry, () => node.substrate.restore(id), "Running"));
+  } else if (state === "Stopped") {
+    node.step("resume", entry.name, "start it");
+    const sinceMs = Date.now();
+    await node.changed(entry, () => node.substrate.start(id), "Running");
+    node.step("resume", entry.name, "wait for the agent");
+    node.journal.put({ ...entry, ...(await booted(node, entry, sinceMs)) });
+    return undefined;
+  } else if (entry.runEpochMs !== undefined) {
+    throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
+  }
+  const awakening = await node.awaken("resume", node.sandbox(entry.name));
+  return { ...awakening, warnings: [...differing, ...awakening.warnings] };
+}
+
+/** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
+export async function snapshot(
+  node: Node,
+  source: SandboxEntry,
+  name: string,
+): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+  await suspendable(node, source);
+  await node.need("snapshots", source);
+  await node.need("standby", source);
+  const entry: SnapshotEntry = {
+    kind: "snapshot",
+    name,
+    phase: "creating",
+    createdMs: Date.now(),
+    source: source.name,
+    ...inheritance(source),
+  };
+  let suspended: Suspended | undefined;
+  const taken = await orRestored(
+    node,
+    "snapshot",
+    () => suspended,
+    () =>
+      making(node, "snapshot", entry, async () => {
+        suspended = await quiesced(node, "snapshot", source);
+        return take(node, suspended, entry);
+      }),
+  );
+  return { snapshot: taken, awakening: await node.awaken("snapshot", suspended ?? source) };
+}
+
+async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
+  const { name } = entry;
+  node.step("snapshot", name, "keep the credentials that it wakes up with");
+  await node.credentials.copy(source.name, name);
+  node.step("snapshot", name, "take it");
+  const { template, bundle, cpuClass } = source.keys;
+  const operation = randomUUID();
+  const tags = {
+    ...node.tags,
+    [OPERATION_TAG]: operation,
+    // For tools without the journal.
+    "svc.template": template,
+    "svc.bundle": bundle,
+    "svc.cpu_class": cpuClass,
+    "svc.pre_snapshot": hookText(source.preSnapshot),
+  };
+  let id;
+  try {
+    ({ id } = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+  } catch (error) {
+    if (!isUnknownOutcome(error)) throw error;
+    const [made] = await node.substrate.snapshots({ ...node.tags, [OPERATION_TAG]: operation });
+    id = made?.id;
+    if (id === undefined) throw error;
+  }
+  const taken: SnapshotEntry = { ...entry, ...inheritance(source), phase: "ready", snapshotId: id };
+  node.step("snapshot", name, "write down that it is there");
+  node.journal.put(taken);
+  return taken;
+}
+
+/** What a snapshot or fork has of its original. */
+export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
+  const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
+  return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
+}
+
+/** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next duties. */
+type Suspended = SandboxEntry & { readonly preSnapshot: HookOutcome };
+
+/** Runs PRE_SNAPSHOT, and notes the keys that a restore will need. */
+export async function quiesced(node: Node, operation: string, entry: SandboxEntry): Promise<Suspended> {
+  node.step(operation, entry.name, "PRE_SNAPSHOT");
+  const { version } = await node.substrate.facts();
+  using client = await node.dial(entry);
+  const preSnapshot = await quiesce(client, node.patience);
+  const agentVersion = client.agentVersion ?? entry.agentVersion ?? "";
+  const keys = {
+    template: entry.keys.template,
+    bundle: bundleOf(entry.hypervisor, version, agentVersion),
+    cpuClass: await node.cpuClass(),
+  };
+  const suspended = { ...entry, runEpochMs: undefined, keys, agentVersion, preSnapshot };
+  node.journal.put(suspended);
+  return suspended;
+}
+
+/** As `running`, once its init is done, for which the substrate suspends nothing. Waits as long as for an agent. */
+export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
+  const untilMs = performance.now() + node.patience.reachMs;
+  for (let isFirst = true; ; isFirst = false) {
+    const { state } = await node.existing(entry);
+    // "Unknown" is said while a hypervisor is too busy to answer.
+    if (state !== "Initializing" && state !== "Unknown") break;
+    if (isFirst) node.step("wait", entry.name, `wait while it is ${state}`);
+    const rule = `what initializes cannot be suspended, and ${node.patience.reachMs} ms did not suffice`;
+    if (performance.now() >= untilMs) throw wrongState(entry.name, state, rule);
+    await pause(STATE_PAUSE_MS);
+  }
+  await running(node, entry);
+}
+
+/** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
+export async function running(node: Node, entry: SandboxEntry): Promise<void> {
+  const { state } = await node.existing(entry);
+  if (state === "Paused") throw paused(entry.name);
+  if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
+  if (entry.runEpochMs !== undefined) return;
+  throw new SandboxError(
+    "WRONG_STATE",
+    `${entry.name} has not done its duties since it was suspended; resume it first`,
+  );
+}
+
+/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
+function isRunning(state: InstanceState): boolean {
+  return state === "Running" || state === "Initializing";
+}
+
+export function wrongState(name: string, state: InstanceState, rule: string): SandboxError {
+  return new SandboxError("WRONG_STATE", `${name} is ${state}; ${rule}`);
+}

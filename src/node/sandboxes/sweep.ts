@@ -1,0 +1,152 @@
+import { messageOf } from "../../shared/errors.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
+import type { JournalEntry } from "./journal.ts";
+import { JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
+import { discard } from "./removal.ts";
+import type { Tags } from "./spec.ts";
+import { paused, sourceAsleep } from "./suspend.ts";
+
+/** What a sweep has done, by names and ids. */
+export interface SweepReport {
+  /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone. */
+  readonly removed: readonly string[];
+  /** Instances, snapshots and volumes of this node that are not in its journal. */
+  readonly orphans: readonly string[];
+  /** Sandboxes that ran after a restore without having done their duties. */
+  readonly awakened: readonly string[];
+  /** What could not be done, and why. The next sweep tries again. */
+  readonly failed: readonly {
+    readonly name: string;
+    readonly code: string;
+    readonly message: string;
+    /** What to do; undefined where the message says it. */
+    readonly nextStep?: string | undefined;
+  }[];
+}
+
+/** How to sweep. */
+export interface SweepOptions {
+  /**
+   * Also remove what another journal of the same node has made: for a node that has lost its journal. If another node works
+   * under the same id, this removes its sandboxes.
+   */
+  readonly takeOver?: boolean | undefined;
+}
+
+/**
+ * Removes entries that an earlier process has not finished, and what has this node's tag and no entry. What is being made at
+ * this moment has its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything,
+ * where another journal's things have this node's tag.
+ */
+export async function sweep(node: Node, { takeOver = false }: SweepOptions): Promise<SweepReport> {
+  const found = await nodesThings(node);
+  const foreign = found.filter(({ tags }) => isForeign(node, tags));
+  if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
+  // What belongs to an entry goes with it, and is told by its name alone.
+  const strays = found.filter((thing) => !isKnown(node, thing));
+  const report = { removed: [], orphans: [], awakened: [], failed: [] } as Writable<SweepReport>;
+  const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
+    try {
+      await action();
+    } catch (error) {
+      const failure = sandboxError(error);
+      const { code, nextStep } = failure instanceof SandboxError ? failure : { code: "INTERNAL", nextStep: undefined };
+      report.failed.push({ name, code, message: messageOf(failure), nextStep });
+    }
+  };
+  for (const { name } of node.journal.all()) {
+    if (node.isBusy(name)) continue;
+    await attempt(name, () => node.alone(name, () => sweepEntry(node, name, report)));
+  }
+  // Volumes last: one that an instance has cannot be deleted.
+  for (const thing of strays) {
+    if (isKnown(node, thing)) continue;
+    const label = thing.name ?? thing.id;
+    await attempt(label, async () => {
+      node.step("sweep", label, `delete the orphaned ${thing.kind}`);
+      if (await thing.remove()) report.orphans.push(label);
+    });
+  }
+  for (const folder of await node.credentials.names()) {
+    const known = node.journal
+      .all()
+      .some(({ name, phase }) => name === folder || (parentOf(name) === folder && phase === "creating"));
+    if (!known) await attempt(folder, () => node.credentials.remove(folder));
+  }
+  return report;
+}
+
+type Writable<Report> = {
+  -readonly [Key in keyof Report]: Report[Key] extends readonly (infer Each)[] ? Each[] : never;
+};
+
+/** Something at the substrate with this node's tag. */
+interface Thing {
+  readonly kind: "instance" | "snapshot" | "volume";
+  readonly id: string;
+  /** Undefined: it has none. */
+  readonly name?: string | undefined;
+  readonly tags: Tags;
+  /** False: something else still has it. */
+  readonly remove: () => Promise<boolean>;
+}
+
+async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[]> {
+  const tags = { [NODE_TAG]: nodeId };
+  const [instances, snapshots, volumes] = await Promise.all([
+    substrate.instances(tags),
+    substrate.snapshots(tags),
+    substrate.volumes(tags),
+  ]);
+  const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
+  return [
+    ...instances.map((each): Thing => {
+      return { ...each, kind: "instance", remove: () => done(substrate.deleteInstance(each.id)) };
+    }),
+    ...snapshots.map((each): Thing => {
+      return { ...each, kind: "snapshot", remove: () => done(substrate.deleteSnapshot(each.id)) };
+    }),
+    ...volumes.map((each): Thing => ({ ...each, kind: "volume", remove: () => substrate.deleteVolume(each.id) })),
+  ];
+}
+
+/** Whether it has an entry. To be asked right before the removal: it may have been made, with its entry, since the listing. */
+function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
+  return journal.all().some((entry) => {
+    if (kind === "volume") return entry.volumeId === id;
+    return entry.name === name && (entry.kind === "snapshot") === (kind === "snapshot");
+  });
+}
+
+function isForeign({ journal }: Node, tags: Tags): boolean {
+  return tags[JOURNAL_TAG] !== undefined && tags[JOURNAL_TAG] !== journal.id;
+}
+
+function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
+  const [first] = foreign;
+  const message =
+    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
+    `another node has the id ${nodeId} too, or its journal was lost`;
+  return new SandboxError("NODE_ID_CONFLICT", message);
+}
+
+async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {
+  const entry = node.journal.get(name);
+  if (entry === undefined) return;
+  if (entry.phase !== "ready" || (await isGone(node, entry))) {
+    await discard(node, "sweep", entry);
+    report.removed.push(name);
+  } else if (entry.kind === "sandbox" && entry.runEpochMs === undefined) {
+    const { state } = await node.existing(entry);
+    if (state === "Paused") throw paused(name);
+    if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+    if (state !== "Running") return;
+    await node.awaken("sweep", entry);
+    report.awakened.push(name);
+  }
+}
+
+async function isGone(node: Node, entry: JournalEntry): Promise<boolean> {
+  if (entry.kind === "sandbox") return (await node.instanceOf(entry)) === undefined;
+  return !(await node.substrate.snapshots({})).some(({ id }) => id === entry.snapshotId);
+}

@@ -1,0 +1,143 @@
+import { constants } from "node:fs";
+import { chmod, link, lstat, mkdir, open, stat, symlink, unlink, utimes } from "node:fs/promises";
+import { errnoOf } from "../../shared/errors.ts";
+import { SparseFile } from "../../shared/sparse-file.ts";
+import { TarError } from "./format.ts";
+import type { TarEntry } from "./read.ts";
+
+/** Mode bits that are taken over: no setuid bit, which would let a sandbox leave programs that run as somebody else. */
+export const MODE_MASK = 0o777;
+
+const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+const PRIVATE_DIRECTORY = 0o700;
+const SLASH = Buffer.from("/");
+
+/** What has been unpacked. */
+export interface Unpacked {
+  files: number;
+  /** Content of the files. */
+  bytes: number;
+  /** Names of entries that are neither a file, a directory nor a link. */
+  readonly skipped: string[];
+}
+
+/**
+ * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it is
+ * touched: a name that climbs is refused, and no link is followed. Owners and setuid bits are not taken over. Throws TarError.
+ */
+export async function unpack(root: string, entries: AsyncIterable<TarEntry>): Promise<Unpacked> {
+  const target = new Target(root);
+  const unpacked: Unpacked = { files: 0, bytes: 0, skipped: [] };
+  for await (const entry of entries) {
+    try {
+      await unpackEntry(target, entry, unpacked);
+    } catch (error) {
+      if (error instanceof TarError) throw error;
+      const problem = errnoOf(error) ?? String(error);
+      throw new TarError(`cannot unpack ${entry.name.toString()} into ${root}: ${problem}`, { cause: error });
+    }
+  }
+  await target.setModes();
+  return unpacked;
+}
+
+async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked): Promise<void> {
+  const parts = partsOf(entry.name);
+  if (entry.type === "directory") return target.addDirectory(parts, entry.mode & MODE_MASK);
+  if (parts.length === 0) throw refused(entry.name);
+  const path = await target.pathOf(parts);
+  if (entry.type === "file") {
+    await makeRoom(path);
+    await writeFile(path, entry);
+    unpacked.files += 1;
+    unpacked.bytes += entry.sizeBytes;
+  } else if (entry.type === "symlink") {
+    await makeRoom(path);
+    await symlink(entry.linkName, path);
+  } else if (entry.type === "hard-link") {
+    const existing = await target.pathOf(partsOf(entry.linkName));
+    await makeRoom(path);
+    await link(existing, path);
+  } else unpacked.skipped.push(entry.name.toString());
+}
+
+/** Paths below the directory that is unpacked into. */
+class Target {
+  readonly #root: Buffer;
+  /** Directories known to be no links, by their bytes in latin1. */
+  readonly #real = new Set<string>();
+  /** Modes for the end: a directory's mode may forbid to write into it. */
+  readonly #modes: { readonly path: Buffer; readonly mode: number }[] = [];
+
+  constructor(root: string) {
+    this.#root = Buffer.from(root);
+  }
+
+  async addDirectory(parts: readonly Buffer[], mode: number): Promise<void> {
+    this.#modes.push({ path: await this.#directory(parts), mode });
+  }
+
+  /** The path of an entry; the directories above it are made, and are no links. */
+  async pathOf(parts: readonly Buffer[]): Promise<Buffer> {
+    await this.#directory(parts.slice(0, -1));
+    return this.#join(parts);
+  }
+
+  async setModes(): Promise<void> {
+    for (const { path, mode } of this.#modes.toReversed()) await chmod(path, mode);
+  }
+
+  /** Makes sure that every part of a path is a directory and no link. */
+  async #directory(parts: readonly Buffer[]): Promise<Buffer> {
+    for (let depth = 0; depth <= parts.length; depth++) {
+      const path = this.#join(parts.slice(0, depth));
+      const key = path.toString("latin1");
+      if (this.#real.has(key)) continue;
+      await mkdir(path, PRIVATE_DIRECTORY).catch((error: unknown) => {
+        if (errnoOf(error) !== "EEXIST") throw error;
+      });
+      // A link that the person has named is followed; one below it is the sandbox's.
+      const found = depth === 0 ? await stat(path) : await lstat(path);
+      if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no directory`);
+      this.#real.add(key);
+    }
+    return this.#join(parts);
+  }
+
+  #join(parts: readonly Buffer[]): Buffer {
+    return Buffer.concat([this.#root, ...parts.flatMap((part) => [SLASH, part])]);
+  }
+}
+
+/** Parts of an entry's name. Throws TarError for one that is absolute or climbs. */
+function partsOf(name: Buffer): Buffer[] {
+  const parts = name.toString("latin1").split("/");
+  if (name[0] === SLASH[0] || parts.includes("..")) throw refused(name);
+  return parts.filter((part) => part !== "" && part !== ".").map((part) => Buffer.from(part, "latin1"));
+}
+
+function refused(name: Buffer): TarError {
+  return new TarError(`the archive has the name ${JSON.stringify(name.toString())}, which leads out of the directory`);
+}
+
+/** Removes an entry with that name, unless it is a directory. */
+async function makeRoom(path: Buffer): Promise<void> {
+  await unlink(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") throw error;
+  });
+}
+
+async function writeFile(path: Buffer, entry: TarEntry): Promise<void> {
+  const file = await open(path, NEW_FILE, 0o600);
+  try {
+    // A sandbox's sparse file, whose holes arrive as zeros, takes no more room here than there.
+    const content = new SparseFile(file);
+    for await (const bytes of entry.content) await content.write(bytes);
+    await file.chmod(entry.mode & MODE_MASK);
+  } finally {
+    await file.close();
+  }
+  // As a date: Node reads a negative number as "now".
+  const modified = new Date(entry.modifiedSeconds * 1000);
+  await utimes(path, modified, modified);
+}

@@ -1,4 +1,0 @@
-export { type Ending, type EndOfProcesses, endProcesses, followToEnd, HANG_UP, KILL, TERMINATE } from "./ends.ts";
-export { type Command, CommandStarter } from "./command-start.ts";
-export { type Environment, type InheritedEnvironment, SessionEnvironment } from "./environment.ts";
-export { resolveUser, userSyntaxProblem } from "./users.ts";

@@ -1,0 +1,327 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { promisify } from "node:util";
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  BOOTSTRAP_VARIABLES,
+  BootstrapError,
+  misspeltVariables,
+  readBootstrap,
+} from "../../../src/agent/config/index.ts";
+import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
+import { channel, credentialFolder, faultLines, MARKER } from "./sandbox.ts";
+
+describe("readBootstrap", () => {
+  test("accepts a complete channel and fills in the defaults", async (t) => {
+    const folder = await credentialFolder(t);
+    const configuration = await readBootstrap(channel(folder));
+    assert.equal(configuration.guestPort, 7071);
+    assert.equal(configuration.guestSocketPath, undefined);
+    assert.equal(configuration.workloadSocketPath, undefined);
+    assert.equal(configuration.logLevel, "info");
+    assert.deepEqual(configuration.process, {
+      args: [],
+      env: new Map(),
+      cwd: "",
+      user: "",
+      readyCommand: undefined,
+      stopGraceMs: 10_000,
+    });
+    assert.deepEqual(configuration.hooks, { preSnapshot: undefined, postRestore: undefined });
+    assert.match(String(configuration.credentials.tls?.cert), /BEGIN CERTIFICATE/);
+    assert.ok(configuration.credentials.matchesToken(folder.token));
+  });
+
+  test("accepts a unix socket alone, without TLS files and with the token in a file", async (t) => {
+    const folder = await credentialFolder(t);
+    const configuration = await readBootstrap([
+      Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
+      Buffer.from("SVC_GUEST_SOCKET=/run/guest.sock"),
+      Buffer.from("SVC_WORKLOAD_SOCKET=/run/workload.sock"),
+      Buffer.from("SVC_LOG_LEVEL=debug"),
+    ]);
+    assert.equal(configuration.guestSocketPath, "/run/guest.sock");
+    assert.equal(configuration.workloadSocketPath, "/run/workload.sock");
+    assert.equal(configuration.logLevel, "debug");
+    assert.equal(configuration.credentials.tls, undefined);
+    assert.ok(configuration.credentials.matchesToken(folder.token));
+  });
+
+  test("ignores entries that are none of its own, well-formed or not", async (t) => {
+    const folder = await credentialFolder(t);
+    const strangers = ["PATH=/bin", "SVC_GUEST_PORTS=x", "SVC_GUEST_PORT", "=x", ""].map((entry) => Buffer.from(entry));
+    const invalid = Buffer.from([0x4e, 0x3d, 0xff, 0xfe]);
+    assert.deepEqual(await faultLines([...strangers, invalid, ...channel(folder)]), []);
+  });
+
+  test("reports an empty environment as what is missing", async () => {
+    assert.deepEqual(await faultLines([]), [
+      "SVC_INSTANCE_TOKEN: is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one",
+      "SVC_GUEST_PORT: is not set, and neither is SVC_GUEST_SOCKET; set one or both",
+    ]);
+  });
+
+  test("reports the faults of all variables at once and never a value", async (t) => {
+    const folder = await credentialFolder(t);
+    const environ = channel(folder, {
+      SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
+      SVC_INSTANCE_TOKEN_FILE: `relative/${MARKER}`,
+      SVC_GUEST_PORT: `70${MARKER}`,
+      SVC_TLS_CERT_FILE: join(folder.path, "absent.pem"),
+      SVC_TLS_KEY_FILE: folder.certFile,
+      SVC_TLS_CLIENT_CA_FILE: await folder.write("empty.pem", ""),
+      SVC_GUEST_SOCKET: `relative-${MARKER}`,
+      SVC_WORKLOAD_SOCKET: `/${MARKER.repeat(20)}`,
+      SVC_PROCESS_SPEC: `{"args": ["${MARKER}" "x"]}`,
+      SVC_PROCESS_SPEC_FILE: await folder.write("process.json", `{"args": ["${MARKER}" "x"]}`),
+      SVC_HOOKS_SPEC: `!${MARKER}`,
+      SVC_HOOKS_SPEC_FILE: `relative/${MARKER}`,
+      SVC_LOG_LEVEL: MARKER,
+    });
+    const error = await readBootstrap(environ).then(
+      () => assert.fail("accepted"),
+      (refusal: unknown) => refusal,
+    );
+    assert.ok(error instanceof BootstrapError);
+    assert.deepEqual(
+      new Set(error.faults.map((fault) => fault.variable)),
+      new Set(BOOTSTRAP_VARIABLES),
+      "one fault a variable at least",
+    );
+    const order = error.faults.map((fault) => BOOTSTRAP_VARIABLES.indexOf(fault.variable));
+    assert.deepEqual(
+      order,
+      order.toSorted((left, right) => left - right),
+    );
+    assert.doesNotMatch(`${error.message} ${String(error.stack)} ${JSON.stringify(error)}`, new RegExp(MARKER));
+  });
+
+  test("refuses a variable that is set twice, even to the same value", async (t) => {
+    const folder = await credentialFolder(t);
+    const faults = await faultLines([...channel(folder), Buffer.from("SVC_GUEST_PORT=7071")]);
+    assert.deepEqual(faults, ["SVC_GUEST_PORT: is set more than once; set it once"]);
+  });
+
+  test("refuses values that are not UTF-8", async (t) => {
+    const folder = await credentialFolder(t);
+    const entry = Buffer.concat([Buffer.from("SVC_WORKLOAD_SOCKET=/"), Buffer.from([0xff])]);
+    assert.deepEqual(await faultLines([...channel(folder), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
+  });
+
+  test("refuses the empty value of every variable, an empty spec among them", async (t) => {
+    const folder = await credentialFolder(t);
+    const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
+    const faults = await faultLines(channel(folder, empty));
+    for (const name of BOOTSTRAP_VARIABLES) {
+      assert.ok(faults.includes(`${name}: is empty; give it a value or leave it out`), name);
+    }
+    assert.deepEqual(await faultLines(channel(folder, { SVC_PROCESS_SPEC: " \n" })), [
+      "SVC_PROCESS_SPEC: is blank; give it a spec or leave it out",
+    ]);
+  });
+
+  test("reads a spec from the file that a variable names, in the same encodings", async (t) => {
+    const folder = await credentialFolder(t);
+    const hooks = create(HooksSchema, { preSnapshot: { args: ["sync"] } });
+    const { process, hooks: read } = await readBootstrap(
+      channel(folder, {
+        SVC_PROCESS_SPEC_FILE: await folder.write("process", '{"args": ["serve"], "env": {"SECRET": "ü"}}\n'),
+        SVC_HOOKS_SPEC_FILE: await folder.write(
+          "hooks",
+          `${Buffer.from(toBinary(HooksSchema, hooks)).toString("base64")}\n`,
+        ),
+      }),
+    );
+    assert.deepEqual([process.args, process.env], [["serve"], new Map([["SECRET", "ü"]])]);
+    assert.deepEqual(read.preSnapshot?.args, ["sync"]);
+  });
+
+  test("refuses a spec that is given twice or whose file holds none, by the variable that was set", async (t) => {
+    const folder = await credentialFolder(t);
+    const good = await folder.write("good", "{}");
+    for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
+      assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
+        `${name}_FILE: is set beside ${name}; set one of them`,
+      ]);
+      for (const [path, problem] of [
+        [join(folder.path, "absent"), "names a file that cannot be read (ENOENT)"],
+        ["relative", "must be an absolute path"],
+        [folder.path, "does not name a regular file"],
+        [await folder.write("empty", ""), "names an empty file"],
+        [await folder.write("blank", "\n"), "in the file: is blank; give it a spec or leave it out"],
+        [await folder.write("latin1", Buffer.from([0x7b, 0xfc, 0x7d])), "names a file that is not UTF-8"],
+        [await folder.write("unknown", `{"${MARKER.toLowerCase()}x": 1}`), /^in the file: \w+: unknown field of /],
+        [await folder.write("large", `{}${" ".repeat(1024 * 1024)}`), "names a file of more than 1 MiB"],
+      ] as const) {
+        const [line = "", ...more] = await faultLines(channel(folder, { [`${name}_FILE`]: path }));
+        assert.deepEqual(more, []);
+        assert.ok(line.startsWith(`${name}_FILE: `), line);
+        const found = line.slice(`${name}_FILE: `.length);
+        if (typeof problem === "string") assert.equal(found, problem);
+        else assert.match(found, problem);
+      }
+    }
+  });
+
+  test("refuses tokens that cannot be a metadata value", async (t) => {
+    const folder = await credentialFolder(t);
+    const charset = "may hold visible ASCII characters only, and no spaces";
+    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "a b" })), [
+      `SVC_INSTANCE_TOKEN: ${charset}`,
+    ]);
+    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "ä" })), [
+      `SVC_INSTANCE_TOKEN: ${charset}`,
+    ]);
+    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "x".repeat(4096) })), []);
+    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: "x".repeat(4097) })), [
+      "SVC_INSTANCE_TOKEN: is longer than 4096 characters",
+    ]);
+    const twoLines = await folder.write("token", "one\ntwo\n");
+    assert.deepEqual(
+      await faultLines(channel(folder, { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: twoLines })),
+      [`SVC_INSTANCE_TOKEN_FILE: the token in the file ${charset}`],
+    );
+  });
+
+  test("takes the token from one place only", async (t) => {
+    const folder = await credentialFolder(t);
+    const token = await folder.write("token", folder.token);
+    assert.deepEqual(await faultLines(channel(folder, { SVC_INSTANCE_TOKEN_FILE: token })), [
+      "SVC_INSTANCE_TOKEN_FILE: is set beside SVC_INSTANCE_TOKEN; set one of them",
+    ]);
+  });
+
+  test("takes ports from 1 to 65535 in plain decimal", async (t) => {
+    const folder = await credentialFolder(t);
+    for (const port of ["1", "65535"])
+      assert.deepEqual(await faultLines(channel(folder, { SVC_GUEST_PORT: port })), []);
+    for (const port of ["0", "65536", "-1", "7071 ", "0x10", "1e3", "70.5", "000007071", "seven"]) {
+      assert.deepEqual(
+        await faultLines(channel(folder, { SVC_GUEST_PORT: port })),
+        ["SVC_GUEST_PORT: must be a number from 1 to 65535"],
+        port,
+      );
+    }
+  });
+
+  test("wants the three TLS files with the port, and the port with them", async (t) => {
+    const folder = await credentialFolder(t);
+    const without = { SVC_TLS_CERT_FILE: undefined, SVC_TLS_KEY_FILE: undefined, SVC_TLS_CLIENT_CA_FILE: undefined };
+    assert.deepEqual(await faultLines(channel(folder, without)), [
+      "SVC_TLS_CERT_FILE: is not set; SVC_GUEST_PORT needs it",
+      "SVC_TLS_KEY_FILE: is not set; SVC_GUEST_PORT needs it",
+      "SVC_TLS_CLIENT_CA_FILE: is not set; SVC_GUEST_PORT needs it",
+    ]);
+    const socketOnly = { SVC_GUEST_PORT: undefined, SVC_GUEST_SOCKET: "/run/guest.sock" };
+    assert.deepEqual(await faultLines(channel(folder, { ...socketOnly, SVC_TLS_KEY_FILE: undefined })), [
+      "SVC_TLS_CERT_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
+      "SVC_TLS_CLIENT_CA_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
+    ]);
+  });
+
+  test("takes socket paths that are absolute, name a file and fit into sun_path", async (t) => {
+    const folder = await credentialFolder(t);
+    const longest = `/${"s".repeat(106)}`;
+    assert.deepEqual(await faultLines(channel(folder, { SVC_WORKLOAD_SOCKET: longest })), []);
+    for (const [path, problem] of [
+      [`${longest}s`, "must not be longer than 107 bytes, the limit of a unix socket's path"],
+      [`/${"é".repeat(54)}`, "must not be longer than 107 bytes, the limit of a unix socket's path"],
+      ["run/x.sock", "must be an absolute path"],
+      ["/run/", "must name a file, not a directory"],
+    ] as const) {
+      for (const name of ["SVC_WORKLOAD_SOCKET", "SVC_GUEST_SOCKET"]) {
+        assert.deepEqual(await faultLines(channel(folder, { [name]: path })), [`${name}: ${problem}`]);
+      }
+    }
+    const same = { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" };
+    assert.deepEqual(await faultLines(channel(folder, same)), [
+      "SVC_WORKLOAD_SOCKET: names the same socket as SVC_GUEST_SOCKET",
+    ]);
+  });
+});
+
+describe("the TLS files", () => {
+  test("must be readable regular files of a sane size", async (t) => {
+    const folder = await credentialFolder(t);
+    const fifo = join(folder.path, "fifo");
+    await promisify(execFile)("mkfifo", [fifo]);
+    await mkdir(join(folder.path, "folder"));
+    for (const [path, problem] of [
+      [join(folder.path, "absent"), "names a file that cannot be read (ENOENT)"],
+      [join(folder.path, "folder"), "does not name a regular file"],
+      [fifo, "does not name a regular file"],
+      ["server.pem", "must be an absolute path"],
+      [await folder.write("empty", ""), "names an empty file"],
+      [await folder.write("large", Buffer.alloc(1024 * 1024 + 1)), "names a file of more than 1 MiB"],
+    ] as const) {
+      for (const name of ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"]) {
+        assert.deepEqual(await faultLines(channel(folder, { [name]: path })), [`${name}: ${problem}`]);
+      }
+    }
+  });
+
+  test("must hold what they are for, in PEM", async (t) => {
+    const folder = await credentialFolder(t);
+    const garbage = await folder.write("garbage", `not PEM ${MARKER}`);
+    const broken = await folder.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    for (const path of [garbage, broken, folder.keyFile]) {
+      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_CERT_FILE: path })), [
+        "SVC_TLS_CERT_FILE: names a file that is not a PEM certificate",
+      ]);
+      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_CLIENT_CA_FILE: path })), [
+        "SVC_TLS_CLIENT_CA_FILE: names a file that is not a PEM certificate",
+      ]);
+    }
+    for (const path of [garbage, folder.certFile]) {
+      assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_KEY_FILE: path })), [
+        "SVC_TLS_KEY_FILE: names a file that is not a PEM private key without a passphrase",
+      ]);
+    }
+  });
+
+  test("must belong together", async (t) => {
+    const folder = await credentialFolder(t);
+    const other = await issueCertificates("guest-agent", {
+      notBefore: new Date(0),
+      notAfter: new Date(Date.now() + 60_000),
+    });
+    const key = await folder.write("other.key", other.server.key);
+    assert.deepEqual(await faultLines(channel(folder, { SVC_TLS_KEY_FILE: key })), [
+      "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE",
+    ]);
+  });
+});
+
+describe("misspeltVariables", () => {
+  const found = (...entries: readonly string[]) => misspeltVariables(entries.map((entry) => Buffer.from(entry)));
+
+  test("names what differs in one or two letters from a variable of the channel, and never a value", () => {
+    assert.deepEqual(found("SVC_GEUST_PORT=secret", "SCV_GUEST_PORT=1", "SVC_TLS_CERTFILE=/x", "SVC_LOGLEVE=debug"), [
+      { name: "SVC_GEUST_PORT", meant: "SVC_GUEST_PORT" },
+      { name: "SCV_GUEST_PORT", meant: "SVC_GUEST_PORT" },
+      { name: "SVC_TLS_CERTFILE", meant: "SVC_TLS_CERT_FILE" },
+      { name: "SVC_LOGLEVE", meant: "SVC_LOG_LEVEL" },
+    ]);
+    for (const known of BOOTSTRAP_VARIABLES) {
+      assert.deepEqual(found(`XX${known.slice(2)}=`), [{ name: `XX${known.slice(2)}`, meant: known }]);
+      assert.deepEqual(found(`${known}XX=`), [{ name: `${known}XX`, meant: known }]);
+    }
+  });
+
+  test("names neither the channel's own nor what an image has", () => {
+    const own = BOOTSTRAP_VARIABLES.map((name) => `${name}=x`);
+    const others = [
+      "PATH=/bin",
+      "KUBERNETES_SERVICE_HOST=10.0.0.1",
+      "SVC_OF_ANOTHER_KIND=1",
+      "SERVICE_PORT=1",
+      "=x",
+      "x",
+    ];
+    assert.deepEqual(found(...own, ...others), []);
+  });
+});

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { inspect } from "node:util";
+import { describe, test } from "node:test";
+import { Credentials } from "../../../src/agent/config/index.ts";
+import { credentialFolder, type CredentialFolder } from "./sandbox.ts";
+
+async function load(folder: CredentialFolder, tokenFile: string): Promise<Credentials> {
+  const { credentials, faults } = await Credentials.load({
+    token: { file: tokenFile },
+    tls: { cert: folder.certFile, key: folder.keyFile, clientCa: folder.clientCaFile },
+  });
+  assert.deepEqual(faults, []);
+  return credentials ?? assert.fail("no credentials");
+}
+
+describe("Credentials", () => {
+  test("match the token and nothing else", async (t) => {
+    const folder = await credentialFolder(t);
+    const credentials = await load(folder, await folder.write("token", `${folder.token}\n`));
+    assert.equal(credentials.matchesToken(folder.token), true);
+    for (const other of [undefined, "", `${folder.token}x`, folder.token.slice(0, -1), folder.token.toUpperCase()]) {
+      assert.equal(credentials.matchesToken(other), false, String(other));
+    }
+  });
+
+  test("do not hold the token, only its digest", async (t) => {
+    const folder = await credentialFolder(t);
+    const { credentials } = await Credentials.load({
+      token: { value: folder.token },
+      tls: { cert: undefined, key: undefined, clientCa: undefined },
+    });
+    assert.ok(credentials);
+    assert.ok(!inspect(credentials, { depth: 9, showHidden: true }).includes(folder.token));
+  });
+
+  test("take a rotated token and rotated certificates into force on reload", async (t) => {
+    const folder = await credentialFolder(t);
+    const credentials = await load(folder, await folder.write("token", folder.token));
+    const before = credentials.tls?.cert;
+    const next = await credentialFolder(t);
+    await folder.write("token", "rotated");
+    for (const [name, path] of [
+      ["server.pem", next.certFile],
+      ["server.key", next.keyFile],
+      ["ca.pem", next.clientCaFile],
+    ] as const) {
+      await folder.write(name, await next.read(path));
+    }
+    assert.deepEqual(await credentials.reload(), []);
+    assert.equal(credentials.matchesToken("rotated"), true);
+    assert.equal(credentials.matchesToken(folder.token), false);
+    assert.notDeepEqual(credentials.tls?.cert, before);
+  });
+
+  test("stay as they were when a reload finds a fault", async (t) => {
+    const folder = await credentialFolder(t);
+    const credentials = await load(folder, await folder.write("token", folder.token));
+    await folder.write("token", "rotated");
+    await folder.write("server.key", "broken");
+    assert.deepEqual(await credentials.reload(), [
+      {
+        variable: "SVC_TLS_KEY_FILE",
+        problem: "names a file that is not a PEM private key without a passphrase",
+      },
+    ]);
+    assert.equal(credentials.matchesToken(folder.token), true);
+    assert.equal(credentials.matchesToken("rotated"), false);
+  });
+});

@@ -1,0 +1,73 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
+import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+
+/** Part of every value that the tests give: it must never turn up in a message. */
+export const MARKER = "mArKeR7f3a";
+
+/** A folder of credential files, removed with the test. */
+export interface CredentialFolder {
+  readonly path: string;
+  readonly token: string;
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly clientCaFile: string;
+  /** Writes another file and gives its path. */
+  write(name: string, content: string | Uint8Array): Promise<string>;
+  read(path: string): Promise<Buffer>;
+}
+
+export async function credentialFolder(t: TestContext): Promise<CredentialFolder> {
+  const path = await mkdtemp(join(tmpdir(), `guest-agent-${MARKER}-`));
+  t.after(() => rm(path, { recursive: true, force: true }));
+  const write = async (name: string, content: string | Uint8Array): Promise<string> => {
+    const file = join(path, name);
+    await writeFile(file, content);
+    return file;
+  };
+  const issued = await issueCertificates("guest-agent", {
+    notBefore: new Date(0),
+    notAfter: new Date(Date.now() + 3_600_000),
+  });
+  return {
+    path,
+    token: `token-${MARKER}`,
+    certFile: await write("server.pem", issued.server.cert),
+    keyFile: await write("server.key", issued.server.key),
+    clientCaFile: await write("ca.pem", issued.ca),
+    write,
+    read: (file) => readFile(file),
+  };
+}
+
+/** A complete and correct channel for a TCP listener, with `changes` on top; undefined removes a variable. */
+export function channel(
+  folder: CredentialFolder,
+  changes: Readonly<Record<string, string | undefined>> = {},
+): Uint8Array[] {
+  const variables: Record<string, string | undefined> = {
+    SVC_INSTANCE_TOKEN: folder.token,
+    SVC_GUEST_PORT: "7071",
+    SVC_TLS_CERT_FILE: folder.certFile,
+    SVC_TLS_KEY_FILE: folder.keyFile,
+    SVC_TLS_CLIENT_CA_FILE: folder.clientCaFile,
+    ...changes,
+  };
+  return Object.entries(variables).flatMap(([name, value]) =>
+    value === undefined ? [] : [Buffer.from(`${name}=${value}`)],
+  );
+}
+
+/** The faults of a channel as `VARIABLE: problem` lines; none when it is accepted. */
+export async function faultLines(environ: readonly Uint8Array[]): Promise<string[]> {
+  try {
+    await readBootstrap(environ);
+    return [];
+  } catch (error) {
+    if (!(error instanceof BootstrapError)) throw error;
+    return error.faults.map((fault: BootstrapFault) => `${fault.variable}: ${fault.problem}`);
+  }
+}

@@ -1,0 +1,149 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { readHooksSpec, readProcessSpec } from "../../../src/agent/config/specs.ts";
+import { HooksSchema, ProcessSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
+import { MARKER } from "./sandbox.ts";
+
+const process = {
+  args: ["sh", "-c", "exec sleep 1", ""],
+  env: { GREETING: "hällo", EMPTY: "" },
+  cwd: "/srv",
+  user: "app:wheel",
+  readyCmd: { args: ["true"], intervalMs: 20, timeoutMs: 30 },
+  stopGraceMs: 40,
+};
+const processSpec = {
+  args: process.args,
+  env: new Map(Object.entries(process.env)),
+  cwd: "/srv",
+  user: "app:wheel",
+  readyCommand: process.readyCmd,
+  stopGraceMs: 40,
+};
+const hooks = { preSnapshot: { args: ["sync"], env: { A: "1" }, cwd: "/", user: "0" } };
+const hooksSpec = {
+  preSnapshot: { args: ["sync"], env: new Map([["A", "1"]]), cwd: "/", user: "0" },
+  postRestore: undefined,
+};
+
+function binary(value: typeof process): Buffer {
+  return Buffer.from(toBinary(ProcessSchema, create(ProcessSchema, value)));
+}
+
+describe("SVC_PROCESS_SPEC", () => {
+  test("is read from proto3 JSON, with either form of the field names", () => {
+    assert.deepEqual(readProcessSpec(JSON.stringify(process)), { value: processSpec, problems: [] });
+    const { readyCmd, stopGraceMs, ...rest } = process;
+    const snake = {
+      ...rest,
+      ready_cmd: { args: readyCmd.args, interval_ms: readyCmd.intervalMs, timeout_ms: "30" },
+      stop_grace_ms: stopGraceMs,
+    };
+    assert.deepEqual(readProcessSpec(` \n${JSON.stringify(snake, undefined, 2)}\n`), {
+      value: processSpec,
+      problems: [],
+    });
+  });
+
+  test("is read from base64 of the binary form, in either alphabet, with line breaks or without padding", () => {
+    const bytes = binary(process);
+    const lines = bytes.toString("base64").replace(/.{20}/g, "$&\n");
+    for (const text of [bytes.toString("base64"), bytes.toString("base64url"), `${lines}\n`]) {
+      assert.deepEqual(readProcessSpec(text), { value: processSpec, problems: [] });
+    }
+  });
+
+  test("gets its defaults where fields are absent or 0", () => {
+    const { value } = readProcessSpec('{"args": ["x"], "ready_cmd": {"args": ["y"], "interval_ms": 0}, "cwd": null}');
+    assert.deepEqual(value.readyCommand, { args: ["y"], intervalMs: 1000, timeoutMs: 5000 });
+    assert.equal(value.stopGraceMs, 10_000);
+    assert.equal(value.cwd, "");
+  });
+
+  test("is refused with all faults of its JSON at once, each with its field", () => {
+    const json = {
+      args: ["ok", 5],
+      arg: MARKER,
+      env: { GOOD: "x", BAD: { [MARKER]: MARKER } },
+      cwd: [MARKER],
+      ready_cmd: { args: MARKER, interval_ms: -1, timeoutMs: MARKER, retries: 3, "odd\nname": 1 },
+      stop_grace_ms: 1.5,
+      user: 1000,
+    };
+    assert.deepEqual(readProcessSpec(JSON.stringify(json)).problems, [
+      "args[1]: must be a string",
+      "arg: unknown field of Process",
+      "env.BAD: must be a string",
+      "cwd: must be a string",
+      "ready_cmd.args: must be an array",
+      "ready_cmd.interval_ms: must be a whole number from 0 to 4294967295",
+      "ready_cmd.timeout_ms: must be a whole number from 0 to 4294967295",
+      "ready_cmd.retries: unknown field of ReadyCommand",
+      'ready_cmd."odd\\nname": unknown field of ReadyCommand',
+      "stop_grace_ms: must be a whole number from 0 to 4294967295",
+      "user: must be a string",
+    ]);
+  });
+
+  test("is refused with a reason that quotes nothing when it cannot be decoded", () => {
+    assert.match(
+      readProcessSpec(`{"args": ["${MARKER}" ${MARKER}]}`).problems.join(),
+      /^is not valid JSON \(at character \d+\)$/,
+    );
+    assert.deepEqual(readProcessSpec(`{"cwd": "/a", "cwd": "/b"}`).problems, [
+      "is not the JSON form of svc.guest.v1alpha1.Process; a key may be there twice",
+    ]);
+    assert.deepEqual(readProcessSpec("no base64!").problems, [
+      "is neither JSON (it does not begin with a brace) nor base64",
+    ]);
+    for (const text of [Buffer.from(MARKER).toString("base64"), binary(process).subarray(0, -3).toString("base64")]) {
+      assert.deepEqual(readProcessSpec(text).problems, [
+        "is not base64 of the binary form of svc.guest.v1alpha1.Process",
+      ]);
+    }
+  });
+
+  test("is refused with every field that the kernel could not take", () => {
+    const spec = {
+      args: ["", "a\0b"],
+      env: { "": "x", "A=B": "x", C: `${MARKER}\0` },
+      cwd: "relative\0",
+      user: "a:b:c",
+      ready_cmd: {},
+    };
+    assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
+      "args[0]: is empty; it names the command",
+      "args[1]: holds a NUL",
+      "env: has a variable without a name",
+      'env: the name of variable 2 holds "=" or a NUL',
+      'env: the value of "C" holds a NUL',
+      "cwd: must be an absolute path",
+      "cwd: holds a NUL",
+      "user: has more than one colon; write user, uid, user:group or uid:gid",
+      "ready_cmd.args: is empty; name a command or leave ready_cmd out",
+    ]);
+  });
+});
+
+describe("SVC_HOOKS_SPEC", () => {
+  test("is read from both encodings", () => {
+    assert.deepEqual(readHooksSpec(JSON.stringify(hooks)), { value: hooksSpec, problems: [] });
+    const bytes = Buffer.from(toBinary(HooksSchema, create(HooksSchema, hooks)));
+    assert.deepEqual(readHooksSpec(bytes.toString("base64")), { value: hooksSpec, problems: [] });
+  });
+
+  test("is refused with the faults of both hooks", () => {
+    const spec = {
+      pre_snapshot: { args: [], cwd: "x", user: ":" },
+      post_restore: { args: ["x"], env: { A: "\0" }, user: "-1" },
+    };
+    assert.deepEqual(readHooksSpec(JSON.stringify(spec)).problems, [
+      "pre_snapshot.args: is empty; name a command or leave pre_snapshot out",
+      "pre_snapshot.cwd: must be an absolute path",
+      "pre_snapshot.user: has no name before its colon; write user, uid, user:group or uid:gid",
+      'post_restore.env: the value of "A" holds a NUL',
+      "post_restore.user: has an id outside 0 to 2147483647",
+    ]);
+  });
+});

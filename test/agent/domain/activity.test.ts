@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { ActivityClock, IdleDeclarations, Stamps } from "../../../src/agent/domain/index.ts";
+import { SimulatedClock } from "../../fixtures/simulated-clock.ts";
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+function setup(wallMs?: number) {
+  const clock = new SimulatedClock(wallMs);
+  const stamps = new Stamps(clock);
+  const activity = new ActivityClock(stamps);
+  const idle = new IdleDeclarations(stamps);
+  /** How long ago, in milliseconds by the guest's clock. */
+  const agoMs = (ns: bigint | undefined): number | undefined =>
+    ns === undefined ? undefined : Number(clock.wallNs() - ns) / 1e6;
+  return {
+    clock,
+    stamps,
+    activity,
+    idle,
+    activeAgoMs: () => agoMs(activity.lastNs()),
+    idleAgoMs: () => agoMs(idle.lastNs()),
+  };
+}
+
+describe("last_user_activity", () => {
+  it("starts as the agent's start, and is the time of the last touch", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    clock.pass(2_000);
+    assert.equal(activeAgoMs(), 2_000);
+    activity.touch();
+    clock.pass(1_000);
+    assert.equal(activeAgoMs(), 1_000);
+  });
+
+  it("is now while something is attached, and the time of the last end afterwards", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    const [first, second] = [activity.attach(), activity.attach()];
+    clock.pass(2_000);
+    first.end();
+    first.end();
+    clock.pass(1_000);
+    assert.equal(activeAgoMs(), 0);
+    second.end();
+    clock.pass(1_000);
+    assert.equal(activeAgoMs(), 1_000);
+  });
+
+  it("is the time when an attachment was cut, not when what was cut off has ended", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    const attachment = activity.attach();
+    clock.pass(2_000);
+    attachment.cut();
+    clock.pass(5_000);
+    attachment.end();
+    assert.equal(activeAgoMs(), 5_000);
+  });
+
+  it("is not moved when restore duties cut what was attached before them", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    const attachment = activity.attach();
+    clock.pass(2_000);
+    activity.restored();
+    clock.step(5 * HOUR_MS);
+    attachment.cut();
+    assert.equal(activeAgoMs(), 5 * HOUR_MS);
+    const later = activity.attach();
+    clock.pass(1_000);
+    later.cut();
+    assert.equal(activeAgoMs(), 0, "what was attached after them counts");
+  });
+});
+
+describe("idle_declared", () => {
+  it("is absent before the first declaration and its time afterwards", () => {
+    const { clock, idle, idleAgoMs } = setup();
+    assert.equal(idleAgoMs(), undefined);
+    clock.pass(2_000);
+    assert.equal(idle.declare(), clock.wallNs());
+    clock.pass(1_000);
+    assert.equal(idleAgoMs(), 1_000);
+    assert.equal(idle.declare(), clock.wallNs());
+    assert.equal(idleAgoMs(), 0);
+  });
+});
+
+describe("a clock that somebody steps", () => {
+  for (const [name, byMs] of [
+    ["an hour", HOUR_MS],
+    ["a day", DAY_MS],
+    ["a little", 5],
+  ] as const) {
+    it(`back by ${name}: all stamps move back with it, once, and keep order and distance`, () => {
+      const { clock, activity, idle, activeAgoMs, idleAgoMs } = setup();
+      idle.declare();
+      clock.pass(3_000);
+      activity.touch();
+      clock.pass(7_000);
+      clock.step(-byMs);
+      for (let look = 0; look < 3; look++) assert.deepEqual([activeAgoMs(), idleAgoMs()], [7_000, 10_000]);
+      clock.pass(1_000);
+      assert.deepEqual([activeAgoMs(), idleAgoMs()], [8_000, 11_000]);
+    });
+  }
+
+  it("back just before activity: what was stamped earlier moves all the same", () => {
+    const { clock, activity, idle, activeAgoMs, idleAgoMs } = setup();
+    idle.declare();
+    clock.pass(1_000);
+    clock.step(-HOUR_MS);
+    activity.touch();
+    assert.deepEqual([activeAgoMs(), idleAgoMs()], [0, 1_000]);
+  });
+
+  it("ahead: stamps stay, as the pause was real", () => {
+    const { clock, idle, activeAgoMs, idleAgoMs } = setup();
+    idle.declare();
+    clock.step(5 * HOUR_MS);
+    assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS]);
+    clock.step(-5 * HOUR_MS);
+    assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS], "a pause that was told stays told");
+  });
+
+  it("by less than a millisecond: nothing moves, and no stamp is in the future", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    clock.step(-0.5);
+    assert.equal(activeAgoMs(), 0);
+    activity.touch();
+    assert.equal(activity.lastNs(), clock.wallNs());
+  });
+
+  it("is not suspected when the reader was held up between its two clocks", () => {
+    const clock = new SimulatedClock();
+    let heldUpMs = 0;
+    const stamps = new Stamps({
+      monotonicMs: () => clock.monotonicMs(),
+      wallNs: () => {
+        clock.pass(heldUpMs);
+        return clock.wallNs();
+      },
+    });
+    const activity = new ActivityClock(stamps);
+    heldUpMs = 50;
+    activity.touch();
+    heldUpMs = 0;
+    const touchedNs = activity.lastNs();
+    clock.pass(1_000);
+    assert.equal(activity.lastNs(), touchedNs);
+  });
+});
+
+describe("a clock that had never been set", () => {
+  it("takes its stamps along when it is set, but for a clock that had reached the given time", () => {
+    for (const [setSinceMs, agoMs] of [
+      [1_700_000_000_000, 2_000],
+      [1_000, 1_800_000_000_000 - 3_000],
+      [undefined, 1_800_000_000_000 - 3_000],
+    ] as const) {
+      const { clock, stamps, activeAgoMs } = setup(3_000);
+      clock.pass(2_000);
+      const setSinceNs = setSinceMs === undefined ? undefined : BigInt(setSinceMs) * 1_000_000n;
+      stamps.whileStepping(() => clock.set(1_800_000_000_000n * 1_000_000n), setSinceNs);
+      assert.equal(activeAgoMs(), agoMs, String(setSinceMs));
+    }
+  });
+});

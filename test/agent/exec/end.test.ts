@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { EXEC_LIMIT } from "../../../src/agent/domain/index.ts";
+import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
+
+/** Of fixed width, so that no other run's mark holds this one's: what another run left behind must not be waited for. */
+const RUN = String(process.pid).padStart(7, "0");
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+
+describe("an exec with a timeout", () => {
+  it("ends by SIGTERM, and says that it timed out", async () => {
+    const { exit } = await exec(agent, { args: ["sleep", "1000"], timeoutMs: 50n });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
+  });
+
+  it("keeps the exit code of a command that ends in order when it is asked to", async () => {
+    const { exit, stdout } = await exec(agent, {
+      args: ["sh", "-c", "trap 'echo bye; exit 4' TERM; while :; do sleep 0.05; done"],
+      timeoutMs: 300n,
+    });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [4, 0, true]);
+    assert.equal(String(stdout), "bye\n");
+  });
+
+  it("ends by SIGKILL when SIGTERM is ignored", async () => {
+    const { exit } = await exec(agent, {
+      args: ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
+      timeoutMs: 100n,
+    });
+    assert.deepEqual([exit.code, exit.signal, exit.timedOut], [137, 9, true]);
+  });
+
+  it("takes a stopped command too", async () => {
+    const { exit } = await exec(agent, { args: ["sh", "-c", "kill -STOP $$; sleep 1000"], timeoutMs: 100n });
+    assert.deepEqual([exit.signal, exit.timedOut], [15, true]);
+  });
+
+  it("leaves nothing of the tree alive, children in sessions of their own included", async () => {
+    const mark = `424242.250${RUN}`;
+    const { exit } = await exec(agent, {
+      args: ["sh", "-c", `sleep ${mark} & setsid sleep ${mark} & trap '' TERM; while :; do sleep 0.05; done`],
+      timeoutMs: 300n,
+    });
+    assert.equal(exit.timedOut, true);
+    assert.deepEqual(await processesWith(mark), []);
+  });
+
+  it("is not cut short by a timeout that is longer than it runs", async () => {
+    const { exit } = await exec(agent, { args: ["true"], timeoutMs: 2n ** 63n });
+    assert.deepEqual([exit.code, exit.timedOut], [0, false]);
+  });
+});
+
+describe("an exec whose client goes", () => {
+  it("by cancelling: gets SIGHUP and ends", async () => {
+    const stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"] });
+    const pid = Number(await stream.until("\n"));
+    stream.cancel();
+    await processGone(pid);
+    stream[Symbol.dispose]();
+  });
+
+  it("gets SIGKILL when it ignores SIGHUP", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; while :; do sleep 0.05; done"] });
+    const pid = Number(await stream.until("\n"));
+    stream.cancel();
+    await processGone(pid);
+  });
+
+  it("leaves a daemon alive that left the session on purpose", async () => {
+    using stream = new ExecStream(agent);
+    const daemon = `exec setsid sh -c 'echo up; exec sleep 424242.375${RUN}'`;
+    stream.start({ args: ["sh", "-c", `echo pid $$; (${daemon}) & wait`] });
+    const seen = await stream.until("up");
+    const pid = Number(/pid (\d+)/.exec(seen)?.[1]);
+    stream.cancel();
+    await processGone(pid);
+    const daemons = (): Promise<number[]> => processesWith(`424242.375${RUN}`);
+    // In the middle of execve(2) it has no command line.
+    await until(async () => (await daemons()).length === 1, "the daemon is seen alive");
+    for (const left of await daemons()) process.kill(left, "SIGKILL");
+  });
+
+  it("while it starts or just before it: leaves nothing", async () => {
+    for (let i = 0; i < 30; i++) {
+      const stream = new ExecStream(agent);
+      stream.start({ args: ["sleep", `424242.500${RUN}`] });
+      if (i % 2 === 0) await stream.next();
+      stream[Symbol.dispose]();
+    }
+    await noProcessWith(`424242.500${RUN}`);
+  });
+});
+
+describe("a client that does not read", () => {
+  it("stops the command and costs the agent no memory; reading on, it gets every byte", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
+    await stream.next();
+    const earlier = await residentBytes(agent.pid);
+    await exec(agent, { args: ["sleep", "1"] });
+    const grownBytes = (await residentBytes(agent.pid)) - earlier;
+    assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
+    const { stdout, stderr } = await stream.outcome();
+    assert.equal(stdout.length, 67_108_864);
+    assert.equal(String(stderr), "done\n");
+  });
+
+  it("loses nothing when the command has long exited", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "head -c 60000 /dev/zero"] });
+    await exec(agent, { args: ["sleep", "1"] });
+    assert.equal((await stream.outcome()).stdout.length, 60_000);
+  });
+});
+
+describe("a command that does not read its input", () => {
+  it("holds the client back and costs the agent no memory", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "sleep 2; wc -c"], stdin: true });
+    const earlier = await residentBytes(agent.pid);
+    const chunk = Buffer.alloc(1 << 20);
+    for (let i = 0; i < 64; i++) stream.stdin(chunk);
+    await exec(agent, { args: ["sleep", "1"] });
+    const grownBytes = (await residentBytes(agent.pid)) - earlier;
+    assert.ok(grownBytes < 32 * 2 ** 20, `grew by ${grownBytes} bytes`);
+    const { stdout } = await stream.end().outcome();
+    assert.equal(Number(String(stdout)), 64 << 20);
+  });
+});
+
+describe("the number of execs at once", () => {
+  it("is bounded, with a clear status beyond it and recovery after it", async () => {
+    const clients = Array.from({ length: EXEC_LIMIT / DEFAULT_HTTP2_LIMITS.streams }, () => connect(agent));
+    const streams = await Promise.all(
+      Array.from({ length: EXEC_LIMIT }, async (_, index) => {
+        const stream = new ExecStream(agent, clients[index % clients.length]);
+        await stream.start({ args: ["sleep", `424242.625${RUN}`], stdin: true }).next();
+        return stream;
+      }),
+    );
+    const failure = await failingExec(agent, { args: ["true"] });
+    assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_EXECS"]);
+    for (const stream of streams) stream[Symbol.dispose]();
+    for (const client of clients) client.close();
+    await noProcessWith(`424242.625${RUN}`);
+    // Their places are free a moment after their processes are gone; the test's time limit bounds the wait.
+    while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
+  });
+});
+
+async function residentBytes(pid: number): Promise<number> {
+  const { stdout } = await exec(agent, { args: ["awk", "/^RssAnon/ { print $2 }", `/proc/${pid}/status`] });
+  return Number(String(stdout)) * 1024;
+}

@@ -1,0 +1,209 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { exec, type StartInit } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+const BOOTSTRAP_NAMES = [
+  "SVC_INSTANCE_TOKEN",
+  "SVC_INSTANCE_TOKEN_FILE",
+  "SVC_GUEST_PORT",
+  "SVC_TLS_CERT_FILE",
+  "SVC_TLS_KEY_FILE",
+  "SVC_TLS_CLIENT_CA_FILE",
+  "SVC_GUEST_SOCKET",
+  "SVC_WORKLOAD_SOCKET",
+  "SVC_PROCESS_SPEC",
+  "SVC_PROCESS_SPEC_FILE",
+  "SVC_HOOKS_SPEC",
+  "SVC_HOOKS_SPEC_FILE",
+  "SVC_LOG_LEVEL",
+];
+
+let folder: string;
+let agent: RunningAgent;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "guest-agent-env-"));
+  agent = await startAgent({
+    process: {
+      args: ["sh", "-c", `env > ${folder}/workload; echo done; exec sleep 1000`],
+      env: { FROM_SPEC: "spec", SHARED: "spec", SVC_WORKLOAD_SOCKET: "/from/spec" },
+    },
+    env: { INHERITED: "inherited", SHARED: "inherited", SVC_LOG_LEVEL: "debug" },
+  });
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function environmentOf(start: Partial<StartInit> = {}): Promise<Map<string, string>> {
+  const { stdout } = await exec(agent, { args: ["env", "-0"], ...start } as StartInit);
+  return parse(stdout);
+}
+
+function parse(bytes: Uint8Array): Map<string, string> {
+  const entries = Buffer.from(bytes).toString("latin1").split("\0").filter(Boolean);
+  return new Map(entries.map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)]));
+}
+
+describe("contract: environment of an exec'd command", () => {
+  it("removes every bootstrap-channel variable from the command's environment", async () => {
+    const environment = await environmentOf();
+    for (const name of BOOTSTRAP_NAMES) assert.equal(environment.has(name), false, name);
+  });
+
+  it("applies the workload's Process.env over what was inherited", async () => {
+    const environment = await environmentOf();
+    assert.equal(environment.get("INHERITED"), "inherited");
+    assert.equal(environment.get("FROM_SPEC"), "spec");
+    assert.equal(environment.get("SHARED"), "spec");
+  });
+
+  it("applies ExecStart.env last and delivers it unchanged", async () => {
+    const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
+    assert.equal(environment.get("SHARED"), "request");
+    assert.equal(environment.get("NEW"), " a=b\n");
+    assert.equal(environment.get("FROM_SPEC"), "spec");
+  });
+
+  it("delivers even a bootstrap variable that the caller names explicitly", async () => {
+    const environment = await environmentOf({ env: { SVC_INSTANCE_TOKEN: "granted", SVC_WORKLOAD_SOCKET: "/mine" } });
+    assert.equal(environment.get("SVC_INSTANCE_TOKEN"), "granted");
+    assert.equal(environment.get("SVC_WORKLOAD_SOCKET"), "/mine");
+  });
+
+  it("keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
+    assert.equal((await environmentOf()).has("SVC_WORKLOAD_SOCKET"), false);
+  });
+
+  it("injects SVC_WORKLOAD_SOCKET for the workload, after its spec env, and no other bootstrap variable", async () => {
+    const { stdout } = await exec(agent, {
+      args: ["sh", "-c", `until grep -q SVC_WORKLOAD ${folder}/workload; do :; done; cat ${folder}/workload`],
+    });
+    const lines = String(stdout).split("\n");
+    assert.ok(lines.includes(`SVC_WORKLOAD_SOCKET=${agent.workloadSocket}`));
+    assert.deepEqual(
+      lines.filter((line) => line.startsWith("SVC_")).map((line) => line.slice(0, line.indexOf("="))),
+      ["SVC_WORKLOAD_SOCKET"],
+    );
+    assert.ok(lines.includes("SHARED=spec"));
+  });
+
+  it("lets nothing of the agent's credentials reach a command or the workload by any variable", async () => {
+    const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${folder}/workload`] });
+    assert.equal(String(stdout).includes(AGENT_TOKEN), false);
+  });
+});
+
+describe("specs in files", () => {
+  it("give workload, commands and hooks what specs in variables would, and no command their variables", async () => {
+    const [processFile, hooksFile] = [join(folder, "process.json"), join(folder, "hooks.json")];
+    await writeFile(
+      processFile,
+      JSON.stringify({ args: ["sh", "-c", "echo $SECRET; exec sleep 1000"], env: { SECRET: "s3" } }),
+    );
+    await writeFile(hooksFile, JSON.stringify({ pre_snapshot: { args: ["sh", "-c", "echo hook $SECRET; env"] } }));
+    await using told = await startAgent({
+      env: { SVC_PROCESS_SPEC_FILE: processFile, SVC_HOOKS_SPEC_FILE: hooksFile },
+    });
+    await told.logged("workload_started");
+    const { stdout } = await exec(told, { args: ["env", "-0"] });
+    const environment = parse(stdout);
+    assert.equal(environment.get("SECRET"), "s3");
+    using client = clientOf(told);
+    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.ok(ran);
+    assert.match(stdoutTail, /^hook s3$/m);
+    assert.doesNotMatch(`${stdoutTail}${[...environment.keys()].join("\n")}`, /^SVC_/m);
+  });
+});
+
+describe("the rest of a command's environment", () => {
+  it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
+    const environment = await environmentOf({ user: "nobody" });
+    assert.equal(environment.get("USER"), "nobody");
+    assert.equal(environment.get("LOGNAME"), "nobody");
+    assert.equal(environment.get("HOME"), "/nonexistent");
+    assert.equal(environment.get("SHELL"), "/usr/sbin/nologin");
+  });
+
+  it("does not overwrite them where they are set", NEEDS_ROOT, async () => {
+    const environment = await environmentOf({ user: "nobody", env: { HOME: "/h", SHELL: "" } });
+    assert.equal(environment.get("HOME"), "/h");
+    assert.equal(environment.get("SHELL"), "");
+  });
+
+  describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
+    const INHERITED = { HOME: "/own/home", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
+    let rich: RunningAgent;
+    before(async () => {
+      rich = await startAgent({
+        process: {
+          args: ["sh", "-c", "env; echo end; exec sleep 1000"],
+          user: "nobody",
+          env: { USER: "spec" },
+        },
+        env: INHERITED,
+      });
+    });
+    after(() => rich[Symbol.asyncDispose]());
+
+    async function personal(start: Partial<StartInit>): Promise<(string | undefined)[]> {
+      const { stdout } = await exec(rich, { args: ["env", "-0"], ...start } as StartInit);
+      const environment = parse(stdout);
+      return ["HOME", "USER", "LOGNAME", "SHELL"].map((name) => environment.get(name));
+    }
+
+    it("gives another user his own, but for what Process.env or the request names", async () => {
+      assert.deepEqual(await personal({ user: "daemon", env: { SHELL: "/bin/asked" } }), [
+        "/usr/sbin",
+        "spec",
+        "daemon",
+        "/bin/asked",
+      ]);
+    });
+
+    it("gives a user id without an entry the home /, and takes the rest away", async () => {
+      assert.deepEqual(await personal({ user: "54321" }), ["/", "spec", undefined, undefined]);
+    });
+
+    it("leaves the agent's own user what was inherited", async () => {
+      assert.deepEqual(await personal({ user: "root" }), ["/own/home", "spec", "own", "/bin/own"]);
+    });
+
+    it("gives the workload its own user's", async () => {
+      await rich.printed(/end\n/);
+      const environment = parse(Buffer.from(rich.output.stdout.replaceAll("\n", "\0")));
+      assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
+    });
+
+    it("gives a terminal the TERM that was asked for, not the inherited one", async () => {
+      const termOf = async (start: Partial<StartInit>): Promise<string> =>
+        String((await exec(rich, { args: ["sh", "-c", "echo $TERM"], ...start } as StartInit)).stdout).trim();
+      assert.equal(await termOf({ terminal: { term: "screen" } }), "screen");
+      assert.equal(await termOf({ terminal: {} }), "xterm-256color");
+      assert.equal(await termOf({ terminal: { term: "screen" }, env: { TERM: "asked" } }), "asked");
+      assert.equal(await termOf({}), "inherited", "without a terminal it is a variable as any other");
+    });
+  });
+
+  it("holds nothing that nobody set", async () => {
+    const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
+    assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
+  });
+});
+
+describe("an inherited environment that is not UTF-8, or malformed", () => {
+  it("reaches commands byte for byte", async () => {
+    const script = 'ODD=$(printf "\\377\\376\\nx") exec "$@"';
+    await using odd = await startAgent({ through: ["sh", "-c", script, "sh"] });
+    const { stdout } = await exec(odd, { args: ["env", "-0"] });
+    assert.equal(parse(stdout).get("ODD"), "\xff\xfe\nx");
+  });
+});

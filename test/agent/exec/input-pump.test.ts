@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { describe, it } from "node:test";
+import { ActivityClock, KILL_WAIT_MS, Stamps } from "../../../src/agent/domain/index.ts";
+import type { CommandInput } from "../../../src/agent/exec/index.ts";
+import { InputPump } from "../../../src/agent/exec/input-pump.ts";
+import { Collector, processes, request } from "../../fixtures/spawning.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
+
+/** A pipe takes 64 KiB; what is beyond that waits in the agent. */
+const PIPE_BYTES = 64 * 1024;
+const KEYS = 200_000;
+
+describe("input that a command does not read", () => {
+  it("is held back also when it comes in single bytes, and arrives whole once it is read", async () => {
+    const child = await processes.spawn(
+      request(["/bin/sh", "-c", "kill -STOP $$; exec wc -c"], { stdio: { kind: "pipes", stdin: true } }),
+    );
+    const output = new Collector();
+    child.stdout?.start(output);
+    child.stderr?.start(new Collector());
+    let taken = 0;
+    const stalled = new EventTarget();
+    async function* keys(): AsyncGenerator<CommandInput> {
+      for (; taken < KEYS; taken++) {
+        // Whoever is not asked for the next one by the next turn of the event loop is being held back.
+        const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
+        await Promise.resolve();
+        yield { kind: "stdin", bytes: Buffer.from("x") };
+        clearImmediate(asked);
+      }
+    }
+    try {
+      const waiting = once(stalled, "stalled");
+      const pumped = new InputPump(child, new ActivityClock(new Stamps(systemClock))).carry(keys());
+      await waiting;
+      assert.ok(taken >= 500 && taken <= PIPE_BYTES + 2_000, `${taken} frames were taken`);
+      child.signalGroup(18);
+      await pumped;
+      assert.equal((await child.ended).signal, 0);
+      assert.equal(await child.stdout?.drain(), true);
+      assert.equal(output.text.trim(), String(KEYS));
+    } finally {
+      await child.tree.killWithin(KILL_WAIT_MS);
+      child.release();
+    }
+  });
+});

@@ -1,0 +1,227 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { after, afterEach, before, describe, it } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type ExecFrame, ExecFrameSchema, ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { connect, type ExecStream } from "../../fixtures/exec-stream.ts";
+import {
+  attach,
+  endAll,
+  endExec,
+  type Joined,
+  keep,
+  keptExec,
+  type Received,
+  receiveAll,
+  untilKept,
+} from "../../fixtures/kept-execs.ts";
+import { RawHttp2, FRAME } from "../../fixtures/raw-http2.ts";
+import { seededRandom } from "../../fixtures/seeded-random.ts";
+import { memoryOf } from "../../../scripts/soak/footprint.ts";
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const BLOCK = ExecWhenFull.BLOCK;
+const DROP_OLDEST = ExecWhenFull.DROP_OLDEST;
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+afterEach(() => endAll(agent));
+after(() => agent[Symbol.asyncDispose]());
+
+function shell(line: string): string[] {
+  return ["sh", "-c", line];
+}
+
+function sha256(parts: Iterable<Uint8Array>): string {
+  const hash = createHash("sha256");
+  for (const part of parts) hash.update(part);
+  return hash.digest("hex");
+}
+
+/** Acknowledges what has come. */
+function acknowledge(stream: ExecStream, { stdout, stderr }: Received): void {
+  stream.send({ case: "ack", value: { stdoutOffset: BigInt(stdout.end), stderrOffset: BigInt(stderr.end) } });
+}
+
+/** Numbered lines: what `seq` prints. */
+function lines(last: number): Buffer {
+  return Buffer.from(Array.from({ length: last }, (_, index) => `${index + 1}\n`).join(""));
+}
+
+describe("the buffer of a kept exec", () => {
+  it("drops the oldest, and the command does not wait for whoever is not there", async () => {
+    const keeping = { name: "drop", bufferBytes: 64 * KIB, whenFull: DROP_OLDEST };
+    const first = await keep(agent, { args: ["seq", "500000"], keep: keeping });
+    first[Symbol.dispose]();
+    await untilKept(agent, "drop", (exec) => exec?.exit?.outputComplete === true);
+    const all = lines(500_000);
+    using second = await attach(agent, { name: "drop", stdoutOffset: 1_000n });
+    assert.equal(second.started.stdoutOffset, 1_000n);
+    const received = await receiveAll(second);
+    assert.equal(received.stdout.gapBytes, all.length - 64 * KIB - 1_000);
+    assert.equal(received.text(), String(all.subarray(-64 * KIB)));
+  });
+
+  it("drops the oldest also under the eyes of a client that does not read, and tells it where", async () => {
+    const keeping = { name: "slow", bufferBytes: 256 * KIB };
+    using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
+    // It ends though nobody reads.
+    await untilKept(agent, "slow", (exec) => exec?.exit?.outputComplete === true);
+    const all = lines(2_000_000);
+    const positions: [at: number, bytes: Uint8Array][] = [];
+    const received = await receiveAll(first, ({ stdout }, frame) => {
+      if (frame.case === "stdout") positions.push([stdout.end - frame.value.length, frame.value]);
+    });
+    assert.ok(received.stdout.gapBytes > 0);
+    assert.equal(received.stdout.end, all.length);
+    for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
+  });
+
+  it("stops a BLOCK command when it is full, and loses nothing of what it writes", async () => {
+    const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
+    const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
+    first[Symbol.dispose]();
+    const full = await untilKept(agent, "block", (exec) => exec?.heldBytes === 100_000n);
+    assert.deepEqual([full?.exit, full?.stdoutOffset], [undefined, 100_000n]);
+    // Whoever reads and acknowledges nothing gets what is there, and the command stands still.
+    const second = await attach(agent, { name: "block", stdoutOffset: 0n });
+    for (let bytes = 0; bytes < 100_000;) {
+      const frame = await second.stream.next();
+      if (frame?.case === "stdout") bytes += frame.value.length;
+    }
+    second[Symbol.dispose]();
+    assert.equal((await keptExec(agent, "block"))?.stdoutOffset, 100_000n);
+    using third = await attach(agent, { name: "block", stdoutOffset: 0n, stderrOffset: 0n });
+    const received = await receiveAll(third, (sofar) => acknowledge(third.stream, sofar));
+    assert.deepEqual([received.stdout.gapBytes, received.stderr.gapBytes], [0, 0]);
+    assert.equal(sha256(received.stdout.chunks), sha256([lines(500_000)]));
+    assert.equal(sha256(received.stderr.chunks), sha256([lines(1_000)]));
+    assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
+  });
+
+  it("keeps the exit of a BLOCK command back until its output is in the buffer, but not from EndExec", async () => {
+    const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
+    const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
+    first[Symbol.dispose]();
+    await untilKept(agent, "full", (exec) => exec?.heldBytes === 4n * 1024n);
+    const ended = await endExec(agent, { name: "full" });
+    assert.deepEqual([ended.exit?.signal, ended.exit?.outputComplete, ended.forgotten], [15, false, false]);
+    using second = await attach(agent, { name: "full", stdoutOffset: 0n });
+    const received = await receiveAll(second, (sofar) => acknowledge(second.stream, sofar));
+    assert.match(received.text(), /^(?:y\n)+y?$/);
+    assert.equal(received.stdout.gapBytes, 0);
+    assert.ok(received.stdout.end > 4 * KIB);
+    assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
+  });
+
+  it("carries 16 MiB through a BLOCK cat whose client keeps to its share of input, whichever side is ahead", async () => {
+    const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
+    using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
+    const chunk = seededRandom(3).bytes(32 * KIB);
+    const total = 512;
+    let sent = 0;
+    let taken = 0;
+    const feed = (): void => {
+      while (sent < total && sent * chunk.length - taken <= 224 * KIB - 7 * 256) {
+        first.stream.stdin(chunk);
+        sent++;
+      }
+    };
+    feed();
+    const received = await receiveAll(first, (sofar, frame) => {
+      if (frame.case === "stdinAck") {
+        taken = Number(frame.value.offset);
+        if (taken === total * chunk.length) first.stream.send({ case: "stdinClose", value: {} });
+        feed();
+      } else acknowledge(first.stream, sofar);
+    });
+    assert.equal(sha256(received.stdout.chunks), sha256(Array.from({ length: total }, () => chunk)));
+  });
+
+  it("holds no more input than its bound, however many calls bring some", async () => {
+    using first = await keep(agent, { args: ["sleep", "1000"], stdin: true, keep: { name: "greedy" } });
+    const client = connect(agent);
+    const earlier = memoryOf(agent.pid).ownBytes;
+    for (let call = 0; call < 30; call++) {
+      const next = await attach(agent, { name: "greedy", fromNow: true }, client);
+      for (let frame = 0; frame < 4; frame++) next.stream.stdin(Buffer.alloc(MIB));
+    }
+    const exec = await keptExec(agent, "greedy");
+    assert.ok(exec !== undefined && exec.stdinOffset <= 2n * BigInt(MIB), `${exec?.stdinOffset} bytes were taken`);
+    const grown = memoryOf(agent.pid).ownBytes - earlier;
+    assert.ok(grown < 48 * MIB, `grew by ${grown} bytes`);
+    assert.equal(first.started.stdin, true);
+    client.close();
+  });
+
+  it("is not held up by a dead client that has no window and does not read, nor is the one who takes over", async () => {
+    using dead = await RawHttp2.dial(agent, { windowBytes: 0 });
+    const start = { args: shell("exec yes"), keep: { name: "dead", bufferBytes: MIB } };
+    const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: start } }));
+    dead.call("Exec", agent.token, message, false);
+    await dead.next(({ type }) => type === FRAME.headers, "headers");
+    dead.stopReading();
+    using next = await attach(agent, { name: "dead", fromNow: true });
+    let bytes = 0;
+    while (bytes < 4 * MIB) {
+      const frame: ExecFrame["frame"] | undefined = await next.stream.next();
+      if (frame?.case === "stdout") bytes += frame.value.length;
+    }
+  });
+});
+
+describe("a kept exec whose client is cut at any moment", () => {
+  it("gives and takes every byte once", async () => {
+    const random = seededRandom(21);
+    const input = random.bytes(2 * MIB);
+    const output = { chunks: [] as Uint8Array[], bytes: 0 };
+    /** Sends up to so much more than the agent has taken, as a client may, and then what is to be said at the end. */
+    const feed = ({ stream, started }: Joined, from: number): number => {
+      const end = Math.min(input.length, Number(started.stdinOffset) + 100_000);
+      let sent = from;
+      while (sent < end) {
+        const next = Math.min(end, sent + 1 + random.below(9_000));
+        stream.stdin(input.subarray(sent, next));
+        sent = next;
+      }
+      if (sent === input.length && from < sent) stream.send({ case: "stdinClose", value: {} });
+      return sent;
+    };
+    const take = (stream: ExecStream, bytes: Uint8Array): void => {
+      output.chunks.push(bytes);
+      output.bytes += bytes.length;
+      stream.send({ case: "ack", value: { stdoutOffset: BigInt(output.bytes) } });
+    };
+    let call = await keep(agent, {
+      args: ["cat"],
+      stdin: true,
+      keep: { name: "cuts", bufferBytes: 32 * KIB, whenFull: BLOCK },
+    });
+    for (let cuts = 0; cuts < 40; cuts++) {
+      assert.equal(Number(call.started.stdoutOffset), output.bytes);
+      const sent = feed(call, Number(call.started.stdinOffset));
+      // All that was sent comes back, so this much does.
+      const cutAt = output.bytes + random.below(sent - output.bytes + 1);
+      while (output.bytes < cutAt) {
+        const frame = await call.stream.next();
+        assert.ok(frame !== undefined);
+        if (frame.case === "stdout") take(call.stream, frame.value);
+      }
+      call[Symbol.dispose]();
+      call = await attach(agent, { name: "cuts", stdoutOffset: BigInt(output.bytes) });
+    }
+    let sent = feed(call, Number(call.started.stdinOffset));
+    if (Number(call.started.stdinOffset) === input.length) call.stream.send({ case: "stdinClose", value: {} });
+    const { exit } = await receiveAll(call, (_, frame) => {
+      if (frame.case === "stdout") take(call.stream, frame.value);
+      if (frame.case === "stdinAck")
+        sent = feed({ ...call, started: { ...call.started, stdinOffset: frame.value.offset } }, sent);
+    });
+    assert.equal(exit?.case, "exit");
+    assert.equal(sha256(output.chunks), sha256([input]));
+  });
+});

@@ -1,0 +1,208 @@
+import assert from "node:assert/strict";
+import { after, afterEach, before, describe, it } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { status } from "@grpc/grpc-js";
+import { KEPT_BUFFER_LIMIT_BYTES } from "../../../src/agent/domain/index.ts";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { connect, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import {
+  attach,
+  endAll,
+  endExec,
+  keep,
+  keptExec,
+  listExecs,
+  receiveAll,
+  untilKept,
+} from "../../fixtures/kept-execs.ts";
+import { processGone } from "../../fixtures/processes.ts";
+import { FRAME, frame as rawFrame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
+
+const FROM_START = { stdoutOffset: 0n, stderrOffset: 0n };
+const FORGET = { case: "forget", value: {} } as const;
+/** More than a client of grpc-js takes that nobody reads from. */
+const UNREAD_BYTES = 4 * 2 ** 20;
+/** Less than a message of output. */
+const WINDOW_BYTES = 65_535;
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+afterEach(() => endAll(agent));
+after(() => agent[Symbol.asyncDispose]());
+
+describe("forget", () => {
+  it("is heard in the call of an exec that has ended, with the attach or after the exit", async () => {
+    const client = connect(agent);
+    for (let round = 0; round < 20; round++) {
+      const name = `ended${round}`;
+      const first = await keep(agent, { args: ["true"], keep: { name } }, client);
+      await receiveAll(first);
+      const stream = new ExecStream(agent, client).send({ case: "attach", value: { name, ...FROM_START } });
+      if (round % 2 === 0) stream.send(FORGET);
+      while ((await stream.next())?.case !== "exit");
+      if (round % 2 === 1) stream.send(FORGET);
+      assert.equal(await stream.next(), undefined);
+      assert.equal(await keptExec(agent, name), undefined);
+    }
+    client.close();
+  });
+
+  it("is heard wherever it meets the command's end", async () => {
+    const client = connect(agent);
+    for (let round = 0; round < 40; round++) {
+      const { stream } = await keep(agent, { args: ["cat"], stdin: true, keep: { name: "meets" } }, client);
+      stream.send({ case: "stdinClose", value: {} });
+      // The second after the exit must not pass meanwhile, however busy the machine is.
+      for (let turn = 0; turn < 200 * (round % 8); turn++) await new Promise((resolve) => setImmediate(resolve));
+      stream.send(FORGET);
+      for (let frame = await stream.next(); frame !== undefined; frame = await stream.next());
+      await untilKept(agent, "meets", (exec) => exec === undefined);
+    }
+    client.close();
+  });
+
+  it("is not waited for in the call of a client that ends its request, nor for ever in that of another", async () => {
+    using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
+    while ((await silent.stream.next())?.case !== "exit");
+    assert.equal((await keptExec(agent, "silent"))?.attached, false);
+    assert.equal(await silent.stream.next(), undefined);
+    assert.notEqual(await keptExec(agent, "silent"), undefined);
+    using other = await attach(agent, { name: "silent", ...FROM_START });
+    await receiveAll(other);
+  });
+});
+
+describe("EndExec with forget", () => {
+  it("ends the tree and frees the name in one call", async () => {
+    const line = "trap 'exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
+    for (let round = 0; round < 3; round++) {
+      const first = await keep(agent, { args: ["sh", "-c", line], keep: { name: "again" } });
+      const child = Number(await first.stream.until("\n"));
+      first[Symbol.dispose]();
+      const { exit, forgotten } = await endExec(agent, { name: "again", forget: true });
+      assert.deepEqual([exit?.code, forgotten], [3, true]);
+      await processGone(child);
+      assert.deepEqual(await listExecs(agent), []);
+    }
+  });
+
+  it("lets an attached call read to the exit, while its name belongs to another already", async () => {
+    using first = await keep(agent, { args: ["sh", "-c", "echo out; exec sleep 1000"], keep: { name: "read" } });
+    await untilKept(agent, "read", (exec) => exec?.stdoutOffset === 4n);
+    assert.equal((await endExec(agent, { name: "read", forget: true })).forgotten, true);
+    using second = await keep(agent, { args: ["sleep", "1000"], keep: { name: "read" } });
+    const { exit } = await receiveAll(first);
+    assert.ok(exit?.case === "exit");
+    assert.equal(exit.value.signal, 15);
+    assert.equal((await keptExec(agent, "read"))?.execId, second.started.execId);
+  });
+
+  it("forgets one that has ended before, as without", async () => {
+    const first = await keep(agent, { args: ["true"], keep: { name: "past" } });
+    await first.stream.outcome();
+    const { exit, forgotten } = await endExec(agent, { name: "past", forget: true });
+    assert.deepEqual([exit?.code, forgotten], [0, true]);
+    assert.equal(await keptExec(agent, "past"), undefined);
+  });
+});
+
+describe("an exec that is to be replaced", () => {
+  it("stays with its output where the other cannot be started", async () => {
+    const first = await keep(agent, { args: ["echo", "result"], keep: { name: "old" } });
+    await first.stream.outcome();
+    const cases = [
+      [{ args: ["no-such-command"] }, "EXEC_NOT_FOUND"],
+      [{ args: ["true"], user: "nobody-knows" }, "EXEC_BAD_USER"],
+      [{ args: ["true"], cwd: "/no/such/folder" }, "EXEC_BAD_CWD"],
+      [{ args: ["/etc"] }, "EXEC_PERMISSION_DENIED"],
+    ] as const;
+    for (const [start, reason] of cases) {
+      const failure = await failingExec(agent, {
+        ...start,
+        args: [...start.args],
+        keep: { name: "old", replaceEnded: true },
+      });
+      assert.equal(failure.reason, reason);
+      using again = await attach(agent, { name: "old", execId: first.started.execId, ...FROM_START });
+      assert.equal((await receiveAll(again)).text(), "result\n");
+    }
+    assert.equal((await listExecs(agent)).length, 1);
+  });
+
+  it("is read to its end by the call that reads it, and has lost its name by then", async () => {
+    const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
+    const keeping = { name: "old", bufferBytes: UNREAD_BYTES };
+    using first = await keep(agent, { args, keep: keeping });
+    await untilKept(agent, "old", (exec) => exec?.exit !== undefined);
+    using second = await keep(agent, { args: ["sleep", "1000"], keep: { name: "old", replaceEnded: true } });
+    assert.deepEqual(
+      (await listExecs(agent)).map(({ execId }) => execId),
+      [second.started.execId],
+    );
+    const { stdout, exit } = await receiveAll(first);
+    assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
+  });
+
+  it("goes from its reader once others need the room, and the reader is told so when it reads on", async () => {
+    const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
+    const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
+    using first = await keep(agent, { args, keep: { name: "a", ...large } });
+    await untilKept(agent, "a", (exec) => exec?.exit !== undefined);
+    using _ = await keep(agent, { args: ["true"], keep: { name: "a", bufferBytes: 1, replaceEnded: true } });
+    using __ = await keep(agent, { args: ["true"], keep: { name: "b", ...large } });
+    const { code, reason } = await first.stream.failure();
+    assert.deepEqual([code, reason], [status.NOT_FOUND, "EXEC_UNKNOWN"]);
+  });
+});
+
+describe("a call whose client does not read", () => {
+  const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
+  const keeping = { name: "unread", bufferBytes: UNREAD_BYTES };
+
+  /** A call that has got all but the last bytes of its first message, and gives no window for more. */
+  async function unread(): Promise<{ readonly client: RawHttp2; readonly stream: number }> {
+    const client = await RawHttp2.dial(agent, { windowBytes: WINDOW_BYTES });
+    const frame = { case: "start", value: { args, keep: keeping } } as const;
+    const stream = client.call(
+      "Exec",
+      agent.token,
+      toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame })),
+      false,
+    );
+    // Of a DATA frame only its head and its first bytes are kept.
+    await client.next(({ type, stream: of }) => type === FRAME.data && of === stream);
+    await untilKept(agent, "unread", (exec) => exec?.exit !== undefined);
+    return { client, stream };
+  }
+
+  /** The status that comes when it reads on, longer afterwards than the second for which a status used to wait. */
+  async function statusLater(client: RawHttp2, stream: number): Promise<[code: string | undefined, details: string]> {
+    await new ExecStream(agent).start({ args: ["sleep", "2"] }).outcome();
+    assert.equal(client.hasClosed(stream), false);
+    for (const id of [0, stream]) client.send(rawFrame(FRAME.windowUpdate, 0, id, uint32(UNREAD_BYTES)));
+    const fields = await client.status(stream);
+    const details = Buffer.from(fields.get("grpc-status-details-bin") ?? "", "base64").toString("latin1");
+    return [fields.get("grpc-status"), details];
+  }
+
+  it("is told that it was taken over when it reads on", async () => {
+    const { client, stream } = await unread();
+    using _ = client;
+    using __ = await attach(agent, { name: "unread", fromNow: true });
+    const [code, details] = await statusLater(client, stream);
+    assert.equal(code, String(status.ABORTED));
+    assert.match(details, /EXEC_TAKEN_OVER/);
+  });
+
+  it("is told that the exec was forgotten when it reads on", async () => {
+    const { client, stream } = await unread();
+    using _ = client;
+    assert.equal((await endExec(agent, { name: "unread" })).forgotten, true);
+    const [code, details] = await statusLater(client, stream);
+    assert.equal(code, String(status.NOT_FOUND));
+    assert.match(details, /EXEC_UNKNOWN/);
+  });
+});

@@ -1,0 +1,249 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type IncomingMessage, request as httpRequest } from "node:http";
+import { after, afterEach, before, describe, it } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { status } from "@grpc/grpc-js";
+import {
+  EXEC_LIMIT,
+  KEPT_BUFFER_LIMIT_BYTES,
+  KEPT_BUFFERS_LIMIT_BYTES,
+  KEPT_EXEC_LIMIT,
+} from "../../../src/agent/domain/index.ts";
+import { ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ExecSessions, ListExecsRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import { attach, endAll, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
+import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
+
+const RUN = String(process.pid).padStart(7, "0");
+const MIB = 2 ** 20;
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+afterEach(() => endAll(agent));
+after(() => agent[Symbol.asyncDispose]());
+
+/** Time of the last user activity, in nanoseconds since 1970. */
+async function activityNs(of: RunningAgent): Promise<bigint> {
+  const client = CLIENTS[0]?.connect(of);
+  assert.ok(client !== undefined);
+  try {
+    const { token } = of;
+    const report = await one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token }));
+    assert.ok(report.lastUserActivity !== undefined);
+    return report.lastUserActivity.seconds * 1_000_000_000n + BigInt(report.lastUserActivity.nanos);
+  } finally {
+    client.close();
+  }
+}
+
+describe("what is kept at once", () => {
+  it("is 64 execs, those that linger included, and 32 MiB", async () => {
+    const client = connect(agent);
+    for (let count = 0; count < KEPT_EXEC_LIMIT; count++) {
+      const first = await keep(agent, { args: ["true"], keep: { name: `n${count}`, bufferBytes: 1 } }, client);
+      await first.stream.outcome();
+    }
+    const refused = await failingExec(agent, { args: ["true"], keep: { name: "more" } });
+    assert.deepEqual([refused.code, refused.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_EXECS"]);
+    assert.equal(refused.metadata["limit"], String(KEPT_EXEC_LIMIT));
+    // One that takes the place of another needs none.
+    const instead = { name: "n0", replaceEnded: true, bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
+    const replacing = await keep(agent, { args: ["true"], keep: instead }, client);
+    await replacing.stream.outcome();
+    client.close();
+    await endAll(agent);
+    assert.deepEqual(await listExecs(agent), []);
+    for (let bytes = 0; bytes < KEPT_BUFFERS_LIMIT_BYTES; bytes += 16 * MIB) {
+      using _ = await keep(agent, { args: ["true"], keep: { name: `b${bytes}`, bufferBytes: 16 * MIB } });
+    }
+    const tooMuch = await failingExec(agent, { args: ["true"], keep: { name: "b", bufferBytes: 1 } });
+    assert.deepEqual([tooMuch.code, tooMuch.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_BYTES"]);
+    assert.equal(tooMuch.metadata["limitBytes"], String(KEPT_BUFFERS_LIMIT_BYTES));
+    const { INVALID_ARGUMENT } = status;
+    for (const wrong of [{ bufferBytes: 16 * MIB + 1 }, { lingerMs: 2n ** 31n }, { whenFull: 3 as ExecWhenFull }]) {
+      const failure = await failingExec(agent, { args: ["true"], keep: { name: "wrong", ...wrong } });
+      assert.deepEqual([failure.code, failure.reason], [INVALID_ARGUMENT, "INVALID_FIELD"]);
+    }
+  });
+
+  it("counts among the execs at once while it runs, and no longer", async () => {
+    const lingering = await keep(agent, { args: ["true"], keep: { name: "lingers" } });
+    await lingering.stream.outcome();
+    using running = await keep(agent, { args: ["sleep", "1000"], keep: { name: "runs" } });
+    const clients = Array.from({ length: EXEC_LIMIT / DEFAULT_HTTP2_LIMITS.streams }, () => connect(agent));
+    const plain = await Promise.all(
+      Array.from({ length: EXEC_LIMIT - 1 }, async (_, index) => {
+        const stream = new ExecStream(agent, clients[index % clients.length]);
+        await stream.start({ args: ["sleep", `424242.750${RUN}`] }).next();
+        return stream;
+      }),
+    );
+    for (const keeping of [undefined, { name: "more" }]) {
+      const failure = await failingExec(agent, { args: ["true"], ...(keeping && { keep: keeping }) });
+      assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_EXECS"]);
+    }
+    assert.equal(running.started.kept, true);
+    for (const stream of plain) stream[Symbol.dispose]();
+    for (const client of clients) client.close();
+    await noProcessWith(`424242.750${RUN}`);
+  });
+
+  it("stays as it is where the one that would replace it is refused", async () => {
+    const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
+    await ended.stream.outcome();
+    using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
+    using __ = await keep(agent, { args: ["true"], keep: { name: "nearly", bufferBytes: 15 * MIB } });
+    const larger = { name: "ended", replaceEnded: true, bufferBytes: 2 * MIB };
+    const refused = await failingExec(agent, { args: ["true"], keep: larger });
+    assert.deepEqual([refused.code, refused.reason], [status.RESOURCE_EXHAUSTED, "TOO_MANY_KEPT_BYTES"]);
+    assert.equal((await listExecs(agent))[0]?.execId, ended.started.execId);
+  });
+});
+
+describe("ListExecs", () => {
+  it("tells every kept exec in the order of their starts, and nothing of what it was given", async () => {
+    const earliest = Date.now();
+    const secret = "a-secret-argument";
+    using first = await keep(agent, {
+      args: ["sh", "-c", `read x; : ${secret}`],
+      env: { SECRET: secret },
+      stdin: true,
+      terminal: {},
+      keep: { name: "b" },
+    });
+    using second = await keep(agent, { args: ["sleep", "1000"], keep: { name: "a" } });
+    await exec(agent, { args: ["true"] });
+    const list = await listExecs(agent);
+    assert.deepEqual(
+      list.map(({ name, pid, execId, attached, terminal }) => ({ name, pid, execId, attached, terminal })),
+      [
+        { name: "b", pid: first.started.pid, execId: first.started.execId, attached: true, terminal: true },
+        { name: "a", pid: second.started.pid, execId: second.started.execId, attached: true, terminal: false },
+      ],
+    );
+    for (const { started } of list) {
+      assert.ok(started !== undefined);
+      assert.ok(timestampMs(started) >= earliest - 1 && timestampMs(started) <= Date.now() + 1);
+    }
+    const told = JSON.stringify(list, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value));
+    assert.ok(!told.includes(secret));
+  });
+
+  it("needs the token, as everything on the management listener does", async () => {
+    const client = CLIENTS[0]?.connect(agent);
+    assert.ok(client !== undefined);
+    const request = create(ListExecsRequestSchema);
+    const call = one(client.call(ExecSessions.method.listExecs, [request], { token: "wrong" }));
+    await assert.rejects(call, { code: status.UNAUTHENTICATED });
+    let version: string | undefined;
+    const onHeader = (header: (name: string) => string | undefined): void =>
+      void (version = header("svc-agent-version"));
+    await one(client.call(ExecSessions.method.listExecs, [request], { token: agent.token, onHeader }));
+    assert.ok(version !== undefined);
+    client.close();
+  });
+
+  it("is not served on the workload's socket", async () => {
+    const path = "/svc.guest.v1alpha1.ExecSessions/ListExecs";
+    const headers = { "content-type": "application/json" };
+    const asked = httpRequest({ socketPath: agent.workloadSocket, method: "POST", path, headers }).end("{}");
+    const [answer] = (await once(asked, "response")) as [IncomingMessage];
+    answer.resume();
+    assert.equal(answer.statusCode, 404);
+  });
+});
+
+describe("user activity", () => {
+  it("lasts while a call without terminal is attached to a kept exec, and not while none is", async () => {
+    const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "busy" } });
+    assert.notEqual(await activityNs(agent), await activityNs(agent));
+    first[Symbol.dispose]();
+    await untilKept(agent, "busy", (kept) => kept?.attached === false);
+    const left = await activityNs(agent);
+    assert.equal(await activityNs(agent), left);
+    using second = await attach(agent, { name: "busy", fromNow: true });
+    const joined = await activityNs(agent);
+    assert.ok(joined > left);
+    assert.notEqual(await activityNs(agent), joined);
+    assert.equal(second.started.kept, true);
+  });
+
+  it("is not the end of a command that nobody is attached to, but that of one that somebody is", async () => {
+    const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "alone" } });
+    first[Symbol.dispose]();
+    await untilKept(agent, "alone", (kept) => kept?.attached === false);
+    using shell = await keep(agent, { args: ["sleep", "1000"], terminal: {}, keep: { name: "shell" } });
+    const earlier = await activityNs(agent);
+    process.kill(first.started.pid, "SIGKILL");
+    await untilKept(agent, "alone", (kept) => kept?.exit !== undefined);
+    assert.equal(await activityNs(agent), earlier);
+    process.kill(shell.started.pid, "SIGKILL");
+    await shell.stream.outcome();
+    assert.ok((await activityNs(agent)) > earlier);
+  });
+
+  it("is not a terminal that is only attached, but what is typed into it", async () => {
+    using first = await keep(agent, { args: ["cat"], terminal: {}, keep: { name: "typed" } });
+    const earlier = await activityNs(agent);
+    assert.equal(await activityNs(agent), earlier);
+    first.stream.stdin("x");
+    await first.stream.until("x");
+    assert.ok((await activityNs(agent)) > earlier);
+  });
+});
+
+describe("a kept exec at a restore", () => {
+  it("loses its call and nothing else", async () => {
+    await using restored = await startAgent();
+    const first = await keep(restored, { args: ["cat"], stdin: true, keep: { name: "through" } });
+    first.stream.stdin("before ");
+    await first.stream.until("before ");
+    using plain = new ExecStream(restored);
+    await plain.start({ args: ["sleep", "1000"] }).next();
+    const client = CLIENTS[0]?.connect(restored);
+    assert.ok(client !== undefined);
+    const duties = create(RestoreDutiesRequestSchema, { entropy: Buffer.alloc(64, 7) });
+    await one(client.call(GuestAgent.method.runRestoreDuties, [duties], { token: restored.token }));
+    client.close();
+    await assert.rejects(plain.outcome());
+    await assert.rejects(first.stream.outcome());
+    using second = await attach(restored, { name: "through", stdoutOffset: 0n });
+    assert.deepEqual([second.started.pid, second.started.stdinOffset], [first.started.pid, 7n]);
+    second.stream.stdin("after").send({ case: "stdinClose", value: {} });
+    assert.equal((await receiveAll(second)).text(), "before after");
+  });
+});
+
+describe("a kept exec at the agent's end", () => {
+  it("ends with its tree, attached or not, blocked or not, and tells its exit to whoever is there", async () => {
+    await using ending = await startAgent();
+    const mark = `424242.875${RUN}`;
+    const whenFull = ExecWhenFull.BLOCK;
+    const line = (command: string): string[] => ["sh", "-c", `setsid sleep ${mark} & ${command}`];
+    const lost = await keep(ending, { args: line("sleep 1000"), keep: { name: "lost" } });
+    const blocked = await keep(ending, { args: line("exec yes"), keep: { name: "blocked", whenFull, bufferBytes: 1 } });
+    const ended = await keep(ending, { args: ["true"], keep: { name: "ended" } });
+    await ended.stream.outcome();
+    for (const call of [lost, blocked, ended]) call[Symbol.dispose]();
+    using there = await keep(ending, { args: line("sleep 1000"), keep: { name: "there" } });
+    await untilKept(ending, "blocked", (kept) => kept?.heldBytes === 1n && !kept.attached);
+    assert.notDeepEqual(await processesWith(mark), []);
+    const outcome = receiveAll(there);
+    assert.equal((await ending.stop()).code, 0);
+    const { exit } = await outcome;
+    assert.ok(exit?.case === "exit");
+    assert.equal(exit.value.signal, 15);
+    await noProcessWith(mark);
+  });
+});

@@ -1,0 +1,445 @@
+import assert from "node:assert/strict";
+import { after, afterEach, before, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { type ExecFrame, ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
+import {
+  attach,
+  endAll,
+  endExec,
+  keep,
+  keptExec,
+  Received,
+  receiveAll,
+  signalExec,
+  untilKept,
+} from "../../fixtures/kept-execs.ts";
+import { processGone } from "../../fixtures/processes.ts";
+import { RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+afterEach(() => endAll(agent));
+after(() => agent[Symbol.asyncDispose]());
+
+const FROM_START = { stdoutOffset: 0n, stderrOffset: 0n };
+
+function shell(line: string): string[] {
+  return ["sh", "-c", line];
+}
+
+async function failureOf(joining: Promise<unknown>): Promise<[code: number, reason: string | undefined]> {
+  try {
+    await joining;
+  } catch (error) {
+    if (error instanceof RpcFailure) return [error.code, error.reason];
+    throw error;
+  }
+  throw new Error("the call was not refused");
+}
+
+/** Reads frames until one is as wanted. */
+async function frameOf<Case extends ExecFrame["frame"]["case"]>(
+  stream: ExecStream,
+  wanted: Case,
+): Promise<Extract<ExecFrame["frame"], { case: Case }>> {
+  for (;;) {
+    const frame = await stream.next();
+    if (frame === undefined) throw new Error(`the call ended before ${wanted}`);
+    if (frame.case === wanted) return frame as Extract<ExecFrame["frame"], { case: Case }>;
+  }
+}
+
+/** A command that prints what it is told, and ends with its input. */
+function echo(keeping: NonNullable<StartInit["keep"]>): StartInit {
+  return { args: ["cat"], stdin: true, keep: keeping };
+}
+
+describe("a kept exec", () => {
+  it("says that it is kept, which one it is, and how it stands", async () => {
+    using first = await keep(agent, echo({ name: "told" }));
+    const { kept, execId, pid, stdoutOffset, stderrOffset, stdinOffset, stdinClosed, terminal, stdin } = first.started;
+    assert.match(execId, /^[0-9a-f]{32}$/);
+    assert.ok(pid > 0);
+    assert.deepEqual([kept, stdinClosed, terminal, stdin], [true, false, false, true]);
+    assert.deepEqual([stdoutOffset, stderrOffset, stdinOffset], [0n, 0n, 0n]);
+  });
+
+  it("lives on when its call is cancelled, and is taken up again without a byte lost or doubled", async () => {
+    const first = await keep(agent, echo({ name: "cut" }));
+    first.stream.stdin("one ");
+    await first.stream.until("one ");
+    first[Symbol.dispose]();
+    const left = await untilKept(agent, "cut", (exec) => exec?.attached === false);
+    assert.equal(left?.exit, undefined);
+    using second = await attach(agent, { name: "cut", stdoutOffset: 4n });
+    assert.deepEqual([second.started.pid, second.started.execId], [first.started.pid, first.started.execId]);
+    assert.deepEqual([second.started.stdoutOffset, second.started.stdinOffset], [4n, 4n]);
+    second.stream.stdin("two").send({ case: "stdinClose", value: {} });
+    const received = await receiveAll(second);
+    assert.equal(received.text(), "two");
+    assert.equal(received.exit?.case, "exit");
+  });
+
+  it("takes no notice of a half-closed request", async () => {
+    using first = await keep(agent, echo({ name: "half" }));
+    first.stream.stdin("still ").end();
+    await first.stream.until("still ");
+    using second = await attach(agent, { name: "half", ...FROM_START });
+    assert.equal(second.started.stdinClosed, false);
+    second.stream.stdin("open").send({ case: "stdinClose", value: {} }).end();
+    assert.equal((await receiveAll(second)).text(), "still open");
+  });
+
+  it("gives each call what it asks for, at every boundary of what there is", async () => {
+    using first = await keep(agent, {
+      args: shell("printf 01234; printf ab >&2; read x"),
+      stdin: true,
+      keep: { name: "at" },
+    });
+    await first.stream.until("01234");
+    await untilKept(agent, "at", (exec) => exec?.stderrOffset === 2n);
+    const cases: [from: { stdoutOffset?: bigint; stderrOffset?: bigint }, stdout: string, stderr: string][] = [
+      [{ stdoutOffset: 0n, stderrOffset: 0n }, "01234", "ab"],
+      [{ stdoutOffset: 1n, stderrOffset: 2n }, "1234", ""],
+      [{ stdoutOffset: 4n, stderrOffset: 1n }, "4", "b"],
+      [{ stdoutOffset: 5n, stderrOffset: 0n }, "", "ab"],
+      [{ stdoutOffset: 3n }, "34", ""],
+      [{ stderrOffset: 0n }, "", "ab"],
+    ];
+    for (const [from, stdout, stderr] of cases) {
+      using next = await attach(agent, { name: "at", ...from });
+      assert.equal(next.started.stdoutOffset, from.stdoutOffset ?? 5n);
+      assert.equal(next.started.stderrOffset, from.stderrOffset ?? 2n);
+      const received = new Received(next.started);
+      while (received.stdout.end < 5 || received.stderr.end < 2) {
+        const frame = await next.stream.next();
+        assert.ok(frame !== undefined && received.take(frame));
+      }
+      assert.deepEqual([received.text("stdout"), received.text("stderr")], [stdout, stderr]);
+    }
+    using last = await attach(agent, { name: "at", fromNow: true });
+    last.stream.stdin("\n");
+    assert.equal((await receiveAll(last)).text(), "");
+  });
+
+  it("refuses an attach that does not say from where, or says too much, and disturbs nobody", async () => {
+    using first = await keep(agent, echo({ name: "where" }));
+    first.stream.stdin("abc");
+    await first.stream.until("abc");
+    const { INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE } = status;
+    const cases = [
+      [{ name: "where" }, INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ name: "where", fromNow: true, stderrOffset: 0n }, INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ name: "where", fromNow: true, size: { cols: 70_000, rows: 1 } }, INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ name: "where", stdoutOffset: 4n }, OUT_OF_RANGE, "EXEC_OFFSET_PAST_END"],
+      [{ name: "where", stdoutOffset: 3n, stderrOffset: 1n }, OUT_OF_RANGE, "EXEC_OFFSET_PAST_END"],
+      [{ name: "where", stdoutOffset: 2n ** 64n - 1n }, OUT_OF_RANGE, "EXEC_OFFSET_PAST_END"],
+      [{ name: "where", execId: "0".repeat(32), fromNow: true }, NOT_FOUND, "EXEC_UNKNOWN"],
+      [{ name: "nowhere", fromNow: true }, NOT_FOUND, "EXEC_UNKNOWN"],
+      [{ name: "", fromNow: true }, NOT_FOUND, "EXEC_UNKNOWN"],
+    ] as const;
+    for (const [request, code, reason] of cases) {
+      assert.deepEqual(await failureOf(attach(agent, request)), [code, reason]);
+    }
+    first.stream.stdin("def");
+    await first.stream.until("def");
+  });
+
+  it("is told from others by its id as well as its name", async () => {
+    using first = await keep(agent, echo({ name: "same" }));
+    using second = await attach(agent, { name: "same", execId: first.started.execId, fromNow: true });
+    assert.equal(second.started.execId, first.started.execId);
+  });
+
+  it("takes its input once, whatever becomes of the calls that bring it", async () => {
+    const first = await keep(agent, echo({ name: "in" }));
+    first.stream.stdin("abc").stdin("def");
+    while ((await frameOf(first.stream, "stdinAck")).value.offset < 6n);
+    first[Symbol.dispose]();
+    using second = await attach(agent, { name: "in", ...FROM_START });
+    assert.equal(second.started.stdinOffset, 6n);
+    second.stream.stdin("ghi").send({ case: "stdinClose", value: {} }).send({ case: "stdinClose", value: {} });
+    assert.equal((await receiveAll(second)).text(), "abcdefghi");
+  });
+
+  it("remembers that its input is closed, and takes none then", async () => {
+    const first = await keep(agent, { args: shell("cat; sleep 1000"), stdin: true, keep: { name: "closed" } });
+    first.stream.send({ case: "stdinClose", value: {} });
+    await untilKept(agent, "closed", (exec) => exec?.stdinClosed === true);
+    first[Symbol.dispose]();
+    using second = await attach(agent, { name: "closed", fromNow: true });
+    assert.equal(second.started.stdinClosed, true);
+    second.stream.send({ case: "stdinClose", value: {} }).stdin("late");
+    const { code, reason } = await second.stream.failure();
+    assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+    assert.equal((await untilKept(agent, "closed", (exec) => exec?.attached === false))?.exit, undefined);
+  });
+
+  it("says that it takes no input where it was started without", async () => {
+    using first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "deaf" } });
+    assert.deepEqual([first.started.stdin, first.started.stdinClosed], [false, true]);
+  });
+
+  it("sends what it has and its exit to whoever attaches after its end, again and again", async () => {
+    const first = await keep(agent, { args: shell("echo out; echo err >&2; exit 7"), keep: { name: "late" } });
+    await first.stream.outcome();
+    first[Symbol.dispose]();
+    for (const from of [FROM_START, { stdoutOffset: 4n, stderrOffset: 4n }, FROM_START]) {
+      using next = await attach(agent, { name: "late", ...from });
+      const received = await receiveAll(next);
+      assert.equal(received.text("stdout"), from === FROM_START ? "out\n" : "");
+      assert.equal(received.text("stderr"), from === FROM_START ? "err\n" : "");
+      assert.ok(received.exit?.case === "exit");
+      assert.deepEqual([received.exit.value.code, received.exit.value.outputComplete], [7, true]);
+    }
+    const exec = await keptExec(agent, "late");
+    assert.deepEqual([exec?.exit?.code, exec?.attached, exec?.heldBytes], [7, false, 8n]);
+  });
+
+  it("keeps the order of both streams", async () => {
+    const line = 'for i in 1 2 3; do echo "o$i"; read x; echo "e$i" >&2; read x; done';
+    using first = await keep(agent, { args: shell(line), stdin: true, keep: { name: "order" } });
+    for (const word of ["o1", "e1", "o2", "e2", "o3", "e3"]) {
+      await first.stream.until(`${word}\n`);
+      first.stream.stdin("\n");
+    }
+    await first.stream.outcome();
+    using second = await attach(agent, { name: "order", ...FROM_START });
+    let seen = "";
+    await receiveAll(second, (_, frame) => {
+      if (frame.case === "stdout" || frame.case === "stderr") seen += Buffer.from(frame.value).toString();
+    });
+    assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
+  });
+
+  it("runs in a terminal that the next call finds again, in its own size", async () => {
+    const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
+    const terminal = { cols: 80, rows: 24 };
+    const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });
+    assert.deepEqual([first.started.terminal, first.started.stdin], [true, true]);
+    await first.stream.until("ready\r\n");
+    first[Symbol.dispose]();
+    using second = await attach(agent, { name: "screen", stdoutOffset: 0n, size: { cols: 100, rows: 40 } });
+    const seen = await second.stream.until("40 100");
+    assert.match(seen, /^ready\r\n/);
+    second.stream.send({ case: "resize", value: { cols: 90, rows: 30 } });
+    await second.stream.until("30 90");
+  });
+
+  it("ignores a size where it has no terminal", async () => {
+    using first = await keep(agent, echo({ name: "flat" }));
+    using second = await attach(agent, { name: "flat", fromNow: true, size: { cols: 80, rows: 24 } });
+    second.stream.stdin("x");
+    await second.stream.until("x");
+    assert.equal(first.started.terminal, false);
+  });
+});
+
+describe("the call of a kept exec", () => {
+  it("is taken over by the next one, and told so, whether it reads or not", async () => {
+    using unread = await keep(agent, { args: ["cat", "/dev/zero"], keep: { name: "flood" } });
+    using second = await attach(agent, { name: "flood", fromNow: true });
+    await frameOf(second.stream, "stdout");
+    using third = await attach(agent, { name: "flood", fromNow: true });
+    for (const { stream } of [unread, second]) {
+      const { code, reason, metadata } = await stream.failure();
+      assert.deepEqual([code, reason, metadata["name"]], [status.ABORTED, "EXEC_TAKEN_OVER", "flood"]);
+    }
+    await frameOf(third.stream, "stdout");
+  });
+
+  it("ends at a frame that is refused, and the command does not", async () => {
+    const { INVALID_ARGUMENT, OUT_OF_RANGE } = status;
+    using first = await keep(agent, { args: shell("printf abc; exec sleep 1000"), keep: { name: "frames" } });
+    await first.stream.until("abc");
+    const attachAgain = { case: "attach", value: { name: "frames", fromNow: true } } as const;
+    const cases: [Parameters<ExecStream["send"]>[0], number, string][] = [
+      [{ case: "stdin", value: Buffer.from("x") }, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [{ case: "resize", value: { cols: 80, rows: 24 } }, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [{ case: "signal", value: { number: 65 } }, INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ case: "start", value: { args: ["true"] } }, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [attachAgain, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [{ case: "gap", value: { bytes: 1n } }, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [{ case: "stdinAck", value: {} }, INVALID_ARGUMENT, "FRAME_ORDER"],
+      [{ case: "ack", value: { stdoutOffset: 4n } }, OUT_OF_RANGE, "EXEC_OFFSET_PAST_END"],
+      [{ case: "ack", value: { stderrOffset: 2n ** 64n - 1n } }, OUT_OF_RANGE, "EXEC_OFFSET_PAST_END"],
+    ];
+    for (const [frame, code, reason] of cases) {
+      using next = await attach(agent, { name: "frames", fromNow: true });
+      const failure = await next.stream.send(frame).failure();
+      assert.deepEqual([frame.case, failure.code, failure.reason], [frame.case, code, reason]);
+    }
+    assert.equal((await untilKept(agent, "frames", (exec) => exec?.attached === false))?.exit, undefined);
+  });
+
+  it("of a plain exec takes no frame of a kept one", async () => {
+    for (const frame of [
+      { case: "ack", value: {} },
+      { case: "forget", value: {} },
+    ] as const) {
+      using stream = new ExecStream(agent);
+      const { code, reason } = await stream
+        .start({ args: ["sleep", "1000"] })
+        .send(frame)
+        .failure();
+      assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+    }
+  });
+
+  it("carries signals, and the end by one", async () => {
+    using first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "signal" } });
+    using second = await attach(agent, { name: "signal", fromNow: true });
+    const { exit } = await receiveAll({
+      ...second,
+      stream: second.stream.send({ case: "signal", value: { number: 10 } }),
+    });
+    assert.ok(exit?.case === "exit");
+    assert.deepEqual([exit.value.code, exit.value.signal], [138, 10]);
+    assert.equal(first.started.pid, second.started.pid);
+  });
+});
+
+describe("the name of a kept exec", () => {
+  it("is 1 to 128 letters, digits, dots, underscores and dashes", async () => {
+    for (const name of ["", "a b", "a/b", "ä", "a\n", "x".repeat(129)]) {
+      const failure = await failingExec(agent, { args: ["true"], keep: { name } });
+      assert.deepEqual([failure.code, failure.metadata["field"]], [status.INVALID_ARGUMENT, "start.keep.name"]);
+    }
+    for (const name of ["x".repeat(128), ".", "A-1_b.c", "__proto__", "constructor"]) {
+      using first = await keep(agent, { args: ["true"], keep: { name } });
+      assert.equal(first.started.kept, true);
+    }
+  });
+
+  it("is taken until the exec is forgotten, and says by which one", async () => {
+    using first = await keep(agent, echo({ name: "mine" }));
+    const { pid, execId } = first.started;
+    for (const replaceEnded of [false, true]) {
+      const failure = await failingExec(agent, { args: ["true"], keep: { name: "mine", replaceEnded } });
+      assert.deepEqual([failure.code, failure.reason], [status.ALREADY_EXISTS, "EXEC_NAME_IN_USE"]);
+      assert.deepEqual(failure.metadata, { name: "mine", pid: String(pid), execId, state: "running" });
+    }
+    await first.stream.send({ case: "stdinClose", value: {} }).outcome();
+    const ended = await failingExec(agent, { args: ["true"], keep: { name: "mine" } });
+    assert.deepEqual([ended.code, ended.metadata["state"]], [status.ALREADY_EXISTS, "ended"]);
+    using second = await keep(agent, echo({ name: "mine", replaceEnded: true }));
+    assert.notEqual(second.started.execId, execId);
+    const old = attach(agent, { name: "mine", execId, fromNow: true });
+    assert.deepEqual(await failureOf(old), [status.NOT_FOUND, "EXEC_UNKNOWN"]);
+  });
+
+  it("is free again when the command could not be started", async () => {
+    const failure = await failingExec(agent, { args: ["no-such-command"], keep: { name: "none" } });
+    assert.equal(failure.reason, "EXEC_NOT_FOUND");
+    assert.equal(await keptExec(agent, "none"), undefined);
+    using second = await keep(agent, { args: ["true"], keep: { name: "none" } });
+    assert.equal(second.started.kept, true);
+  });
+});
+
+describe("the end of a kept exec", () => {
+  it("by EndExec is that of its tree, and it lingers until it is ended once more", async () => {
+    const line = "trap 'echo bye; exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
+    const first = await keep(agent, { args: shell(line), keep: { name: "tree" } });
+    const child = Number(await first.stream.until("\n"));
+    first[Symbol.dispose]();
+    const ended = await endExec(agent, { name: "tree" });
+    assert.deepEqual([ended.exit?.code, ended.exit?.signal, ended.forgotten], [3, 0, false]);
+    await processGone(child);
+    using second = await attach(agent, { name: "tree", ...FROM_START });
+    assert.match((await receiveAll(second)).text(), /bye\n$/);
+    assert.equal((await endExec(agent, { name: "tree", execId: first.started.execId })).forgotten, true);
+    assert.deepEqual(await failureOf(endExec(agent, { name: "tree" })), [status.NOT_FOUND, "EXEC_UNKNOWN"]);
+  });
+
+  it("by EndExec comes with SIGKILL after the grace, and a stronger signal need not wait for it", async () => {
+    const line = "trap '' TERM; echo up; while :; do sleep 0.05; done";
+    for (const name of ["soft", "hard"]) {
+      using first = await keep(agent, { args: shell(line), keep: { name } });
+      await first.stream.until("up");
+    }
+    assert.equal((await endExec(agent, { name: "soft", graceMs: 100n })).exit?.signal, 9);
+    const slow = endExec(agent, { name: "hard", graceMs: 600_000n });
+    assert.equal((await endExec(agent, { name: "hard", signal: 9 })).exit?.signal, 9);
+    assert.equal((await slow).exit?.signal, 9);
+  });
+
+  it("may come by SignalExec, which leaves whoever is attached attached and reaches none that has ended", async () => {
+    const line = "trap 'echo one' USR1; echo up; while :; do sleep 0.05; done";
+    using first = await keep(agent, { args: shell(line), keep: { name: "told" } });
+    assert.equal(Buffer.from((await frameOf(first.stream, "stdout")).value).toString(), "up\n");
+    await signalExec(agent, { name: "told", execId: first.started.execId, signal: 10 });
+    assert.equal(Buffer.from((await frameOf(first.stream, "stdout")).value).toString(), "one\n");
+    await signalExec(agent, { name: "told", signal: 9 });
+    assert.equal((await frameOf(first.stream, "exit")).value.signal, 9);
+    first.stream.end();
+    for (const [request, code, reason] of [
+      [{ name: "told", signal: 9 }, status.FAILED_PRECONDITION, "EXEC_ENDED"],
+      [{ name: "told", execId: "0".repeat(32), signal: 9 }, status.NOT_FOUND, "EXEC_UNKNOWN"],
+      [{ name: "nobody", signal: 9 }, status.NOT_FOUND, "EXEC_UNKNOWN"],
+      [{ name: "told", signal: 0 }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+      [{ name: "told", signal: 65 }, status.INVALID_ARGUMENT, "INVALID_FIELD"],
+    ] as const) {
+      assert.deepEqual(await failureOf(signalExec(agent, request)), [code, reason]);
+    }
+  });
+
+  it("by EndExec is refused for a signal or a grace that cannot be", async () => {
+    for (const wrong of [{ signal: 65 }, { graceMs: 600_001n }, { graceMs: 2n ** 64n - 1n }]) {
+      assert.deepEqual(await failureOf(endExec(agent, { name: "x", ...wrong })), [
+        status.INVALID_ARGUMENT,
+        "INVALID_FIELD",
+      ]);
+    }
+  });
+
+  it("comes at its timeout also while nobody is attached", async () => {
+    const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 300n, keep: { name: "timed" } });
+    first[Symbol.dispose]();
+    const ended = await untilKept(agent, "timed", (exec) => exec?.exit !== undefined);
+    assert.deepEqual([ended?.exit?.timedOut, ended?.exit?.signal], [true, 15]);
+  });
+
+  it("is forgotten linger_ms later, and its name with it", async () => {
+    const first = await keep(agent, { args: shell("echo x"), keep: { name: "brief", lingerMs: 1n } });
+    // Whoever is attached is not cut short.
+    assert.equal(String((await first.stream.outcome()).stdout), "x\n");
+    await untilKept(agent, "brief", (exec) => exec === undefined);
+    assert.deepEqual(await failureOf(attach(agent, { name: "brief", ...FROM_START })), [
+      status.NOT_FOUND,
+      "EXEC_UNKNOWN",
+    ]);
+  });
+
+  it("is forgotten at once where that was asked for, by a call that is attached or is gone by then", async () => {
+    const first = await keep(agent, echo({ name: "gone" }));
+    const { exit } = await receiveAll({
+      ...first,
+      stream: first.stream.send({ case: "forget", value: {} }).send({ case: "stdinClose", value: {} }),
+    });
+    assert.equal(exit?.case, "exit");
+    await untilKept(agent, "gone", (exec) => exec === undefined);
+    const second = await keep(agent, echo({ name: "gone" }));
+    second.stream.send({ case: "forget", value: {} }).stdin("x");
+    await second.stream.until("x");
+    second[Symbol.dispose]();
+    await untilKept(agent, "gone", (exec) => exec?.attached === false);
+    await endExec(agent, { name: "gone" });
+    assert.equal(await keptExec(agent, "gone"), undefined);
+  });
+
+  it("takes the call along that is attached when it is forgotten", async () => {
+    // What does not fit into the buffer lies in the pipe: the command has ended, its output has not.
+    const keeping = { name: "unread", bufferBytes: 50_000, whenFull: ExecWhenFull.BLOCK };
+    using first = await keep(agent, { args: ["head", "-c", "100000", "/dev/zero"], keep: keeping });
+    const ended = await untilKept(agent, "unread", (exec) => exec?.exit !== undefined && exec.heldBytes === 50_000n);
+    assert.deepEqual([ended?.exit?.code, ended?.exit?.outputComplete], [0, false]);
+    assert.equal((await endExec(agent, { name: "unread" })).forgotten, true);
+    const { code, reason } = await first.stream.failure();
+    assert.deepEqual([code, reason], [status.NOT_FOUND, "EXEC_UNKNOWN"]);
+  });
+});

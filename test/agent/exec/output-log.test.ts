@@ -1,0 +1,148 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type Cursor, OutputLog, type OutputStream, type WhenFull } from "../../../src/agent/exec/output-log.ts";
+import { seededRandom } from "../../fixtures/seeded-random.ts";
+
+const STREAMS: readonly OutputStream[] = ["stdout", "stderr"];
+const ROUNDS = 60;
+const STEPS = 400;
+
+/** Every byte is told from its neighbours and from the other stream's, by its offset. */
+function byteAt(stream: OutputStream, offset: number): number {
+  return (offset * 31 + (offset >> 8) + (stream === "stdout" ? 0 : 101)) & 0xff;
+}
+
+/** Writes as a source does: as much as there is room for. Returns how much that was. */
+function write(log: OutputLog, stream: OutputStream, sizeBytes: number): number {
+  const store = log.store(stream);
+  const room = store.room();
+  const count = Math.min(sizeBytes, room);
+  if (count === 0) return 0;
+  const from = log.ends[stream];
+  for (let at = 0; at < count; at++) store.bytes[store.position + at] = byteAt(stream, from + at);
+  store.filled(count);
+  return count;
+}
+
+/** What a reader has seen, checked byte by byte. */
+class Reader {
+  readonly next: Record<OutputStream, number>;
+  gapBytes = 0;
+  readonly #log: OutputLog;
+  readonly #cursor: Cursor;
+
+  constructor(log: OutputLog, from: Readonly<Record<OutputStream, number>>) {
+    this.#log = log;
+    this.next = { ...from };
+    this.#cursor = log.cursor(from);
+  }
+
+  /** Reads one entry; false: there was none. */
+  read(): boolean {
+    const entry = this.#log.next(this.#cursor, (sizeBytes) => new Uint8Array(sizeBytes));
+    if (entry === undefined) return false;
+    if (entry.kind === "gap") {
+      assert.ok(entry.bytes > 0);
+      this.gapBytes += entry.bytes;
+      this.next[entry.stream] += entry.bytes;
+      return true;
+    }
+    assert.ok(entry.bytes.length > 0);
+    for (const byte of entry.bytes) assert.equal(byte, byteAt(entry.stream, this.next[entry.stream]++));
+    return true;
+  }
+
+  readAll(): void {
+    while (this.read());
+    assert.deepEqual(this.next, { ...this.#log.ends });
+  }
+}
+
+function logOf(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2 = 2): OutputLog {
+  return new OutputLog(capacityBytes, whenFull, streams, () => {});
+}
+
+describe("the log of a kept exec", () => {
+  for (const whenFull of ["drop_oldest", "block"] as const) {
+    it(`gives every reader each byte once or says that it is gone, however writes, reads and acks mix (${whenFull})`, () => {
+      const random = seededRandom(whenFull === "block" ? 7 : 11);
+      for (let round = 0; round < ROUNDS; round++) {
+        const capacity = 1 + random.below(20_000);
+        const log = logOf(capacity, whenFull);
+        const first = new Reader(log, { stdout: 0, stderr: 0 });
+        for (let step = 0; step < STEPS; step++) {
+          const stream = STREAMS[random.below(2)] ?? "stdout";
+          const kind = random.below(6);
+          if (kind < 4) write(log, stream, 1 + random.below(random.below(4) === 0 ? 9_000 : 60));
+          else if (kind === 4) for (let reads = random.below(4); reads > 0; reads--) first.read();
+          else log.acknowledge(first.next);
+          assert.ok(log.heldBytes <= capacity);
+          if (random.below(20) > 0) continue;
+          const from = { stdout: random.below(log.ends.stdout + 1), stderr: random.below(log.ends.stderr + 1) };
+          new Reader(log, from).readAll();
+        }
+        first.readAll();
+        if (whenFull === "block") assert.equal(first.gapBytes, 0);
+      }
+    });
+  }
+
+  it("holds exactly as much as it was made for, and drops no byte before another takes its place", () => {
+    const log = logOf(100_000, "drop_oldest", 1);
+    while (log.ends.stdout < 100_000) write(log, "stdout", 100_000 - log.ends.stdout);
+    // A read for which there is room may find nothing.
+    assert.ok(log.store("stdout").room() > 0);
+    const all = new Reader(log, { stdout: 0, stderr: 0 });
+    all.readAll();
+    assert.deepEqual([all.gapBytes, log.heldBytes], [0, 100_000]);
+    write(log, "stdout", 1);
+    const most = new Reader(log, { stdout: 0, stderr: 0 });
+    most.readAll();
+    assert.deepEqual([most.gapBytes, log.heldBytes], [1, 100_000]);
+  });
+
+  it("stops at what it was made for where nothing may be dropped, and goes on with what is acknowledged", () => {
+    const log = logOf(10, "block");
+    assert.deepEqual([write(log, "stdout", 7), write(log, "stderr", 7), write(log, "stdout", 1)], [7, 3, 0]);
+    // The oldest bytes are of stdout: those of stderr cannot go before them.
+    log.acknowledge({ stdout: 0, stderr: 3 });
+    assert.equal(log.store("stderr").room(), 0);
+    log.acknowledge({ stdout: 2, stderr: 0 });
+    assert.equal(write(log, "stderr", 9), 2);
+    log.acknowledge({ stdout: 7, stderr: 3 });
+    assert.equal(write(log, "stdout", 100), 8);
+    assert.equal(log.heldBytes, 10);
+  });
+
+  it("holds what is acknowledged too, as long as nobody needs its place", () => {
+    const log = logOf(10, "block", 1);
+    write(log, "stdout", 10);
+    log.acknowledge({ stdout: 10, stderr: 0 });
+    const again = new Reader(log, { stdout: 0, stderr: 0 });
+    again.readAll();
+    assert.equal(again.gapBytes, 0);
+  });
+
+  it("has room for one turn of the streams for each 64 bytes", () => {
+    const dropping = logOf(64_000, "drop_oldest");
+    for (let turn = 0; turn < 5_000; turn++) write(dropping, STREAMS[turn % 2] ?? "stdout", 1);
+    const reader = new Reader(dropping, { stdout: 0, stderr: 0 });
+    reader.readAll();
+    assert.deepEqual([dropping.heldBytes, reader.gapBytes], [1_000, 4_000]);
+    const blocking = logOf(64_000, "block");
+    for (let turn = 0; turn < 1_000; turn++) assert.equal(write(blocking, STREAMS[turn % 2] ?? "stdout", 1), 1);
+    // Whose turn it is has room still.
+    assert.deepEqual([write(blocking, "stdout", 1), write(blocking, "stderr", 1)], [0, 1]);
+    blocking.acknowledge({ stdout: 1, stderr: 0 });
+    assert.equal(write(blocking, "stdout", 1), 1);
+  });
+
+  it("holds nothing once it is discarded, and takes what still comes", () => {
+    const log = logOf(10, "block", 1);
+    write(log, "stdout", 10);
+    log.discard();
+    assert.equal(log.heldBytes, 0);
+    assert.equal(write(log, "stdout", 1_000), 1_000);
+    assert.deepEqual([log.heldBytes, log.ends.stdout], [0, 1_010]);
+  });
+});

@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { after, before, describe, it } from "node:test";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent({ process: { args: ["sleep", "1000"] } });
+});
+after(() => agent[Symbol.asyncDispose]());
+
+function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+describe("exec on pipes", () => {
+  it("starts with started, ends with exit, and keeps output and errors apart", async () => {
+    const outcome = await exec(agent, { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] });
+    assert.equal(outcome.order[0], "started");
+    assert.equal(outcome.order.at(-1), "exit");
+    assert.equal(String(outcome.stdout), "out\n");
+    assert.equal(String(outcome.stderr), "err\n");
+    assert.equal(outcome.exit.code, 3);
+    assert.equal(outcome.exit.signal, 0);
+    assert.equal(outcome.exit.outputComplete, true);
+    assert.ok(outcome.pid > 0);
+  });
+
+  it("reports a death by signal as 128 + n and as the signal, ordinary or real-time", async () => {
+    for (const signal of [15, 9, 11, 34, 64]) {
+      const { exit } = await exec(agent, { args: ["bash", "-c", `kill -${signal} $$; sleep 100`] });
+      assert.deepEqual([exit.code, exit.signal, exit.timedOut], [128 + signal, signal, false]);
+    }
+  });
+
+  it("gives a command that asks for no input an end of file at once", async () => {
+    const { exit, stdout } = await exec(agent, { args: ["wc", "-c"] });
+    assert.equal(exit.code, 0);
+    assert.equal(String(stdout).trim(), "0");
+  });
+
+  it("carries input to the command and its answer back while both sides stay open", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["cat"], stdin: true }).stdin("ping\n");
+    await stream.until("ping\n");
+    stream.stdin("pong\n");
+    await stream.until("pong\n");
+    const { exit } = await stream.send({ case: "stdinClose", value: {} }).outcome();
+    assert.equal(exit.code, 0);
+  });
+
+  it("takes the half-close of the request for stdin_close", async () => {
+    using stream = new ExecStream(agent);
+    const { stdout } = await stream
+      .start({ args: ["cat"], stdin: true })
+      .stdin("to the end")
+      .end()
+      .outcome();
+    assert.equal(String(stdout), "to the end");
+  });
+
+  it("ignores input that comes after the command has ended", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["true"], stdin: true });
+    for (let i = 0; i < 20; i++) stream.stdin(randomBytes(1000));
+    assert.equal((await stream.outcome()).exit.code, 0);
+  });
+
+  it("carries 32 MiB through cat unchanged in both directions at once", async () => {
+    using stream = new ExecStream(agent);
+    const chunk = randomBytes(256 * 1024);
+    stream.start({ args: ["cat"], stdin: true });
+    for (let i = 0; i < 128; i++) stream.stdin(chunk);
+    const { stdout } = await stream.end().outcome();
+    assert.equal(stdout.length, 128 * chunk.length);
+    assert.equal(sha256(stdout), sha256(Buffer.concat(Array.from({ length: 128 }, () => chunk))));
+  });
+
+  it("loses nothing that lies in the pipes when the command exits", async () => {
+    for (let i = 0; i < 20; i++) {
+      const { stdout, stderr } = await exec(agent, {
+        args: ["sh", "-c", "head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2"],
+      });
+      assert.deepEqual([stdout.length, stderr.length], [60_000, 60_000]);
+    }
+  });
+
+  it("is not delayed by a background child that holds the output open", async () => {
+    const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "sleep 300 & echo $!"] });
+    const background = Number(String(stdout));
+    assert.equal(exit.outputComplete, false);
+    assert.ok(Number(exit.durationMs) < 60_000);
+    process.kill(background, "SIGKILL"); // It lived on: this throws when it did not.
+  });
+
+  it("is complete when a background child has closed the output", async () => {
+    const { stdout, exit } = await exec(agent, {
+      // Until it has become sleep it is a shell that keeps the output it was given aside.
+      args: ["sh", "-c", 'sleep 300 >/dev/null 2>&1 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; echo $!'],
+    });
+    assert.equal(exit.outputComplete, true);
+    process.kill(Number(String(stdout)), "SIGKILL");
+  });
+
+  it("goes on after the command closed its output", async () => {
+    const { exit } = await exec(agent, { args: ["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 7"] });
+    assert.equal(exit.code, 7);
+  });
+
+  it("lets the command reopen its output through /dev/stdout", async () => {
+    const { stdout } = await exec(agent, { args: ["sh", "-c", "echo again > /dev/stdout"] });
+    assert.equal(String(stdout), "again\n");
+  });
+
+  it("passes arguments byte for byte, without a shell", async () => {
+    const args = ["printf", "%s|", "", "a b", "$HOME", "*", "ünï\n", "'\"\\"];
+    const { stdout } = await exec(agent, { args });
+    assert.equal(String(stdout), "|a b|$HOME|*|ünï\n|'\"\\|");
+  });
+
+  it("delivers signals to the command's process group", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.05; done"] });
+    await stream.until("ready");
+    const { stdout, exit } = await stream.send({ case: "signal", value: { number: 10 } }).outcome();
+    assert.equal(String(stdout), "caught\n");
+    assert.equal(exit.code, 5);
+  });
+
+  it("delivers a real-time signal", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sleep", "1000"] });
+    await stream.next();
+    const { exit } = await stream.send({ case: "signal", value: { number: 40 } }).outcome();
+    assert.deepEqual([exit.code, exit.signal], [168, 40]);
+  });
+
+  it("hands the child no descriptor but 0, 1 and 2", async () => {
+    const { stdout } = await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] });
+    assert.equal(String(stdout), "0\n1\n2\n");
+  });
+
+  it("is complete while others start: a child that starts holds copies of every pipe for a moment", async () => {
+    const client = connect(agent);
+    const run = async (): Promise<boolean> => {
+      const stream = new ExecStream(agent, client);
+      const { exit } = await stream
+        .start({ args: ["/bin/echo", "x"] })
+        .end()
+        .outcome();
+      return exit.outputComplete;
+    };
+    const worker = async (): Promise<boolean[]> => {
+      const verdicts: boolean[] = [];
+      for (let i = 0; i < 25; i++) verdicts.push(await run());
+      return verdicts;
+    };
+    const verdicts = (await Promise.all(Array.from({ length: 30 }, worker))).flat();
+    client.close();
+    assert.equal(verdicts.filter((complete) => !complete).length, 0);
+  });
+
+  it("runs 60 commands at once, each with its own output", async () => {
+    const outcomes = await Promise.all(
+      Array.from({ length: 60 }, (_, i) => exec(agent, { args: ["sh", "-c", `echo ${i}; exit ${i}`] })),
+    );
+    for (const [i, { stdout, exit }] of outcomes.entries()) {
+      assert.equal(String(stdout), `${i}\n`);
+      assert.equal(exit.code, i);
+    }
+  });
+});

@@ -1,0 +1,129 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir, userInfo } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
+
+let folder: string;
+let agent: RunningAgent;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "guest-agent-start-"));
+  await chmod(folder, 0o755);
+  await writeFile(join(folder, "text"), "echo not a program\n", { mode: 0o755 });
+  await writeFile(join(folder, "plain"), "data", { mode: 0o644 });
+  await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
+  await mkdir(join(folder, "closed"), { mode: 0o700 });
+  agent = await startAgent();
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+const root = process.getuid?.() === 0;
+
+describe("a command that cannot be started is a status, never an exit", () => {
+  const cases: readonly [string, () => StartInit, number, string][] = [
+    ["no such command in PATH", () => ({ args: ["no-such-command"] }), status.NOT_FOUND, "EXEC_NOT_FOUND"],
+    ["no such file", () => ({ args: ["/no/such/file"] }), status.NOT_FOUND, "EXEC_NOT_FOUND"],
+    ["a missing interpreter", () => ({ args: [join(folder, "orphan")] }), status.NOT_FOUND, "EXEC_NOT_FOUND"],
+    ["a directory", () => ({ args: [folder] }), status.PERMISSION_DENIED, "EXEC_PERMISSION_DENIED"],
+    [
+      "a file that is not executable",
+      () => ({ args: [join(folder, "plain")] }),
+      status.PERMISSION_DENIED,
+      "EXEC_PERMISSION_DENIED",
+    ],
+    ["a text file without #!", () => ({ args: [join(folder, "text")] }), status.FAILED_PRECONDITION, "EXEC_BAD_FORMAT"],
+    ["a missing working directory", () => ({ args: ["true"], cwd: "/no/such/dir" }), status.NOT_FOUND, "EXEC_BAD_CWD"],
+    [
+      "a file as working directory",
+      () => ({ args: ["true"], cwd: join(folder, "plain") }),
+      status.FAILED_PRECONDITION,
+      "EXEC_BAD_CWD",
+    ],
+    ["an unknown user", () => ({ args: ["true"], user: "no-such-user" }), status.NOT_FOUND, "EXEC_BAD_USER"],
+    ["an unknown group", () => ({ args: ["true"], user: "root:no-such-group" }), status.NOT_FOUND, "EXEC_BAD_USER"],
+    ["a group without a user", () => ({ args: ["id"], user: ":0" }), status.INVALID_ARGUMENT, "EXEC_BAD_USER"],
+    ["a user of a colon alone", () => ({ args: ["id"], user: ":" }), status.INVALID_ARGUMENT, "EXEC_BAD_USER"],
+    [
+      "a user id beyond what there is",
+      () => ({ args: ["true"], user: "4294967295" }),
+      status.INVALID_ARGUMENT,
+      "EXEC_BAD_USER",
+    ],
+    [
+      "an argument of 2 MiB",
+      () => ({ args: ["true", "x".repeat(2 ** 21)] }),
+      status.RESOURCE_EXHAUSTED,
+      "EXEC_ARGS_TOO_LONG",
+    ],
+  ];
+  for (const [title, start, code, reason] of cases) {
+    it(`with ${title}: ${reason}`, async () => {
+      const failure = await failingExec(agent, start());
+      assert.deepEqual([failure.code, failure.reason, failure.domain], [code, reason, "svc.guest"]);
+      assert.ok(failure.message.length > 10);
+    });
+  }
+
+  it("tells a missing working directory from a missing command by step and path", async () => {
+    const failure = await failingExec(agent, { args: ["true"], cwd: "/no/such/dir" });
+    assert.deepEqual(failure.metadata, { step: "chdir", errno: "ENOENT", path: "/no/such/dir" });
+  });
+
+  it("looks at the working directory with the rights of the command's user", async (t) => {
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
+    const failure = await failingExec(agent, { args: ["true"], user: "nobody", cwd: join(folder, "closed") });
+    assert.deepEqual([failure.code, failure.reason], [status.PERMISSION_DENIED, "EXEC_BAD_CWD"]);
+  });
+});
+
+describe("users and working directories", () => {
+  it("runs as the agent's own user, in its home, where nothing is asked for", async () => {
+    const { uid, homedir } = userInfo();
+    const { stdout } = await exec(agent, { args: ["sh", "-c", "id -u; pwd"] });
+    assert.equal(String(stdout), `${uid}\n${homedir}\n`);
+  });
+
+  it("runs as user, uid, user:group and uid:gid", async (t) => {
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
+    const idsOf = async (user: string): Promise<string> =>
+      String((await exec(agent, { args: ["sh", "-c", "id -u; id -g; id -G"], user, cwd: "/" })).stdout)
+        .replaceAll("\n", " ")
+        .trim();
+    assert.equal(await idsOf("nobody"), "65534 65534 65534");
+    assert.equal(await idsOf("12345"), "12345 0 0");
+    assert.equal(await idsOf("nobody:daemon"), "65534 1 1");
+    assert.equal(await idsOf("12345:54321"), "12345 54321 54321");
+  });
+
+  it("falls back to / when the user's home is missing and no directory was asked for", async (t) => {
+    if (!root) {
+      t.skip("needs root");
+      return;
+    }
+    assert.equal(String((await exec(agent, { args: ["pwd"], user: "nobody" })).stdout), "/\n");
+  });
+
+  it("resolves a relative command against the working directory that was asked for", async () => {
+    await writeFile(join(folder, "script"), "#!/bin/sh\necho found\n", { mode: 0o755 });
+    const { stdout } = await exec(agent, { args: ["./script"], cwd: folder });
+    assert.equal(String(stdout), "found\n");
+  });
+
+  it("looks the command up in the PATH of the request", async () => {
+    await writeFile(join(folder, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
+    const { stdout } = await exec(agent, { args: ["only-here"], env: { PATH: `/nowhere:${folder}:/bin:/usr/bin` } });
+    assert.equal(String(stdout), "found\n");
+  });
+});

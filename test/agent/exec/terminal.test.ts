@@ -1,0 +1,109 @@
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { processGone } from "../../fixtures/processes.ts";
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+
+describe("exec in a terminal", () => {
+  it("runs in a terminal of the size that was asked for, from the first instruction on", async () => {
+    const { stdout, order } = await exec(agent, {
+      args: ["sh", "-c", "stty size; tty"],
+      terminal: { cols: 123, rows: 45 },
+    });
+    assert.match(String(stdout), /^45 123\r\n\/dev\/pts\/\d+\r\n$/);
+    assert.deepEqual(order, ["started", "stdout", "exit"]);
+  });
+
+  it("is 80 by 24 where no size is given", async () => {
+    const { stdout } = await exec(agent, { args: ["stty", "size"], terminal: {} });
+    assert.equal(String(stdout), "24 80\r\n");
+  });
+
+  it("is the controlling terminal: all three streams and /dev/tty lead there", async () => {
+    const { stdout } = await exec(agent, {
+      args: ["sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo yes > /dev/tty"],
+      terminal: {},
+    });
+    assert.equal(String(stdout), "yes\r\n");
+  });
+
+  it("follows a new size, and tells the command by SIGWINCH", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({
+      args: ["bash", "-c", "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done"],
+      terminal: { cols: 80, rows: 24 },
+    });
+    await stream.until("ready");
+    const { stdout } = await stream.send({ case: "resize", value: { cols: 100, rows: 50 } }).outcome();
+    assert.match(String(stdout), /50 100/);
+  });
+
+  it("ignores a resize with a dimension of zero", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo ready; read line; stty size"], terminal: { cols: 90, rows: 33 } });
+    await stream.until("ready");
+    for (const [cols, rows] of [
+      [0, 0],
+      [0, 24],
+      [80, 0],
+    ] as const) {
+      stream.send({ case: "resize", value: { cols, rows } });
+    }
+    stream.stdin("\r");
+    assert.match(String((await stream.outcome()).stdout), /33 90/);
+  });
+
+  it("sets TERM as asked, but not over the environment's own", async () => {
+    const command = { args: ["sh", "-c", "echo $TERM"], terminal: { term: "screen" } };
+    assert.equal(String((await exec(agent, command)).stdout), "screen\r\n");
+    assert.equal(String((await exec(agent, { ...command, terminal: {} })).stdout), "xterm-256color\r\n");
+    assert.equal(String((await exec(agent, { ...command, env: { TERM: "vt100" } })).stdout), "vt100\r\n");
+  });
+
+  it("takes typed input, echoes it, and ends at the end-of-file that stdin_close types", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["cat"], terminal: {} }).stdin("hello\r");
+    await stream.until("hello\r\nhello\r\n");
+    const { exit } = await stream.send({ case: "stdinClose", value: {} }).outcome();
+    assert.equal(exit.code, 0);
+  });
+
+  it("turns a typed Ctrl-C into SIGINT", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo ready; exec sleep 1000"], terminal: {} });
+    await stream.until("ready");
+    const { exit } = await stream.stdin("\x03").outcome();
+    assert.equal(exit.signal, 2);
+  });
+
+  it("loses nothing of 4 MiB that end with the command", async () => {
+    const { stdout, exit } = await exec(agent, {
+      args: ["sh", "-c", "stty -opost; head -c 4194304 /dev/zero"],
+      terminal: {},
+    });
+    assert.equal(stdout.length, 4_194_304);
+    assert.equal(exit.outputComplete, true);
+  });
+
+  it("hands the child no descriptor but 0, 1 and 2, also beside other terminals", async () => {
+    using other = new ExecStream(agent);
+    other.start({ args: ["sh", "-c", "echo ready; exec sleep 1000"], terminal: {} });
+    await other.until("ready");
+    const { stdout } = await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"], terminal: {} });
+    assert.deepEqual(String(stdout).trim().split(/\s+/), ["0", "1", "2"]);
+  });
+
+  it("hangs the session up when the client goes", async () => {
+    const stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"], terminal: {} });
+    const pid = Number(/\d+/.exec(await stream.until("\n"))?.[0]);
+    stream[Symbol.dispose]();
+    await processGone(pid);
+  });
+});

@@ -1,0 +1,280 @@
+import assert from "node:assert/strict";
+import { mkdir, open, readFile, stat, utimes, writeFile } from "node:fs/promises";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { status } from "@grpc/grpc-js";
+import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import {
+  dataMessage,
+  failureOf,
+  FileCalls,
+  headerMessage,
+  openFiles,
+  testFolder,
+  type TestMount,
+  testMount,
+} from "../../fixtures/files.ts";
+import { providePrograms } from "../../../scripts/machine/programs.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+const MIB = 1024 ** 2;
+
+let agent: RunningAgent;
+let files: FileCalls;
+before(async () => {
+  agent = await startAgent();
+  files = new FileCalls(agent);
+});
+after(async () => {
+  files[Symbol.dispose]();
+  await agent[Symbol.asyncDispose]();
+});
+
+/** The folder once more, as a file system of FUSE: without O_TMPFILE. Resolves when it is there; undefined: it cannot be had. */
+async function bound(t: TestContext, source: string, target: string): Promise<AsyncDisposable | undefined> {
+  if (providePrograms([{ name: "bindfs", package: "bindfs" }], "for a file system without O_TMPFILE").length > 0) {
+    t.skip("needs bindfs(1)");
+    return undefined;
+  }
+  const { dev } = await stat(target);
+  const server = spawn("bindfs", ["-f", source, target], { stdio: ["ignore", "ignore", "inherit"] });
+  const ended = once(server, "exit");
+  await until(async () => server.exitCode !== null || (await stat(target)).dev !== dev, "bindfs has mounted or ended");
+  if (server.exitCode !== null) {
+    t.skip("needs FUSE");
+    return undefined;
+  }
+  return {
+    [Symbol.asyncDispose]: async () => {
+      spawnSync("umount", ["--lazy", target]);
+      await ended;
+    },
+  };
+}
+
+/** Mounts, or skips the test where that is not permitted. */
+async function mounted(
+  t: TestContext,
+  type: string,
+  options: (folder: string) => string,
+): Promise<TestMount | undefined> {
+  try {
+    return await testMount(type, options);
+  } catch (error) {
+    t.skip(`cannot mount a ${type}: ${String(error)}`);
+    return undefined;
+  }
+}
+
+describe("on a real file system", () => {
+  it("that is full, a write fails in mid-stream and leaves the old file and all of the space", async (t) => {
+    await using small = await mounted(t, "tmpfs", () => "size=4m");
+    if (small === undefined) return;
+    await files.write({ path: small.at("file") }, "old");
+    const failure = await failureOf(
+      files.write({ path: small.at("file") }, ...Array<Buffer>(40).fill(Buffer.alloc(MIB / 4))),
+    );
+    assert.deepEqual(
+      [failure.code, failure.reason, failure.metadata["errno"]],
+      [status.RESOURCE_EXHAUSTED, "NO_SPACE", "ENOSPC"],
+    );
+    assert.equal(failure.metadata["path"], small.at("file"));
+    assert.equal(await readFile(small.at("file"), "utf8"), "old");
+    assert.deepEqual(await small.names(), ["file"]);
+    await files.write({ path: small.at("other") }, ...Array<Buffer>(14).fill(Buffer.alloc(MIB / 4)));
+    assert.equal((await stat(small.at("other"))).size, 3.5 * MIB);
+  });
+
+  it("that has no inodes left, a write fails and changes nothing", async (t) => {
+    await using small = await mounted(t, "tmpfs", () => "nr_inodes=2");
+    if (small === undefined) return;
+    await files.write({ path: small.at("a") }, "x");
+    const failure = await failureOf(files.write({ path: small.at("b") }, "x"));
+    assert.equal(failure.reason, "NO_SPACE");
+  });
+
+  it("that is read-only, a file is read but not written", async (t) => {
+    await using readOnly = await mounted(t, "tmpfs", () => "size=1m");
+    if (readOnly === undefined) return;
+    await writeFile(readOnly.at("file"), "old");
+    readOnly.remount("ro");
+    for (const path of [readOnly.at("file"), readOnly.at("new")]) {
+      const failure = await failureOf(files.write({ path }, "x"));
+      assert.deepEqual(
+        [failure.code, failure.reason, failure.metadata["errno"]],
+        [status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED", "EROFS"],
+      );
+    }
+    assert.equal((await files.read(readOnly.at("file"))).data.toString(), "old");
+  });
+
+  it("that is an overlay, a file of the lower layer is replaced and the layer is not", async (t) => {
+    await using base = await mounted(t, "tmpfs", () => "size=8m");
+    if (base === undefined) return;
+    for (const name of ["lower", "upper", "work"]) await mkdir(base.at(name));
+    await writeFile(base.at("lower/file"), "of the image", { mode: 0o751 });
+    const layers = `lowerdir=${base.at("lower")},upperdir=${base.at("upper")},workdir=${base.at("work")}`;
+    await using overlay = await mounted(t, "overlay", () => layers);
+    if (overlay === undefined) return;
+    assert.equal((await files.read(overlay.at("file"))).data.toString(), "of the image");
+    await files.write({ path: overlay.at("file") }, "of the sandbox");
+    await files.write({ path: overlay.at("new/file"), createParents: true, exclusive: true }, "x");
+    assert.equal((await files.read(overlay.at("file"))).data.toString(), "of the sandbox");
+    assert.equal((await files.stat(overlay.at("file"))).mode, 0o751);
+    assert.equal(await readFile(base.at("lower/file"), "utf8"), "of the image");
+    assert.deepEqual((await overlay.names()).toSorted(), ["file", "new"]);
+  });
+
+  it("a file that something is mounted on is not replaced, and said to be in use", async (t) => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("below"), "below");
+    await writeFile(folder.at("on"), "old");
+    const { status: code, stderr } = spawnSync("mount", ["--bind", folder.at("below"), folder.at("on")], {
+      encoding: "utf8",
+    });
+    if (code !== 0) {
+      t.skip(`cannot bind: ${stderr}`);
+      return;
+    }
+    try {
+      const failure = await failureOf(files.write({ path: folder.at("on") }, "new"));
+      assert.deepEqual([failure.code, failure.metadata["errno"]], [status.FAILED_PRECONDITION, "EBUSY"]);
+      assert.deepEqual((await folder.names()).toSorted(), ["below", "on"]);
+      assert.equal((await files.read(folder.at("on"))).data.toString(), "below");
+    } finally {
+      spawnSync("umount", [folder.at("on")]);
+    }
+  });
+
+  it("a program is replaced while it runs", async () => {
+    await using folder = await testFolder();
+    const path = folder.at("program");
+    await files.write({ path, mode: 0o755 }, await readFile("/bin/sleep"));
+    const running = spawnSync("sh", ["-c", '"$0" 60 >/dev/null 2>&1 & echo $!', path], { encoding: "utf8" });
+    await files.write({ path }, "#!/bin/sh\necho replaced\n");
+    process.kill(Number(running.stdout), "SIGKILL");
+    assert.equal(spawnSync(path, { encoding: "utf8" }).stdout, "replaced\n");
+  });
+
+  it("5 GiB of holes are read with flat memory from beyond 2^32", async () => {
+    await using folder = await testFolder();
+    await using file = await open(folder.at("holes"), "w");
+    await file.truncate(5 * 1024 * MIB);
+    let received = 0;
+    for await (const chunk of files.chunks({
+      path: folder.at("holes"),
+      offset: 2n ** 32n - 5n,
+      length: 64n * 1024n * 1024n,
+    })) {
+      received += chunk.data.length;
+      assert.ok(chunk.data.every((byte) => byte === 0));
+    }
+    assert.equal(received, 64 * MIB);
+  });
+});
+
+describe("an agent killed in mid-write", () => {
+  it("leaves the old file and nothing else", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "old");
+    await using victim = await startAgent();
+    using calls = new FileCalls(victim);
+    async function* killing(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path: folder.at("file") });
+      for (let i = 0; i < 8; i++) yield dataMessage(Buffer.alloc(MIB));
+      const isOpened = async (): Promise<boolean> =>
+        (await openFiles(victim.pid)).some((file) => file.startsWith(folder.path));
+      await until(isOpened, "the agent has opened its new file");
+      process.kill(victim.pid, "SIGKILL");
+      await new Promise(() => {});
+    }
+    assert.equal((await failureOf(calls.writeMessages(killing()))).code, status.UNAVAILABLE);
+    await victim.exited;
+    assert.deepEqual(await folder.names(), ["file"]);
+    assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+  });
+
+  it(
+    "between 50 writes that replace files leaves no more temporary names than threads were placing one",
+    NEEDS_ROOT,
+    async () => {
+      const FILE_THREADS = 3;
+      await using folder = await testFolder();
+      const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
+      await Promise.all(names.map((name) => writeFile(folder.at(name), "old")));
+      await using victim = await startAgent();
+      using calls = new FileCalls(victim);
+      let answered = 0;
+      const replacing = async (name: string): Promise<void> => {
+        for (;;) {
+          await calls.write({ path: folder.at(name) }, "new");
+          if (++answered === 200) process.kill(victim.pid, "SIGKILL");
+        }
+      };
+      const results = await Promise.allSettled(names.map(replacing));
+      assert.ok(results.every(({ status: outcome }) => outcome === "rejected"));
+      await victim.exited;
+      const left = (await folder.names()).filter((name) => !names.includes(name));
+      assert.ok(left.length <= FILE_THREADS, left.join(" "));
+    },
+  );
+
+  it("leaves a temporary name where there is no O_TMPFILE; an hour later another agent's first write removes it", async (t) => {
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
+    await using below = await testFolder();
+    await using folder = await testFolder();
+    await using mount = await bound(t, below.path, folder.path);
+    if (mount === undefined) return;
+    await writeFile(folder.at("file"), "old");
+    const temporaries = async (): Promise<string[]> =>
+      (await below.names()).filter((name) => /^\.svc-guest-[0-9a-f]{24}\.tmp$/.test(name));
+    {
+      await using victim = await startAgent();
+      using calls = new FileCalls(victim);
+      async function* killing(): AsyncGenerator<WriteFileRequest> {
+        yield headerMessage({ path: folder.at("file") });
+        yield dataMessage(Buffer.alloc(MIB));
+        await until(async () => (await temporaries()).length > 0, "there is a file of a temporary name");
+        process.kill(victim.pid, "SIGKILL");
+        await new Promise(() => {});
+      }
+      assert.equal((await failureOf(calls.writeMessages(killing()))).code, status.UNAVAILABLE);
+      await victim.exited;
+    }
+    const [left = ""] = await temporaries();
+    assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+    await using another = await startAgent();
+    using calls = new FileCalls(another);
+    // The first write to the folder looks through it, and takes this one for that of an agent that lives.
+    await calls.write({ path: folder.at("file") }, "new");
+    assert.deepEqual(await temporaries(), [left]);
+    await using later = await startAgent();
+    using callsLater = new FileCalls(later);
+    const longAgo = new Date(Date.now() - 2 * 3_600_000);
+    await utimes(folder.at(left), longAgo, longAgo);
+    await callsLater.write({ path: folder.at("file") }, "newer");
+    assert.deepEqual(await temporaries(), []);
+    assert.deepEqual([await below.names(), await readFile(below.at("file"), "utf8")], [["file"], "newer"]);
+  });
+
+  it("by SIGTERM, too, and its client is told", async () => {
+    await using folder = await testFolder();
+    await using leaving = await startAgent();
+    using calls = new FileCalls(leaving);
+    async function* stopping(): AsyncGenerator<WriteFileRequest> {
+      yield headerMessage({ path: folder.at("file") });
+      yield dataMessage(Buffer.alloc(MIB));
+      leaving.kill("SIGTERM");
+      await new Promise(() => {});
+    }
+    assert.equal((await failureOf(calls.writeMessages(stopping()))).code, status.UNAVAILABLE);
+    assert.equal((await leaving.exited).code, 0);
+    assert.deepEqual(await folder.names(), []);
+  });
+});

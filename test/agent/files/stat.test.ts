@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { link, lutimes, mkdir, stat, symlink, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { after, before, describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { failureOf, FileCalls, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+let agent: RunningAgent;
+let files: FileCalls;
+let folder: TestFolder;
+before(async () => {
+  agent = await startAgent();
+  files = new FileCalls(agent);
+  folder = await testFolder();
+});
+after(async () => {
+  files[Symbol.dispose]();
+  await agent[Symbol.asyncDispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+function nanoseconds(time: Timestamp | undefined): bigint {
+  assert.ok(time);
+  return time.seconds * 1_000_000_000n + BigInt(time.nanos);
+}
+
+describe("StatPath", () => {
+  it("tells everything that stat(2) does, nanoseconds included", NEEDS_ROOT, async () => {
+    const path = folder.at("file");
+    await writeFile(path, "12345", { mode: 0o604 });
+    await link(path, folder.at("other-name"));
+    spawnSync("touch", ["-d", "2001-02-03T04:05:06.123456789Z", path]);
+    const told = await files.stat(path);
+    const is = await stat(path, { bigint: true });
+    assert.deepEqual(
+      [told.type, told.size, told.mode, told.uid, told.gid, told.inode, told.links],
+      [FileType.REGULAR, 5n, 0o604, 0, 0, is.ino, 2n],
+    );
+    assert.equal(nanoseconds(told.mtime), 981_173_106_123_456_789n);
+    assert.deepEqual([nanoseconds(told.atime), nanoseconds(told.ctime)], [is.atimeNs, is.ctimeNs]);
+    assert.equal(told.linkTarget.length, 0);
+  });
+
+  it("tells times before 1970 and after 2038", async () => {
+    for (const [date, seconds, nanos] of [
+      ["1969-12-31T23:59:58.250000000Z", -2n, 250_000_000],
+      ["1905-01-01T00:00:00.000000001Z", -2_051_222_400n, 1],
+      ["2100-01-01T00:00:00.999999999Z", 4_102_444_800n, 999_999_999],
+    ] as const) {
+      spawnSync("touch", ["-d", date, folder.at("dated")]);
+      const { mtime } = await files.stat(folder.at("dated"));
+      assert.deepEqual([mtime?.seconds, mtime?.nanos], [seconds, nanos], date);
+    }
+  });
+
+  it("tells every type", NEEDS_ROOT, async () => {
+    const socket = createServer().listen(folder.at("socket"));
+    await once(socket, "listening");
+    await mkdir(folder.at("directory"));
+    spawnSync("mkfifo", [folder.at("fifo")]);
+    spawnSync("mknod", [folder.at("disk"), "b", "7", "250"]);
+    await symlink("directory", folder.at("link"));
+    for (const [path, noFollow, type] of [
+      [folder.at("directory"), false, FileType.DIRECTORY],
+      [folder.at("fifo"), false, FileType.FIFO],
+      [folder.at("socket"), false, FileType.SOCKET],
+      [folder.at("disk"), false, FileType.BLOCK_DEVICE],
+      ["/dev/null", false, FileType.CHARACTER_DEVICE],
+      [folder.at("link"), true, FileType.SYMLINK],
+      [folder.at("link"), false, FileType.DIRECTORY],
+    ] as const) {
+      assert.equal((await files.stat(path, noFollow)).type, type, path);
+    }
+    socket.close();
+  });
+
+  it("tells a link's own attributes and target, which need not be UTF-8 nor exist", async () => {
+    const target = Buffer.from([0x61, 0xff, 0x2f, 0xc3, 0x28]);
+    await symlink(target, folder.at("odd"));
+    await lutimes(folder.at("odd"), 10, 20);
+    const told = await files.stat(folder.at("odd"), true);
+    assert.ok(target.equals(told.linkTarget));
+    assert.deepEqual([told.type, told.size, told.mtime?.seconds], [FileType.SYMLINK, 5n, 20n]);
+    assert.equal((await failureOf(files.stat(folder.at("odd")))).reason, "PATH_NOT_FOUND");
+  });
+});
+
+describe("a path", () => {
+  it("may hold every character but NUL and the slash", async () => {
+    const every = Array.from({ length: 0x7f }, (_, i) => String.fromCodePoint(i + 1))
+      .join("")
+      .replace("/", "");
+    for (const name of [every, " ", "-rf", "...", "日本語 🚀", "é", "e\u0301", "a".repeat(255), "%2e%2e", "\\", "\n"]) {
+      await files.write({ path: folder.at(name) }, name);
+      assert.equal((await files.read(folder.at(name))).data.toString(), name);
+      assert.equal((await files.stat(folder.at(name))).size, BigInt(Buffer.byteLength(name)));
+      assert.ok((await folder.names()).includes(name), JSON.stringify(name));
+    }
+  });
+
+  it("may be as long as PATH_MAX, and no longer", async () => {
+    const fill = (length: number): string => {
+      let path = folder.path;
+      while (length - path.length > 200) path += `/${"d".repeat(150)}`;
+      return `${path}/${"e".repeat(length - path.length - 3)}/f`;
+    };
+    const longest = fill(4095);
+    for (const content of ["far", "farther"]) {
+      await files.write({ path: longest, createParents: true }, content);
+      assert.equal((await files.read(longest)).data.toString(), content);
+    }
+    const tooLong = fill(4096);
+    for (const call of [
+      () => files.stat(tooLong),
+      () => files.read(tooLong),
+      () => files.write({ path: tooLong }, "x"),
+    ]) {
+      const failure = await failureOf(call());
+      assert.deepEqual([failure.code, failure.metadata["errno"]], [status.INVALID_ARGUMENT, "ENAMETOOLONG"]);
+    }
+  });
+
+  it("that cannot be followed is an error by its errno, with the path in the details", async () => {
+    await writeFile(folder.at("plain"), "");
+    await symlink("circle", folder.at("circle"));
+    for (const [name, errno] of [
+      ["missing", "ENOENT"],
+      ["missing/below", "ENOENT"],
+      ["plain/below", "ENOTDIR"],
+      ["circle", "ELOOP"],
+    ] as const) {
+      for (const call of [() => files.stat(folder.at(name)), () => files.read(folder.at(name))]) {
+        const failure = await failureOf(call());
+        assert.deepEqual([failure.code, failure.reason], [status.NOT_FOUND, "PATH_NOT_FOUND"]);
+        assert.deepEqual([failure.metadata["errno"], failure.metadata["path"]], [errno, folder.at(name)]);
+        assert.ok(failure.message.includes(JSON.stringify(folder.at(name))));
+      }
+    }
+  });
+
+  it("that is empty, relative or holds a NUL is refused", async () => {
+    for (const path of ["", "relative", "/a\0b"]) {
+      for (const call of [() => files.stat(path), () => files.read(path)]) {
+        const failure = await failureOf(call());
+        assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
+      }
+    }
+  });
+});

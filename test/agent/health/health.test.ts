@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { after, before, describe, it } from "node:test";
+import { promisify } from "node:util";
+import { create, fromJson } from "@bufbuild/protobuf";
+import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema, type HealthResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent({ process: { args: ["sleep", "1000"] } });
+});
+after(() => agent[Symbol.asyncDispose]());
+
+async function health(of: RunningAgent = agent, make = "grpc-js", token = of.token): Promise<HealthResponse> {
+  const client = CLIENTS.find((candidate) => candidate.make === make)?.connect(of);
+  if (client === undefined) throw new Error(`no client ${make}`);
+  try {
+    return await one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token }));
+  } finally {
+    client.close();
+  }
+}
+
+function ms(time: Timestamp | undefined): number {
+  assert.ok(time !== undefined);
+  return timestampMs(time);
+}
+
+const execute = promisify(execFile);
+
+function curl(socket: string, ...args: readonly string[]): Promise<{ stdout: string }> {
+  return execute("curl", ["-sS", "--unix-socket", socket, ...args]);
+}
+
+function declareIdle(socket: string): Promise<{ stdout: string }> {
+  const url = "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
+  return curl(socket, "-H", "content-type: application/json", "-d", "{}", url);
+}
+
+describe("Health", () => {
+  for (const { make } of CLIENTS) {
+    it(`answers ${make}`, async () => {
+      const report = await health(agent, make);
+      assert.equal(report.alive, true);
+      assert.equal(report.ready, true);
+      assert.equal(report.readyCmdExit, 0);
+    });
+  }
+
+  it("tells the guest's time", async () => {
+    const earliest = Date.now();
+    const time = ms((await health()).guestTime);
+    assert.ok(time >= earliest - 1 && time <= Date.now() + 1);
+  });
+
+  it("is ready without a workload", async () => {
+    await using alone = await startAgent();
+    assert.equal((await health(alone)).ready, true);
+  });
+
+  it("refuses a missing and a wrong token in the same words", async () => {
+    const failures = await Promise.all(
+      ["", "wrong", `${agent.token}x`].map((token) =>
+        health(agent, "grpc-js", token).then(
+          () => assert.fail("answered"),
+          (error: unknown) => error as RpcFailure,
+        ),
+      ),
+    );
+    for (const failure of failures) {
+      assert.deepEqual([failure.code, failure.reason, failure.message], [16, "UNAUTHENTICATED", failures[0]?.message]);
+      assert.ok(!failure.message.includes(agent.token));
+    }
+  });
+});
+
+describe("contract: last_user_activity", () => {
+  it("is refreshed by the start and the end of an exec, not by Health", async () => {
+    const first = ms((await health()).lastUserActivity);
+    assert.equal(ms((await health()).lastUserActivity), first);
+    const earliest = Date.now();
+    await exec(agent, { args: ["true"] });
+    const second = ms((await health()).lastUserActivity);
+    assert.ok(second >= earliest - 1);
+    assert.equal(ms((await health()).lastUserActivity), second);
+  });
+
+  it("is now while an exec without a terminal is attached", async () => {
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sleep", "1000"] });
+    await stream.next();
+    for (let asked = 0; asked < 2; asked++) {
+      const askedMs = Date.now();
+      const { lastUserActivity, guestTime } = await health();
+      assert.ok(ms(lastUserActivity) >= askedMs - 1 && ms(lastUserActivity) <= ms(guestTime));
+    }
+  });
+
+  it("stands still while a terminal is open and nobody types, and moves when somebody does", async () => {
+    // An agent of its own: an earlier test's command may end only now, and that is activity.
+    await using own = await startAgent();
+    using stream = new ExecStream(own);
+    stream.start({ args: ["cat"], terminal: {} });
+    await stream.next();
+    const earlier = ms((await health(own)).lastUserActivity);
+    assert.equal(ms((await health(own)).lastUserActivity), earlier);
+    stream.stdin("x\r");
+    await stream.until("x\r\nx\r\n");
+    assert.ok(ms((await health(own)).lastUserActivity) > earlier);
+  });
+});
+
+describe("contract: idle_declared", () => {
+  it("is absent before the first DeclareIdle, then the time that DeclareIdle answered, by curl over HTTP and JSON", async () => {
+    await using own = await startAgent();
+    assert.equal((await health(own)).idleDeclared, undefined);
+    const activity = ms((await health(own)).lastUserActivity);
+    const { stdout } = await declareIdle(own.workloadSocket);
+    const { declaredAt } = JSON.parse(stdout) as { declaredAt: string };
+    const report = await health(own);
+    assert.deepEqual(report.idleDeclared, fromJson(TimestampSchema, declaredAt));
+    assert.equal(ms(report.lastUserActivity), activity);
+  });
+
+  it("can be declared by the workload itself, through the socket in its environment", async () => {
+    const script = `curl -sS --unix-socket "$SVC_WORKLOAD_SOCKET" -H 'content-type: application/json' -d '{}' \
+http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle; exec sleep 1000`;
+    await using own = await startAgent({ process: { args: ["sh", "-c", script] } });
+    await until(async () => (await health(own)).idleDeclared !== undefined, "the workload has declared itself idle");
+    assert.ok(ms((await health(own)).idleDeclared) <= Date.now());
+  });
+});
+
+describe("contract: the workload socket", () => {
+  it("does not have the management operations", async () => {
+    const url = "http://localhost/svc.guest.v1alpha1.GuestAgent/Health";
+    const options = ["-H", "content-type: application/json", "-d", "{}", "-o", "/dev/null", "-w", "%{http_code}"];
+    const { stdout } = await curl(agent.workloadSocket, ...options, url);
+    assert.equal(stdout, "404");
+  });
+
+  it("is open to every user of the guest", async () => {
+    const { stdout } = await exec(agent, { args: ["stat", "-c", "%a %F", agent.workloadSocket] });
+    assert.equal(String(stdout), "666 socket\n");
+  });
+});

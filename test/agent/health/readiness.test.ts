@@ -1,0 +1,168 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import {
+  AgentError,
+  type ChildProcess,
+  type ProcessEnd,
+  type ReadyCommandSpec,
+} from "../../../src/agent/domain/index.ts";
+import { ReadinessLoop } from "../../../src/agent/health/index.ts";
+import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+
+/** A run of ready_cmd whose end the test decides. */
+class Run {
+  readonly #end = Promise.withResolvers<ProcessEnd>();
+  readonly killed = Promise.withResolvers<void>();
+  released = false;
+
+  exit(code: number): void {
+    this.#end.resolve({ code, signal: 0, coreDumped: false });
+  }
+
+  get child(): ChildProcess {
+    return {
+      pid: 4711,
+      stdin: undefined,
+      stdout: undefined,
+      stderr: undefined,
+      ended: this.#end.promise,
+      resize: () => {},
+      signal: () => {},
+      signalGroup: () => {},
+      tree: {
+        signal: (signal) => {
+          this.#end.resolve({ code: 128 + signal, signal, coreDumped: false });
+          this.killed.resolve();
+        },
+        emptyWithin: () => Promise.resolve(true),
+        killWithin: () => Promise.resolve(true),
+      },
+      session: { signal: () => {}, emptyWithin: () => Promise.resolve(true), killWithin: () => Promise.resolve(true) },
+      oomKilled: () => false,
+      outputHolders: () => [],
+      release: () => void (this.released = true),
+    };
+  }
+}
+
+const SPEC: ReadyCommandSpec = { args: ["check"], intervalMs: 1_000, timeoutMs: 5_000 };
+
+/** Lets everything happen that waits for nothing but its turn. */
+function settle(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+function loop(start?: () => Promise<ChildProcess>): { loop: ReadinessLoop; runs: Run[]; timers: ManualTimers } {
+  const runs: Run[] = [];
+  const timers = new ManualTimers();
+  const startRun = async (): Promise<ChildProcess> => {
+    const run = new Run();
+    runs.push(run);
+    return run.child;
+  };
+  const readiness = new ReadinessLoop({ spec: SPEC, start: start ?? startRun, timers, log: recordingLog() });
+  return { loop: readiness, runs, timers };
+}
+
+async function end(run: Run | undefined, code: number): Promise<void> {
+  assert.ok(run !== undefined, "it was not started");
+  run.exit(code);
+  await settle();
+  assert.ok(run.released);
+}
+
+describe("readiness", () => {
+  it("is false with exit code -1 before the first verdict", async () => {
+    const { loop: readiness, runs } = loop();
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 });
+    readiness.runNow();
+    await settle();
+    assert.equal(runs.length, 1, "it runs at once");
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 });
+  });
+
+  it("is the verdict of the last run, while the next one is in progress too", async () => {
+    const { loop: readiness, runs, timers } = loop();
+    readiness.runNow();
+    await settle();
+    await end(runs[0], 0);
+    assert.deepEqual(readiness.verdict, { ready: true, exitCode: 0 });
+    timers.advance(1_000);
+    await settle();
+    assert.deepEqual(readiness.verdict, { ready: true, exitCode: 0 });
+    await end(runs[1], 3);
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: 3 });
+  });
+
+  it("is asked again an interval after the last run's end, not its start", async () => {
+    const { loop: readiness, runs, timers } = loop();
+    readiness.runNow();
+    await settle();
+    timers.advance(4_000);
+    await end(runs[0], 0);
+    timers.advance(999);
+    await settle();
+    assert.equal(runs.length, 1);
+    timers.advance(1);
+    await settle();
+    assert.equal(runs.length, 2);
+  });
+
+  it("is false with exit code 124 when the run had to be killed at its timeout", async () => {
+    const { loop: readiness, runs, timers } = loop();
+    readiness.runNow();
+    await settle();
+    timers.advance(5_000);
+    await runs[0]?.killed.promise;
+    await settle();
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: 124 });
+    timers.advance(1_000);
+    await settle();
+    assert.equal(runs.length, 2, "the loop goes on");
+  });
+
+  it("is asked at once when what was known is out of date, and forgets the run in progress", async () => {
+    const { loop: readiness, runs, timers } = loop();
+    readiness.runNow();
+    await settle();
+    readiness.runNow();
+    await settle();
+    assert.equal(runs.length, 2);
+    assert.ok(runs[0]?.released, "the first one is killed");
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 }, "and its end is no verdict");
+    await end(runs[1], 0);
+    readiness.runNow();
+    await settle();
+    assert.equal(runs.length, 3, "also while it waits");
+    await end(runs[2], 0);
+    timers.advance(1_000);
+    await settle();
+    assert.equal(runs.length, 4, "and there is one loop, not two");
+  });
+
+  it("ends with the agent", async () => {
+    const { loop: readiness, runs, timers } = loop();
+    readiness.runNow();
+    await settle();
+    const stopped = readiness.stop();
+    await runs[0]?.killed.promise;
+    await stopped;
+    readiness.runNow();
+    timers.advance(100_000);
+    await settle();
+    assert.equal(runs.length, 1);
+  });
+
+  it("is false with 127 for a command that is not there and 126 for one that cannot start", async () => {
+    for (const [reason, code] of [
+      ["EXEC_NOT_FOUND", 127],
+      ["EXEC_PERMISSION_DENIED", 126],
+    ] as const) {
+      const failing = loop(() => Promise.reject(new AgentError("NOT_FOUND", reason, "it cannot be started")));
+      failing.loop.runNow();
+      await settle();
+      assert.deepEqual(failing.loop.verdict, { ready: false, exitCode: code });
+    }
+  });
+});

@@ -1,0 +1,222 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { HookKind, type RunHookResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+
+const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
+const TAIL_BYTES = 16 * 1024;
+
+/** The hook runs whatever the test has put there. */
+let folder: string;
+let agent: RunningAgent;
+let client: GuestClient;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "guest-agent-hooks-"));
+  const run = ["sh", "-c", '. "$1"', "hook", join(folder, "hook.sh")];
+  agent = await startAgent({
+    process: { env: { LAYER: "process", KEPT: "process" }, cwd: "/usr" },
+    hooks: { preSnapshot: { args: run }, postRestore: { args: run, env: { LAYER: "hook" }, cwd: folder } },
+  });
+  client = clientOf(agent);
+});
+after(async () => {
+  client.close();
+  await agent[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+function path(name: string): string {
+  return join(folder, name);
+}
+
+async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0): Promise<RunHookResponse> {
+  await writeFile(path("hook.sh"), script);
+  return client.runHook({ kind, timeoutMs });
+}
+
+/** Resolves when a file is there. */
+function appeared(name: string): Promise<void> {
+  return until(() => existsSync(path(name)), `${name} is there`);
+}
+
+function refused(status: string, reason: string) {
+  return (error: unknown): boolean => {
+    assert.ok(error instanceof GuestError);
+    assert.deepEqual([error.status, error.reason], [status, reason]);
+    return true;
+  };
+}
+
+describe("RunHook", () => {
+  it("runs the hook and tells how it ended, whichever kind it is", async () => {
+    for (const kind of [PRE_SNAPSHOT, POST_RESTORE]) {
+      const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await hook("echo out; echo err >&2; exit 7", kind);
+      assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [true, false, 7, "out\n", "err\n"]);
+    }
+  });
+
+  it("answers that nothing ran when no hook is configured for the kind", async () => {
+    await using bare = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+    using its = clientOf(bare);
+    const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await its.runHook({ kind: POST_RESTORE });
+    assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [false, false, 0, "", ""]);
+    assert.equal((await its.runHook({ kind: PRE_SNAPSHOT })).ran, true);
+  });
+
+  it("refuses a kind that is missing or unknown, and a timeout over ten minutes", async () => {
+    for (const request of [{}, { kind: 3 as HookKind }, { kind: PRE_SNAPSHOT, timeoutMs: 600_001 }]) {
+      await assert.rejects(client.runHook(request), refused("INVALID_ARGUMENT", "INVALID_FIELD"));
+    }
+    assert.equal((await hook("true", PRE_SNAPSHOT, 600_000)).ran, true);
+  });
+
+  it("answers with a status when the hook could not be started, and logs it", async () => {
+    await using other = await startAgent({
+      hooks: { preSnapshot: { args: ["no-such-command"] }, postRestore: { args: ["true"], user: "no-such-user" } },
+    });
+    using its = clientOf(other);
+    await assert.rejects(its.runHook({ kind: PRE_SNAPSHOT }), refused("NOT_FOUND", "EXEC_NOT_FOUND"));
+    await assert.rejects(its.runHook({ kind: POST_RESTORE }), refused("NOT_FOUND", "EXEC_BAD_USER"));
+    const { kind, reason, step, errno } = await other.logged("hook_not_started");
+    assert.deepEqual([kind, reason, step, errno], ["pre_snapshot", "EXEC_NOT_FOUND", "execve", "ENOENT"]);
+    assert.equal((await its.health()).alive, true);
+  });
+
+  it("reports a signal as 128 + n", async () => {
+    assert.equal((await hook("kill -TERM $$")).exitCode, 128 + 15);
+    assert.equal((await hook("kill -KILL $$")).exitCode, 128 + 9);
+  });
+
+  it("gives it the environment of an exec'd command with its own on top, and nothing of the agent's", async () => {
+    const names = (tail: string): string[] => tail.split("\n").map((line) => line.split("=")[0] ?? "");
+    const pre = (await hook("env")).stdoutTail;
+    assert.match(pre, /^LAYER=process$/m);
+    const post = (await hook("env", POST_RESTORE)).stdoutTail;
+    assert.match(post, /^LAYER=hook$/m);
+    assert.match(post, /^KEPT=process$/m);
+    assert.deepEqual(
+      names(pre + post).filter((name) => name.startsWith("SVC_")),
+      [],
+    );
+  });
+
+  it("runs it in its own directory, else the workload's, with nothing to read", async () => {
+    assert.equal((await hook("pwd; cat")).stdoutTail, "/usr\n");
+    assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${folder}\n`);
+  });
+
+  it("never counts as user activity", async () => {
+    const last = async (): Promise<number> => {
+      const { lastUserActivity } = await client.health();
+      assert.ok(lastUserActivity !== undefined);
+      return lastUserActivity.getTime();
+    };
+    const earlier = await last();
+    await hook("echo busy");
+    assert.equal(await last(), earlier);
+  });
+});
+
+describe("the tails of a hook's output", () => {
+  it("are the last 16 KiB of each stream, cut at a character", async () => {
+    const { stdoutTail, stderrTail } = await hook(
+      'i=0; while [ $i -lt 9000 ]; do printf "€"; i=$((i+1)); done; printf "end"; printf x >&2',
+    );
+    assert.equal(stdoutTail, `${"€".repeat(Math.floor((TAIL_BYTES - 3) / 3))}end`);
+    assert.equal(stderrTail, "x");
+  });
+
+  it("are valid text whatever the hook writes", async () => {
+    const { stdoutTail } = await hook("head -c 100000 /dev/urandom; printf '\\000end'");
+    assert.ok(stdoutTail.endsWith("\0end"));
+    assert.ok(Buffer.byteLength(stdoutTail) <= TAIL_BYTES);
+    assert.equal(Buffer.from(stdoutTail).toString(), stdoutTail);
+  });
+
+  it("cost no more memory for a flood", async () => {
+    const residentMiB = async (): Promise<number> => {
+      const status = await readFile(`/proc/${agent.pid}/status`, "utf8");
+      return Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1]) / 1024;
+    };
+    const beforeMiB = await residentMiB();
+    const result = await hook("head -c 400000000 /dev/zero | tr '\\0' y; echo end >&2");
+    assert.equal(result.stdoutTail, "y".repeat(TAIL_BYTES));
+    assert.equal(result.stderrTail, "end\n");
+    const grownMiB = (await residentMiB()) - beforeMiB;
+    assert.ok(grownMiB < 64, `grown by ${grownMiB} MiB`);
+  });
+});
+
+describe("a hook that takes too long", () => {
+  it("is dead with its whole tree before the answer comes", async () => {
+    const mark = `1000.${Date.now()}`;
+    const { ran, timedOut, exitCode, stdoutTail } = await hook(
+      `echo begun; sleep ${mark} & setsid sh -c 'trap "" TERM HUP; sleep ${mark}; :' & sleep ${mark}`,
+      PRE_SNAPSHOT,
+      500,
+    );
+    assert.deepEqual(await processesWith(mark), []);
+    assert.deepEqual([ran, timedOut, exitCode, stdoutTail], [true, true, 143, "begun\n"]);
+  });
+
+  it("is killed when its client goes away", async () => {
+    const mark = `1000.${Date.now()}`;
+    await writeFile(path("hook.sh"), `sleep ${mark} & touch ${path("running")}; sleep ${mark}`);
+    const gone = new AbortController();
+    const running = client.runHook({ kind: PRE_SNAPSHOT }, { signal: gone.signal });
+    await appeared("running");
+    gone.abort();
+    await assert.rejects(running);
+    await noProcessWith(mark);
+    assert.equal((await hook("true")).exitCode, 0, "and the next one can run");
+  });
+});
+
+describe("what a hook leaves in the background", () => {
+  it("lives on after a normal end, and does not delay the answer by holding the output", async () => {
+    const mark = `1000.${Date.now()}`;
+    const { exitCode, stdoutTail } = await hook(`setsid sleep ${mark} & sleep ${mark} & echo done`);
+    assert.deepEqual([exitCode, stdoutTail], [0, "done\n"]);
+    // The shell may have left before its children have become what they are to be.
+    await until(async () => (await processesWith(mark)).length === 2, "both live");
+    for (const pid of await processesWith(mark)) process.kill(pid, "SIGKILL");
+    await noProcessWith(mark);
+  });
+});
+
+describe("hooks at the same time", () => {
+  it("run one after the other", async () => {
+    const log = path(randomUUID());
+    await writeFile(path("hook.sh"), `echo begin >> ${log}; sleep 0.05; echo end >> ${log}`);
+    const kinds = [PRE_SNAPSHOT, POST_RESTORE, PRE_SNAPSHOT, PRE_SNAPSHOT];
+    await Promise.all(kinds.map((kind) => client.runHook({ kind })));
+    assert.equal(await readFile(log, "utf8"), "begin\nend\n".repeat(kinds.length));
+  });
+});
+
+describe("an agent that leaves", () => {
+  it("kills the hook that runs, tree and all", async () => {
+    const mark = `1000.${Date.now()}`;
+    const running = path(randomUUID());
+    await using leaving = await startAgent({
+      hooks: { preSnapshot: { args: ["sh", "-c", `setsid sleep ${mark} & touch ${running}; sleep ${mark}`] } },
+    });
+    using its = clientOf(leaving);
+    const outcome = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
+    await appeared(running.slice(folder.length + 1));
+    const { code } = await leaving.stop();
+    assert.equal(code, 0);
+    await outcome;
+    assert.deepEqual(await processesWith(mark), []);
+  });
+});

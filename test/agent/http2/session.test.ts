@@ -1,0 +1,238 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "../../../src/agent/http2/limits.ts";
+import { Http2Session } from "../../../src/agent/http2/session.ts";
+import type { Http2Stream, StreamConsumer } from "../../../src/agent/http2/stream.ts";
+import {
+  callFields,
+  CODE,
+  FLAG,
+  FRAME,
+  frame,
+  headerBlock,
+  PREFACE,
+  setting,
+  uint32,
+} from "../../fixtures/raw-http2.ts";
+
+const FIELDS = { ":status": "200", "content-type": "application/grpc+proto" };
+const STATUS = { "grpc-status": "0" };
+const KIB = 1024;
+const MAX_FRAME_SIZE = 5;
+const INITIAL_WINDOW_SIZE = 4;
+
+describe("the HTTP/2 machine", () => {
+  test("lays headers, message and trailers of a small answer out in one piece, without a request's copy", () => {
+    const peer = new Machine();
+    peer.request(1, FLAG.endStream);
+    const stream = peer.streams[0];
+    stream?.respond(FIELDS);
+    stream?.write([Buffer.alloc(20)]);
+    stream?.end(STATUS);
+    const chunks = peer.take();
+    assert.equal(chunks.length, 1);
+    assert.deepEqual(framesOf(chunks), [
+      [FRAME.headers, 1],
+      [FRAME.data, 1],
+      [FRAME.headers, 1],
+    ]);
+  });
+
+  test("sends the bytes of a large answer themselves, in frames as large as the peer takes", () => {
+    const peer = new Machine();
+    peer.feed(frame(FRAME.settings, 0, 0, setting(MAX_FRAME_SIZE, 32 * KIB)));
+    peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 256 * KIB)));
+    peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
+    peer.request(1, FLAG.endStream);
+    peer.take();
+    const content = Buffer.alloc(128 * KIB, 7);
+    peer.streams[0]?.respond(FIELDS);
+    peer.streams[0]?.write([content]);
+    const chunks = peer.take();
+    const payloads = chunks.filter((chunk) => chunk.buffer === content.buffer);
+    assert.equal(payloads.length, 4);
+    assert.ok(payloads.every(({ length }) => length === 32 * KIB));
+  });
+
+  test("tells when an answer's bytes may change: once they are written, or the stream has ended before", () => {
+    const peer = new Machine();
+    peer.request(1, FLAG.endStream);
+    let done = 0;
+    peer.streams[0]?.respond(FIELDS);
+    peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
+    peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
+    peer.session.take(256 * KIB)?.written();
+    assert.equal(done, 1, "the window holds one and a half messages");
+    peer.feed(frame(FRAME.reset, 0, 1, uint32(CODE.cancel)));
+    assert.equal(done, 2);
+  });
+
+  test("lets answers take turns, also where a write holds but some of them", () => {
+    const peer = new Machine();
+    peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 16 * KIB * KIB)));
+    peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(64 * KIB * KIB)));
+    for (const id of [1, 3, 5, 7, 9, 11]) peer.request(id, FLAG.endStream);
+    for (const stream of peer.streams) {
+      stream.respond(FIELDS);
+      stream.write([Buffer.alloc(1024 * KIB)]);
+    }
+    const turns: number[] = [];
+    for (let count = 0; count < 6; count++) {
+      const ids = framesOf(peer.take(128 * KIB)).filter(([type]) => type === FRAME.data);
+      turns.push(...new Set(ids.map(([, id]) => id)));
+    }
+    assert.deepEqual(
+      new Set(turns.slice(0, 6)),
+      new Set([1, 3, 5, 7, 9, 11]),
+      "everybody's turn comes before a second one",
+    );
+  });
+
+  test("answers an overdrawn connection's streams in turn once the window opens again", () => {
+    const peer = new Machine();
+    for (const id of [1, 3]) peer.request(id, FLAG.endStream);
+    for (const stream of peer.streams) {
+      stream.respond(FIELDS);
+      stream.write([Buffer.alloc(60 * KIB)]);
+      stream.end(STATUS);
+    }
+    peer.take();
+    assert.equal(peer.session.streams.size, 1, "the connection's window is used up by one and a bit");
+    peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
+    const rest = framesOf(peer.take());
+    assert.deepEqual(rest.at(-1), [FRAME.headers, 3]);
+    assert.equal(peer.session.streams.size, 0);
+  });
+
+  test("gives a stream its window back also where that became narrower after the bytes were read", () => {
+    const peer = new Machine();
+    const count = 80;
+    for (let index = 0; index < count; index++) {
+      peer.request(2 * index + 1, 0);
+      peer.data(2 * index + 1, 100 * KIB);
+    }
+    peer.take();
+    // The peer takes note of every SETTINGS, one after the other.
+    for (let acknowledged = 0; acknowledged < 4; acknowledged++) peer.feed(frame(FRAME.settings, FLAG.ack, 0));
+    const narrow = DEFAULT_HTTP2_LIMITS.smallestStreamWindowBytes;
+    for (const stream of peer.session.streams.values()) {
+      assert.ok(stream.receiveWindowBytes >= narrow / 2, `${stream.receiveWindowBytes} bytes may still be sent`);
+    }
+  });
+
+  test("counts what nobody reads against the windows, and hands it on in one order", () => {
+    const peer = new Machine();
+    const read: number[] = [];
+    peer.consumer = { data: (slice) => read.push(...slice), end: () => read.push(-1) };
+    peer.request(1, 0);
+    const stream = peer.streams[0];
+    stream?.pause();
+    for (let value = 0; value < 50; value++) peer.feed(frame(FRAME.data, value === 49 ? 1 : 0, 1, Buffer.of(value)));
+    assert.deepEqual(read, []);
+    assert.equal(stream?.receiveWindowBytes, DEFAULT_HTTP2_LIMITS.streamWindowBytes - 50);
+    stream?.resume();
+    assert.deepEqual(read, [...Array(50).keys(), -1]);
+  });
+
+  test("ends a stream whose window is overdrawn, and the connection where that one is", () => {
+    const peer = new Machine({ streamWindowBytes: 20 * KIB, connectionWindowBytes: 64 * KIB });
+    peer.request(1, 0);
+    peer.streams[0]?.pause();
+    peer.take();
+    for (let sent = 0; sent < 2; sent++) peer.feed(frame(FRAME.data, 0, 1, Buffer.alloc(16 * KIB)));
+    assert.deepEqual(framesOf(peer.take())[0], [FRAME.reset, 1]);
+    for (const id of [3, 5, 7, 9]) {
+      peer.request(id, 0);
+      peer.streams.at(-1)?.pause();
+      peer.feed(frame(FRAME.data, 0, id, Buffer.alloc(16 * KIB)));
+    }
+    peer.request(11, 0);
+    peer.streams.at(-1)?.pause();
+    peer.feed(frame(FRAME.data, 0, 11, Buffer.alloc(16 * KIB)));
+    assert.equal(peer.session.failure?.code, CODE.flowControl);
+  });
+
+  test("resets a request whose content-length is no length (RFC 9113, 8.1.1)", () => {
+    const cases = ["", "x", "-1", "+1", "1.0", "0x1", "1e3", "5, 5", "9".repeat(16), "18446744073709551616"];
+    const peer = new Machine();
+    for (const [index, value] of cases.entries()) {
+      const id = 2 * index + 1;
+      const fields = headerBlock([...callFields("Exec", "token"), ["content-length", value]]);
+      peer.feed(frame(FRAME.headers, FLAG.endHeaders, id, fields));
+      const reset = Buffer.concat(peer.take());
+      assert.deepEqual([framesOf([reset]), reset.readUInt32BE(9)], [[[FRAME.reset, id]], CODE.protocol], value);
+    }
+    assert.equal(peer.streams.length, 0);
+    for (const value of ["0", "1", "007", "9".repeat(15)]) {
+      const fields = headerBlock([...callFields("Exec", "token"), ["content-length", value]]);
+      peer.feed(frame(FRAME.headers, FLAG.endHeaders, 2 * (cases.length + peer.streams.length) + 1, fields));
+    }
+    assert.equal(peer.streams.length, 4);
+  });
+
+  test("takes no request after it has announced the end, and says which was the last", () => {
+    const peer = new Machine();
+    peer.request(1, FLAG.endStream);
+    peer.session.goAway(true);
+    peer.request(3, FLAG.endStream);
+    assert.equal(peer.streams.length, 1);
+    const goAway = Buffer.concat(peer.take()).subarray(-8 - 9);
+    assert.equal(goAway[3], FRAME.goaway);
+    assert.equal(goAway.readUInt32BE(9), 1);
+  });
+});
+
+/** A session, its requests, and a peer that sends whatever the test says. */
+class Machine {
+  readonly session: Http2Session;
+  readonly streams: Http2Stream[] = [];
+  consumer: Pick<StreamConsumer, "data" | "end"> = { data: () => {}, end: () => {} };
+
+  constructor(limits: Partial<Http2Limits> = {}) {
+    this.session = new Http2Session({
+      limits: { ...DEFAULT_HTTP2_LIMITS, ...limits },
+      nowMs: () => 0,
+      events: {
+        request: (stream) => {
+          this.streams.push(stream);
+          stream.consumer = { ...this.consumer, closed: () => {} };
+        },
+        output: () => {},
+        quieter: () => {},
+        failed: () => {},
+      },
+    });
+    this.feed(PREFACE, frame(FRAME.settings, 0, 0), frame(FRAME.settings, FLAG.ack, 0));
+    this.take();
+  }
+
+  feed(...frames: Buffer[]): void {
+    this.session.receive(Buffer.concat(frames));
+  }
+
+  request(streamId: number, flags: number): void {
+    this.feed(frame(FRAME.headers, FLAG.endHeaders | flags, streamId, headerBlock(callFields("Exec", "token"))));
+  }
+
+  data(streamId: number, sizeBytes: number): void {
+    for (let left = sizeBytes; left > 0; left -= 16 * KIB) {
+      this.feed(frame(FRAME.data, 0, streamId, Buffer.alloc(Math.min(left, 16 * KIB))));
+    }
+  }
+
+  take(limitBytes = 1024 * KIB): readonly Uint8Array[] {
+    const batch = this.session.take(limitBytes);
+    batch?.written();
+    return batch?.chunks ?? [];
+  }
+}
+
+/** Types and streams of the frames that the chunks hold together. */
+function framesOf(chunks: readonly Uint8Array[]): [type: number, stream: number][] {
+  const bytes = Buffer.concat(chunks);
+  const frames: [number, number][] = [];
+  for (let at = 0; at < bytes.length; at += 9 + bytes.readUIntBE(at, 3)) {
+    frames.push([bytes[at + 3] ?? 0, bytes.readUInt32BE(at + 5)]);
+  }
+  return frames;
+}

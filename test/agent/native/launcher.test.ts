@@ -1,0 +1,438 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, describe, test } from "node:test";
+
+import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
+import { builtAddonFolder } from "../../../src/agent/native/index.ts";
+import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { noNamespaces } from "../../fixtures/namespaces.ts";
+
+const bundle = makeLauncherBundle();
+after(() => bundle[Symbol.dispose]());
+
+const AGENT = [...COMPILED_ONCE, join(import.meta.dirname, "..", "..", "fixtures", "launched.ts")];
+const ROOT = join(import.meta.dirname, "..", "..", "..");
+/** Looks at its parent's environment, as anybody of the same user could. Says goodbye, as the agent does. */
+const SURVEY_PARENT = `
+  const { readFileSync, writeSync } = require("node:fs");
+  const look = () => {
+    try {
+      return readFileSync("/proc/" + process.ppid + "/environ").length + " bytes";
+    } catch (error) {
+      return error.code;
+    }
+  };
+  const settled = setInterval(() => {
+    const found = look();
+    // The launcher closes itself once it has started us.
+    if (found !== "EACCES" && process.uptime() < 10) return;
+    console.log("environ: " + found);
+    writeSync(Number(process.env.GUEST_AGENT_CHANNEL_FD), "\\0");
+    process.exit(0);
+  }, 20);
+`;
+/** Once its input ends: starts another Node, which ends at SIGTERM, and dies. */
+const CRASH_AND_LEAVE_NODE = `
+  const { spawn } = require("node:child_process");
+  process.stdin.resume().on("end", () => {
+    const loader = "/lib/" + require("node:fs").readdirSync("/lib").find((name) => name.startsWith("ld-linux"));
+    const args = ["--library-path", "/lib", "/agent.bin", "-e", "console.log('up'); setInterval(() => {}, 1000)"];
+    spawn(loader, args, { stdio: ["pipe", "pipe", 1], detached: true }).stdout.on("data", () => {
+      process.kill(process.pid, "SIGKILL");
+    });
+  });
+`;
+const TIMEOUT_MS = 500_000;
+const isRoot = process.getuid?.() === 0;
+/** What the launcher runs under. PID 1 and the child of an init get a process namespace of their own. */
+const SETTINGS: Readonly<Record<string, readonly string[]>> = {
+  "the child of a shell": ["sh", "-c", '"$@"; exit $?', "sh"],
+  "the child of an init": ["unshare", "-pf", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"],
+  "PID 1": ["unshare", "-pf", "--mount-proc"],
+};
+
+function command(setting: string, args: readonly string[]): [string, string[]] {
+  const [file = "", ...rest] = [...(SETTINGS[setting] ?? []), bundle.launcher, ...AGENT, ...args];
+  return [file, rest];
+}
+
+function run(setting: string, ...args: string[]): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(...command(setting, args), { encoding: "utf8", timeout: TIMEOUT_MS });
+}
+
+function runAlone(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+): { status: number | null; signal: string | null; stdout: Buffer } {
+  return spawnSync(bundle.launcher, [...AGENT, ...args], { env, timeout: TIMEOUT_MS });
+}
+
+/** Resolves with the first line that matches. */
+function line(child: ChildProcess, pattern: RegExp): Promise<RegExpExecArray> {
+  const lines = createInterface({ input: child.stdout ?? process.stdin });
+  return new Promise((resolve, reject) => {
+    lines.on("line", (text) => {
+      const match = pattern.exec(text);
+      if (match !== null) resolve(match);
+    });
+    lines.on("close", () => reject(new Error(`no line matched ${pattern}`)));
+  });
+}
+
+/** Process ids as this process sees them, the launcher being the deepest with that executable. */
+function descendants(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+  return children.flatMap((child) => [child, ...descendants(child)]);
+}
+
+function launcherUnder(pid: number): number {
+  const found = descendants(pid).find((child) => commandLine(child).startsWith(`${bundle.launcher}\0`));
+  assert.ok(found !== undefined, "the launcher runs");
+  return found;
+}
+
+function commandLine(pid: number): string {
+  return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+}
+
+for (const setting of Object.keys(SETTINGS)) {
+  const skip = setting === "the child of a shell" ? false : (noNamespaces() ?? false);
+  describe(`launcher as ${setting}`, { skip }, () => {
+    test("passes on all 62 signals that can be caught, and each of several real-time ones", async () => {
+      const signals = Array.from({ length: 64 }, (_, index) => index + 1).filter((n) => n !== 9 && n !== 19);
+      const sent = [...signals, 34, 34, 64];
+      const child = spawn(...command(setting, ["signals", String(sent.length)]), {
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const got: number[] = [];
+      createInterface({ input: child.stdout }).on("line", (text) => {
+        const number = /^signal (\d+)/.exec(text)?.[1];
+        if (number !== undefined) got.push(Number(number));
+      });
+      await line(child, /^ready/);
+      const launcher = launcherUnder(child.pid ?? 0);
+      // A stop signal and SIGCONT cancel each other while pending, so each waits for the one before.
+      for (const [index, number] of sent.entries()) {
+        process.kill(launcher, number);
+        while (got.length <= index) await once(child.stdout, "data");
+      }
+      const [status] = (await once(child, "close")) as [number | null];
+      assert.deepEqual(got, sent);
+      assert.equal(status, 0);
+    });
+
+    test("keeps signals that come faster than the agent takes them", async () => {
+      const count = 1000;
+      const child = spawn(...command(setting, ["signals", String(count)]), { stdio: ["ignore", "pipe", "inherit"] });
+      const [, agent] = await line(child, /^ready (\d+)/);
+      assert.ok(agent !== undefined);
+      const launcher = launcherUnder(child.pid ?? 0);
+      const inside = descendants(launcher)[0] ?? 0;
+      process.kill(inside, "SIGSTOP");
+      for (let sent = 0; sent < count; sent++) process.kill(launcher, 40);
+      process.kill(inside, "SIGCONT");
+      const [status] = (await once(child, "close")) as [number | null];
+      assert.equal(status, 0);
+    });
+
+    test("mirrors exit codes and deaths by a signal", () => {
+      assert.equal(run(setting, "exit", "0").status, 0);
+      assert.equal(run(setting, "exit", "42").status, 42);
+      for (const number of [15, 11, 9, 1]) assert.equal(run(setting, "die", String(number)).status, 128 + number);
+    });
+
+    test("reaps 200 orphans and leaves no zombie", () => {
+      const { stdout, status } = run(setting, "orphans", "200");
+      assert.match(stdout, /^zombies 0$/m);
+      assert.equal(status, 0);
+    });
+
+    test("when the agent is killed, asks what it left to end and exits with the agent's status", async () => {
+      const script = 'trap "echo told >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
+      const { status, stderr } = run(setting, "crash", script);
+      assert.match(stderr, /killed by signal 9/);
+      assert.match(stderr, /^told$/m);
+      assert.equal(status, 137);
+    });
+
+    test("when the agent is killed, asks the children of what it left too, each once, and waits for them", () => {
+      const server =
+        'trap "echo asked >&2; sleep 0.3; echo cleaned up >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
+      const { stderr } = run(setting, "crash", `sh -c '${server}'; true`);
+      assert.match(stderr, /^asked\ncleaned up\n.*killed by signal 9/m);
+      assert.equal(stderr.split("asked").length - 1, 1);
+    });
+  });
+}
+
+describe("launcher", () => {
+  test("ends by the agent's own signal where it is not PID 1", () => {
+    for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
+      assert.equal(runAlone(["die", number]).signal, name);
+    }
+  });
+
+  test("kills what ignores SIGTERM after a crash, stopped processes and new sessions too", async () => {
+    const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
+    const child = spawn(bundle.launcher, [...AGENT, "crash", script], { stdio: ["ignore", "pipe", "ignore"] });
+    await line(child, /^ready/);
+    const [, signal] = (await once(child, "close")) as [number | null, string | null];
+    assert.equal(signal, "SIGKILL");
+    // "close" came: nobody holds standard output any more, so none of them lives.
+  });
+
+  test("leaves with the status of an agent that was killed although its standard error is full", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "guest-agent-full-"));
+    const fifo = join(folder, "stderr");
+    assert.equal(spawnSync("mkfifo", [fifo]).status, 0);
+    const unread = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
+    assert.throws(() => {
+      for (;;) writeSync(unread, Buffer.alloc(4096));
+    }, /EAGAIN/);
+    const blocking = openSync(fifo, constants.O_WRONLY);
+    const child = spawn(bundle.launcher, [...AGENT, "die", "9"], { stdio: ["ignore", "ignore", blocking] });
+    assert.deepEqual(await once(child, "exit"), [null, "SIGKILL"]);
+    for (const fd of [unread, blocking]) closeSync(fd);
+    rmSync(folder, { recursive: true });
+  });
+
+  test("hands the environment over byte for byte, whatever is in it", (t) => {
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
+      t.skip("needs perl");
+      return;
+    }
+    // execve(2) by perl, as Node and shells would normalize the entries.
+    const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
+    const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
+      my $b = join("", map { "$_\\0" } @e); my @p = map { unpack("J", pack("p", $_)) } @e;
+      my @a = map { "$_\\0" } @ARGV; my @q = map { unpack("J", pack("p", $_)) } @a;
+      my $env = pack("J*", @p, 0); my $argv = pack("J*", @q, 0);
+      syscall(${process.arch === "x64" ? 59 : 221}, $a[0], $argv, $env); die "execve: $!"`;
+    const { stdout, status } = spawnSync("perl", ["-e", script, bundle.launcher, ...AGENT, "environ"]);
+    assert.equal(status, 0);
+    const expected = "A=1\0A=2\0no equals sign\0=\0\0B=\xff\xfe\0C=a\nb\0SVC_INSTANCE_TOKEN=t\0";
+    assert.equal(stdout.toString("latin1"), expected);
+  });
+
+  test("takes an empty environment and one of a megabyte", () => {
+    assert.equal(runAlone(["environ"], {}).stdout.length, 0);
+    const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
+    assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);
+  });
+
+  test("starts the agent with nothing of the image's environment, which would break it", () => {
+    const hostile = {
+      NODE_OPTIONS: "--no-such-option",
+      NODE_EXTRA_CA_CERTS: "/nowhere",
+      LD_PRELOAD: "/etc/passwd",
+      LD_LIBRARY_PATH: "/nowhere",
+      GLIBC_TUNABLES: "glibc.malloc.check=3",
+      MALLOC_PERTURB_: "7",
+      OPENSSL_CONF: "/etc/passwd",
+      SECRET: "marker",
+    };
+    const { status, stdout } = runAlone(["survey"], hostile);
+    assert.equal(status, 0);
+    const { environment } = JSON.parse(stdout.toString()) as { environment: Record<string, string> };
+    const names = Object.keys(environment).toSorted();
+    assert.deepEqual(names, [
+      "GUEST_AGENT_CHANNEL_FD",
+      "GUEST_AGENT_DIR",
+      "GUEST_AGENT_ENVIRON_FD",
+      "MALLOC_ARENA_MAX",
+      "OPENSSL_CONF",
+      "SSL_CERT_DIR",
+      "SSL_CERT_FILE",
+      "TZ",
+    ]);
+    assert.notEqual(environment["OPENSSL_CONF"], hostile.OPENSSL_CONF);
+    assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
+  });
+
+  test("leaves no secret in environ or command line of itself and the agent, nor in its own memory", async () => {
+    const env = { ...process.env, SECRET: "marker-5d1f" };
+    const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
+    await line(child, /^ready/);
+    const launcher = child.pid ?? 0;
+    for (const pid of [launcher, ...descendants(launcher)]) {
+      for (const file of ["environ", "cmdline"])
+        assert.ok(!readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
+    }
+    assert.ok(!stackOf(launcher).includes("marker-5d1f"));
+    process.kill(launcher, 10);
+    await once(child, "close");
+  });
+
+  test(
+    "is closed to others of its user: they may not read its memory or environment",
+    { skip: isRoot ? false : "needs root" },
+    async () => {
+      const WORKLOAD = 1000;
+      const open = makeLauncherBundle({ copy: true });
+      chmodSync(open.folder, 0o755);
+      try {
+        const child = spawn(open.launcher, ["-e", SURVEY_PARENT], {
+          uid: WORKLOAD,
+          gid: WORKLOAD,
+          stdio: ["ignore", "pipe", "inherit"],
+        });
+        const [, found] = await line(child, /^environ: (.*)$/);
+        await once(child, "exit");
+        assert.equal(found, "EACCES");
+      } finally {
+        open[Symbol.dispose]();
+      }
+    },
+  );
+
+  test("closes descriptors that it inherited, and opens closed standard streams", () => {
+    const script = 'exec 7<"$0"; exec "$0" "$@"';
+    const { stdout } = spawnSync("sh", ["-c", script, bundle.launcher, ...AGENT, "survey"], { encoding: "utf8" });
+    const { open } = JSON.parse(stdout) as { open: string[] };
+    assert.ok(!open.includes(bundle.launcher), open.join());
+    const closed = spawnSync("sh", ["-c", 'exec "$@" 0<&- 2>&-', "sh", bundle.launcher, ...AGENT, "exit", "5"]);
+    assert.equal(closed.status, 5);
+  });
+
+  test("a closed standard output takes what is written to it and drops it", () => {
+    const script = 'exec "$@" 0<&- >&- 2>&-';
+    assert.equal(spawnSync("sh", ["-c", script, "sh", bundle.launcher, ...AGENT, "survey"]).status, 0);
+  });
+
+  test("gets its child's status even where it inherited an ignored SIGCHLD", (t) => {
+    if (spawnSync("perl", ["-e", "1"]).status !== 0) {
+      t.skip("needs perl");
+      return;
+    }
+    const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
+    assert.equal(spawnSync("perl", args).status, 9);
+  });
+
+  test("is found through a symbolic link and by a relative path", () => {
+    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, ...AGENT, "exit", "3"]);
+    assert.equal(relative.status, 3);
+    symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
+    assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
+  });
+
+  test(
+    "says what to raise where an agent aborts that may have too few processes and threads",
+    { skip: isRoot ? false : "needs root" },
+    () => {
+      using copy = makeLauncherBundle({ copy: true });
+      chmodSync(copy.folder, 0o755);
+      // Of a user that runs nothing else: the limit counts all that is the user's (setrlimit(2), RLIMIT_NPROC).
+      const { status, stderr } = spawnSync(
+        "prlimit",
+        ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"],
+        { encoding: "utf8", timeout: TIMEOUT_MS, cwd: "/" },
+      );
+      assert.match(stderr, /needs 30 processes and threads, and may have \d+: raise pids\.max of its cgroup/);
+      assert.equal(status, 71);
+    },
+  );
+
+  test("says what is missing where it was taken out of its folder", () => {
+    const script = 'cp "$0" "$1/alone" && "$1/alone"';
+    const folder = join(bundle.folder, "lib");
+    const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, folder], { encoding: "utf8" });
+    assert.equal(status, 71);
+    assert.match(stderr, /cannot find agent.bin beside this executable/);
+  });
+
+  test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {
+    using own = makeLauncherBundle();
+    const without = memoryOf(own.folder);
+    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    const loaded = memoryOf(own.folder);
+    assert.deepEqual([without.hasAddon, loaded.hasAddon], [false, true]);
+    assert.ok(
+      loaded.anonymousKiB < without.anonymousKiB - 768,
+      `${loaded.anonymousKiB} and ${without.anonymousKiB} KiB`,
+    );
+  });
+
+  test("runs Node without the addon from a folder that the loader cannot name, and says nothing of it", () => {
+    using own = makeLauncherBundle();
+    copyFileSync(join(builtAddonFolder(ROOT), "agent.node"), join(own.folder, "agent.node"));
+    const spaced = `${own.folder} with spaces`;
+    renameSync(own.folder, spaced);
+    try {
+      assert.equal(memoryOf(spaced).hasAddon, false);
+    } finally {
+      renameSync(spaced, own.folder);
+    }
+  });
+
+  test("runs as a whole in an empty root, without /proc and /dev", { skip: isRoot ? false : "needs root" }, () => {
+    using own = makeLauncherBundle({ copy: true });
+    const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
+    assert.ok(!existsSync(join(own.folder, "proc")));
+    // It is Node and has no farewell to say, which without children makes no difference.
+    assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
+  });
+
+  test(
+    "believes no folder of the image at /proc about its children",
+    { skip: isRoot ? false : "needs root" },
+    async () => {
+      using own = makeLauncherBundle({ copy: true });
+      const other = spawn("sleep", ["600"]);
+      const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
+      try {
+        const children = join(own.folder, "proc/self/task", String(launcher.pid));
+        mkdirSync(children, { recursive: true });
+        writeFileSync(join(children, "children"), `${other.pid} `);
+        launcher.stdin.end();
+        const [status, signal] = (await once(launcher, "exit")) as [number | null, string | null];
+        assert.deepEqual([status, signal], [null, "SIGKILL"]);
+        assert.equal(other.signalCode, null);
+        // What the agent left held this stream: it has been found without /proc.
+        if (!launcher.stdout.closed) await once(launcher.stdout.resume(), "close");
+      } finally {
+        other.kill("SIGKILL");
+        launcher.kill("SIGKILL");
+        launcher.stdout.destroy();
+      }
+    },
+  );
+});
+
+/** What Node has in memory under the launcher of that folder, which must say nothing. */
+function memoryOf(folder: string): { readonly hasAddon: boolean; readonly anonymousKiB: number } {
+  const look = `const read = (name) => require("fs").readFileSync("/proc/self/" + name, "latin1");
+    const anonymousKiB = Number(/RssAnon:\\s+(\\d+)/.exec(read("status"))[1]);
+    console.log(JSON.stringify({ hasAddon: read("maps").includes("/agent.node"), anonymousKiB }));`;
+  const { stdout, stderr } = spawnSync(join(folder, "guest-agent"), ["-e", look], { encoding: "utf8" });
+  assert.equal(stderr, "");
+  return JSON.parse(stdout) as ReturnType<typeof memoryOf>;
+}
+
+/** Everything that a process has in its stack, where the kernel puts environment and arguments. */
+function stackOf(pid: number): string {
+  const range = /^([\da-f]+)-([\da-f]+) .*\[stack\]$/m.exec(readFileSync(`/proc/${pid}/maps`, "utf8"));
+  assert.ok(range !== null);
+  const [start, end] = [Number.parseInt(range[1] ?? "", 16), Number.parseInt(range[2] ?? "", 16)];
+  const args = [`if=/proc/${pid}/mem`, "bs=4096", `skip=${start / 4096}`, `count=${(end - start) / 4096}`];
+  return spawnSync("dd", args, { encoding: "latin1", maxBuffer: 64 * 1024 * 1024 }).stdout;
+}

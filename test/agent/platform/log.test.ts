@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Clock, LogLevel } from "../../../src/agent/domain/index.ts";
+import { jsonLog } from "../../../src/agent/platform/index.ts";
+import { processes, request, run, Collector } from "../../fixtures/spawning.ts";
+import { script } from "../../fixtures/programs/index.ts";
+
+const clock: Clock = { wallNs: () => 1_700_000_000_123_456_789n, monotonicMs: () => 0 };
+
+function recorder(level: LogLevel): {
+  readonly lines: string[];
+  full: boolean;
+  readonly log: ReturnType<typeof jsonLog>;
+} {
+  const recording = {
+    lines: [] as string[],
+    full: false,
+    log: jsonLog(level, clock, (line) => {
+      if (recording.full) return false;
+      recording.lines.push(Buffer.from(line).toString());
+      return true;
+    }),
+  };
+  return recording;
+}
+
+test("an event is one JSON object a line, with RFC 3339 time, level and name", () => {
+  const { log, lines } = recorder("info");
+  log.warn("disk_full", { path: "/tmp\n", left: 3, sure: true, missing: undefined });
+  assert.deepEqual(lines, [
+    '{"time":"2023-11-14T22:13:20.123Z","level":"warn","event":"disk_full","path":"/tmp\\n","left":3,"sure":true}\n',
+  ]);
+});
+
+test("events below the level are left out", () => {
+  const { log, lines } = recorder("warn");
+  log.debug("a");
+  log.info("b");
+  log.warn("c");
+  log.error("d");
+  assert.deepEqual(
+    lines.map((line) => line.match(/"event":"(.)"/)?.[1]),
+    ["c", "d"],
+  );
+});
+
+test("a field cannot pose as the event", () => {
+  const { log, lines } = recorder("info");
+  log.info("real", { event: "fake", level: "error", time: "never" });
+  assert.match(lines[0] ?? "", /"level":"info","event":"real"}/);
+});
+
+test("a line is never longer than a pipe takes whole", () => {
+  const { log, lines } = recorder("info");
+  log.info("long", { text: "x".repeat(5000) });
+  log.info("longer", Object.fromEntries(Array.from({ length: 10 }, (_, i) => [`text${i}`, "x".repeat(5000)])));
+  assert.ok(lines.every((line) => line.length <= 4096 && JSON.parse(line) !== null));
+  assert.match(lines[1] ?? "", /too_long/);
+});
+
+test("lines that could not be written are counted in the next one", () => {
+  const recording = recorder("info");
+  recording.full = true;
+  recording.log.info("a");
+  recording.log.info("b");
+  recording.full = false;
+  recording.log.info("c");
+  recording.log.info("d");
+  assert.match(recording.lines[0] ?? "", /"dropped_lines":2/);
+  assert.doesNotMatch(recording.lines[1] ?? "", /dropped/);
+});
+
+test("a standard error that nobody reads, or that is closed, does not hold the process up", async () => {
+  for (const closed of [false, true]) {
+    const child = await processes.spawn(request(script("flood-log")));
+    const stdout = new Collector();
+    child.stdout?.start(stdout);
+    if (closed) child.stderr?.close();
+    await stdout.until(/done/);
+    assert.equal((await child.ended).code, 0);
+    child.release();
+  }
+});
+
+test("lines on standard error are whole, and those dropped are told of", async () => {
+  const { stderr } = await run(request(script("flood-log")));
+  const lines = stderr.toString().trim().split("\n");
+  let counted = lines.length;
+  for (const line of lines) counted += (JSON.parse(line) as { dropped_lines?: number }).dropped_lines ?? 0;
+  assert.ok(lines.length > 10 && counted <= 2_000);
+});
+
+test("a warning of Node's is logged, and does not end the process", async () => {
+  const { end, stdout, stderr } = await run(request(script("warn")));
+  assert.deepEqual([end.code, stdout.toString()], [0, "lives\n"], stderr.toString());
+  const { level, event, name, problem } = JSON.parse(stderr.toString()) as Record<string, unknown>;
+  assert.deepEqual([level, event, name, problem], ["warn", "node_warning", "OddWarning", "something is odd"]);
+});

@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { MemoryKeeper } from "../../../src/agent/platform/index.ts";
+import { awake, until } from "../../fixtures/awake.ts";
+
+const LOOK_AFTER_MS = 50;
+const MIB = 2 ** 20;
+
+/** A keeper, the resident size each time that it gave memory back, and what it did with its program's pages. */
+function keeper(): {
+  readonly memory: MemoryKeeper;
+  readonly trimmed: number[];
+  readonly pages: string[];
+  readonly next: () => Promise<void>;
+} {
+  const trimmed: number[] = [];
+  const pages: string[] = [];
+  let wake = (): void => {};
+  const trimHeap = (): number => {
+    trimmed.push(process.memoryUsage.rss());
+    setImmediate(() => wake());
+    return 1;
+  };
+  const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
+  const program = { giveBack: (): number => pages.push("given back"), unmap: (): number => pages.push("unmapped") };
+  return { memory: new MemoryKeeper({ trimHeap }, program, LOOK_AFTER_MS), trimmed, pages, next };
+}
+
+/** In a function of its own: a suspended one would keep what its registers still hold. */
+function leaveGarbage(sizeMib: number): void {
+  const garbage = Array.from({ length: sizeMib }, () => new Uint8Array(MIB).fill(1));
+  assert.equal(garbage.length, sizeMib);
+}
+
+// What V8 holds, not the resident size: whether the C library returns a freed block at once depends on what was freed before.
+test("once work is over, its garbage is given back", async () => {
+  const { memory, trimmed, next } = keeper();
+  const beforeBytes = process.memoryUsage().arrayBuffers;
+  leaveGarbage(64);
+  const givenBack = next();
+  memory.worked();
+  await awake(givenBack);
+  assert.equal(trimmed.length, 1);
+  // V8 frees what it has collected on a thread of its own.
+  for (let looks = 0; process.memoryUsage().arrayBuffers > beforeBytes + 32 * MIB; looks++) {
+    assert.ok(looks < 10_000, `${process.memoryUsage().arrayBuffers} bytes are still held, ${beforeBytes} were before`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+});
+
+test("nothing is done while there is work, and nothing again where nothing has grown", async () => {
+  const { memory, trimmed, next } = keeper();
+  const givenBack = next();
+  memory.worked();
+  const busyUntil = performance.now() + 4 * LOOK_AFTER_MS;
+  let looks = 0;
+  while (performance.now() < busyUntil) {
+    const spinUntil = performance.now() + LOOK_AFTER_MS / 2;
+    while (performance.now() < spinUntil) looks++;
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(trimmed.length, 0, `after ${looks} turns`);
+  }
+  await awake(givenBack);
+  memory.worked();
+  await awake(new Promise((resolve) => setTimeout(resolve, 4 * LOOK_AFTER_MS)));
+  assert.equal(trimmed.length, 1);
+});
+
+test("the program's pages are given back at the first rest, once", async () => {
+  const { memory, pages, next } = keeper();
+  for (let round = 0; round < 2; round++) {
+    leaveGarbage(16);
+    const rested = next();
+    memory.worked();
+    // The second time nothing need have grown since: then no rest gives anything back.
+    const noMore = new Promise((resolve) => setTimeout(resolve, 8 * LOOK_AFTER_MS));
+    await awake(round === 0 ? rested : Promise.race([rested, noMore]));
+    assert.deepEqual(pages, ["given back"]);
+  }
+});
+
+test("the program's pages are not given back while a call runs, but at the rest after it", async () => {
+  const { memory, trimmed, pages, next } = keeper();
+  memory.calls(1);
+  let rested = next();
+  memory.worked();
+  await awake(rested);
+  assert.deepEqual(pages, []);
+  memory.calls(0);
+  await until(() => pages.length > 0, "the pages are given back");
+  assert.deepEqual(pages, ["given back"]);
+  rested = next();
+  leaveGarbage(16);
+  memory.calls(1);
+  memory.beforeSnapshot();
+  await awake(rested);
+  assert.ok(trimmed.length >= 2);
+});
+
+test("before a snapshot garbage and pages are given back, and what the answer mapped when it is out", async () => {
+  const { memory, trimmed, pages } = keeper();
+  memory.calls(1);
+  memory.beforeSnapshot();
+  assert.equal(trimmed.length, 1);
+  assert.deepEqual(pages, ["given back"]);
+  memory.calls(0);
+  await until(() => pages.length === 2, "they are unmapped");
+  assert.deepEqual(pages, ["given back", "unmapped"]);
+});
+
+test("before a snapshot nothing is given back while another call runs", async () => {
+  const { memory, trimmed, pages } = keeper();
+  memory.calls(1);
+  memory.calls(2);
+  memory.beforeSnapshot();
+  memory.calls(1);
+  memory.calls(0);
+  await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS / 2)));
+  assert.equal(trimmed.length, 0);
+  assert.deepEqual(pages, []);
+});

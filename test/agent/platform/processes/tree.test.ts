@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { test } from "node:test";
+import { KILL_WAIT_MS } from "../../../../src/agent/domain/index.ts";
+import type { Addon } from "../../../../src/agent/native/index.ts";
+import { Cgroups } from "../../../../src/agent/platform/index.ts";
+import { ContainedTree } from "../../../../src/agent/platform/processes/cgroup.ts";
+import { membersOf, rowsOf } from "../../../../src/agent/platform/processes/process-table.ts";
+import { walkedTree } from "../../../../src/agent/platform/processes/walked-processes.ts";
+import { livingNamed } from "../../../fixtures/proc.ts";
+import { processesWith } from "../../../fixtures/processes.ts";
+import { program } from "../../../fixtures/programs/index.ts";
+import { addon, launch, request, shell } from "../../../fixtures/spawning.ts";
+
+const RUNNING = 0x52;
+const ZOMBIE = 0x5a;
+const AGENT = 50;
+/** No process has this id: it is larger than any. */
+const GONE = 2 ** 30;
+
+/** Ids of the members among rows of pid, parent, group, session, state; the agent is 50, in group and session 50. */
+function members(leader: number, ...rows: number[][]): number[] | undefined {
+  const table = [[1, 0, 1, 1, RUNNING], [AGENT, 1, 50, 50, RUNNING], ...rows].flatMap((row) => [...row, 0]);
+  return membersOf(rowsOf(Int32Array.from(table)), leader, AGENT)?.map((row) => row.pid);
+}
+
+test("descendants belong to the tree, in other sessions too, in whatever order they are listed", () => {
+  const rows = [
+    [60, 61, 60, 60, RUNNING],
+    [61, 100, 100, 100, RUNNING],
+    [100, AGENT, 100, 100, RUNNING],
+    [70, AGENT, 70, 70, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows)?.toSorted(), [100, 60, 61]);
+});
+
+test("a process whose parent has died belongs by its session or its group", () => {
+  const rows = [
+    [100, AGENT, 100, 100, ZOMBIE],
+    [101, 1, 101, 100, RUNNING],
+    [102, 1, 100, 50, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [101, 102]);
+});
+
+test("a process in a session that a member began belongs, even if its own parents are gone", () => {
+  const rows = [
+    [100, AGENT, 100, 100, RUNNING],
+    [101, 100, 90, 90, RUNNING],
+    [102, 1, 95, 90, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [100, 101, 102]);
+});
+
+test("the agent's own session and group make nobody a member", () => {
+  const rows = [
+    [100, AGENT, 100, 50, RUNNING],
+    [101, 100, 50, 50, RUNNING],
+    [102, AGENT, 50, 50, RUNNING],
+    [103, 1, 103, 50, RUNNING],
+  ];
+  assert.deepEqual(members(100, ...rows), [100, 101]);
+});
+
+test("a table that does not show the agent is no table", () => {
+  assert.equal(membersOf([], 100, AGENT), undefined);
+});
+
+test("the leader gets a signal first, whatever its id: its end is that of the signal, not of a child's", () => {
+  const rows = [
+    [process.pid, 1, 50, 50, RUNNING],
+    [100, 200, 200, 200, RUNNING],
+    [200, process.pid, 200, 200, RUNNING],
+  ];
+  const signalled: number[] = [];
+  const calls = {
+    processTable: () => Int32Array.from(rows.flatMap((row) => [...row, 0])),
+    signalProcess: (pid: number) => {
+      signalled.push(pid);
+      return 0;
+    },
+  };
+  const recording: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  walkedTree(recording, 200).signal(15);
+  assert.deepEqual(signalled, [200, 100]);
+});
+
+test("a tree that forks faster than it is killed is killed to the last process", async () => {
+  const path = program("fork_loop");
+  await using running = await launch(request([path]));
+  await running.stdout.until(/ready/);
+  assert.ok((await processesWith(path)).length > 300);
+  await running.child.tree.killWithin(KILL_WAIT_MS);
+  assert.deepEqual(await processesWith(path), []);
+});
+
+test("descendants that left the session and the group are killed", async () => {
+  const line = "setsid sh -c 'echo $$; (sleep 1001 & echo $!); sleep 1002' & setsid sleep 1003 & echo $!; wait";
+  await using running = await launch(shell(line));
+  await running.stdout.until(/(\d+\n){3}/);
+  await running.child.tree.killWithin(KILL_WAIT_MS);
+  const pids = running.stdout.text.trim().split("\n").map(Number);
+  assert.equal(pids.length, 3);
+  const left = livingNamed("sleep").filter((found) => pids.includes(found.pid));
+  assert.deepEqual(left, []);
+});
+
+test("a signal to the tree reaches everyone in it, a signal to the group only the group", async () => {
+  const line = `setsid sh -c 'trap "echo inner; exit" USR1; echo up; while :; do sleep 0.01; done' &
+    trap "echo outer" USR1; echo up; while :; do sleep 0.01; done`;
+  await using running = await launch(shell(line));
+  await running.stdout.until(/up\nup\n/);
+  running.child.signalGroup(10);
+  await running.stdout.until(/outer/);
+  assert.doesNotMatch(running.stdout.text, /inner/);
+  running.child.tree.signal(10);
+  await running.stdout.until(/inner/);
+});
+
+test("a signal to the leader alone leaves its children alone", async () => {
+  await using running = await launch(shell("sleep 1004 & echo $!; wait"));
+  const [, pid = ""] = await running.stdout.until(/(\d+)\n/);
+  running.child.signal(15);
+  assert.equal((await running.child.ended).signal, 15);
+  assert.equal(addon.kill(Number(pid), 0), 0);
+  await running.child.tree.killWithin(KILL_WAIT_MS);
+  assert.deepEqual(
+    livingNamed("sleep").filter((found) => found.pid === Number(pid)),
+    [],
+  );
+});
+
+test("a tree that is still being ended when its child is released does not end the next command's", async (t) => {
+  const cgroups = Cgroups.open(addon);
+  const ended = cgroups?.create();
+  if (cgroups === undefined || ended === undefined) {
+    t.skip("needs cgroups");
+    return;
+  }
+  const { folder } = ended;
+  const tree = new ContainedTree(addon, ended, GONE, {});
+  tree.release();
+  const next = cgroups.create();
+  assert.equal(next?.folder, folder, "the next command's cgroup has the number of the ended one's");
+  await using living = await launch(request(["/bin/sleep", "1005"]));
+  writeFileSync(`/proc/self/fd/${folder}/cgroup.procs`, String(living.child.pid));
+  tree.signal(9);
+  assert.equal(await tree.emptyWithin(0), true);
+  assert.equal(await tree.killWithin(0), true);
+  assert.equal(addon.peekEnd(living.child.pid), 0);
+  await living.child.tree.killWithin(KILL_WAIT_MS);
+  next?.release();
+  cgroups.close();
+});

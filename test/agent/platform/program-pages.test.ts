@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { fstatSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../../../src/agent/native/index.ts";
+import { ProgramPages } from "../../../src/agent/platform/index.ts";
+import { addon } from "../../fixtures/spawning.ts";
+
+/** The real addon, and what it was asked for. Sizes tell the files apart. */
+function recording(): {
+  readonly dropped: number[];
+  readonly advised: number[];
+  readonly recorder: ConstructorParameters<typeof ProgramPages>[0];
+} {
+  const dropped: number[] = [];
+  const advised: number[] = [];
+  const recorder = {
+    dropFileCache: (fd: number): number => {
+      dropped.push(fstatSync(fd).size);
+      return addon.dropFileCache(fd);
+    },
+    adviseCode: (advice: number): number => {
+      advised.push(advice);
+      return addon.adviseCode(advice);
+    },
+  };
+  return { dropped, advised, recorder };
+}
+
+async function bundleFolder(t: TestContext): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  await mkdir(join(folder, "lib"));
+  await writeFile(join(folder, "guest-agent"), "1");
+  await writeFile(join(folder, "agent.bin"), "12");
+  await writeFile(join(folder, "lib", "libc.so.6"), "123");
+  return folder;
+}
+
+test("every program of the bundle leaves the page cache before its pages are unmapped", async (t) => {
+  const { dropped, advised, recorder } = recording();
+  const pages = new ProgramPages(recorder, await bundleFolder(t));
+  pages.readOnlyTouched();
+  pages.giveBack();
+  assert.deepEqual(dropped, [1, 2, 3]);
+  assert.deepEqual(advised, [ADVICE_RANDOM, ADVICE_NORMAL, ADVICE_DONT_NEED]);
+});
+
+test("a program that is not there, or may not be read, is no failure", async (t) => {
+  const { dropped, advised, recorder } = recording();
+  const folder = await bundleFolder(t);
+  await rm(join(folder, "agent.bin"));
+  new ProgramPages(recorder, folder).giveBack();
+  assert.deepEqual(dropped, [1, 3]);
+  new ProgramPages(recorder, join(folder, "absent")).giveBack();
+  assert.equal(advised.at(-1), ADVICE_DONT_NEED);
+});
+
+test("the running program takes every advice, and goes on", () => {
+  for (const advice of [ADVICE_RANDOM, ADVICE_NORMAL, ADVICE_DONT_NEED]) assert.equal(addon.adviseCode(advice), 0);
+  assert.ok(addon.adviseCode(-1) < 0);
+});

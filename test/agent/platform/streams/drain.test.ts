@@ -1,0 +1,234 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync } from "node:fs";
+import { mkdtemp, rmdir } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test, type TestContext } from "node:test";
+import { setImmediate as immediate } from "node:timers/promises";
+import {
+  BufferPool,
+  type ByteReceiver,
+  type ChildProcess,
+  KILL_WAIT_MS,
+  type SpawnBlock,
+  type StdioPlan,
+} from "../../../../src/agent/domain/index.ts";
+import type { Addon } from "../../../../src/agent/native/index.ts";
+import { FdSource, STREAM_BUFFERS } from "../../../../src/agent/platform/streams/source.ts";
+import { pipe } from "../../../fixtures/pipe.ts";
+import { allProcesses } from "../../../fixtures/proc.ts";
+import { program } from "../../../fixtures/programs/index.ts";
+import { addon, Collector, discard, launch, processes, request, run, shell } from "../../../fixtures/spawning.ts";
+
+const PIPES: StdioPlan = { kind: "pipes", stdin: false };
+const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
+const PLANS: readonly (readonly [string, StdioPlan])[] = [
+  ["pipes", PIPES],
+  ["a terminal", TERMINAL],
+];
+const BYTES = 300_000;
+/** What a terminal takes without a reader, too: 8 KiB, and 4 KiB in its line discipline. */
+const IN_FLIGHT_BYTES = 9_000;
+/** Chunks that a source gives before one of them has to come back. */
+const HELD_CHUNKS = 4;
+const CHUNK_BYTES = 64 * 1024;
+
+/** Holds every chunk until `releaseAll`, and from then on none. */
+class LateReceiver implements ByteReceiver {
+  readonly #held: (() => void)[] = [];
+  #holding = true;
+  /** Resolves when it holds as much as it may. */
+  readonly full: PromiseWithResolvers<void> = Promise.withResolvers();
+  sizeBytes = 0;
+  heldChunks = 0;
+
+  chunk(piece: Uint8Array, release: () => void): void {
+    this.sizeBytes += piece.length;
+    if (!this.#holding) {
+      release();
+      return;
+    }
+    this.heldChunks++;
+    if (this.heldChunks === HELD_CHUNKS) this.full.resolve();
+    this.#held.push(release);
+  }
+
+  end(): void {}
+
+  releaseAll(): void {
+    this.#holding = false;
+    for (const release of this.#held.splice(0)) release();
+  }
+}
+
+/** Starts a child with a late receiver of its output. Disposing kills its tree and releases it. */
+async function launchLate(of: SpawnBlock): Promise<{ child: ChildProcess; late: LateReceiver } & AsyncDisposable> {
+  const child = await processes.spawn(of);
+  const late = new LateReceiver();
+  child.stdout?.start(late);
+  return { child, late, [Symbol.asyncDispose]: () => discard(child) };
+}
+
+for (const [name, stdio] of PLANS) {
+  test(`on ${name}, a background process that holds the output does not delay the end`, async () => {
+    const { stdout, complete } = await run(shell("trap '' HUP; sleep 1010 & echo hi", { stdio }));
+    assert.equal(stdout.toString().trim(), "hi");
+    assert.equal(complete, false);
+  });
+
+  test(`on ${name}, a background process that writes without pause does not delay the end`, async () => {
+    const { stdout, complete } = await run(shell("trap '' HUP; yes & echo hi; sleep 0.1", { stdio }));
+    assert.ok(stdout.includes("hi"));
+    assert.equal(complete, false);
+  });
+
+  test(`on ${name}, all that lies in the stream at the exit is delivered, to the end`, async () => {
+    for (let i = 0; i < 20; i++) {
+      const { stdout, complete } = await run(shell(`head -c ${BYTES} /dev/zero`, { stdio }));
+      assert.equal(stdout.length, BYTES);
+      assert.equal(complete, true);
+    }
+  });
+
+  test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
+    await using running = await launchLate(
+      shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
+    );
+    const { child, late } = running;
+    await child.ended;
+    let drained = false;
+    const drain = child.stdout?.drain().then((complete) => {
+      drained = true;
+      return complete;
+    });
+    for (let turn = 0; turn < 20; turn++) await immediate();
+    assert.ok(late.heldChunks <= HELD_CHUNKS);
+    // With all of it in chunks that are held, the read that would find nothing more is still to come.
+    assert.ok(!drained || late.sizeBytes === IN_FLIGHT_BYTES);
+    late.releaseAll();
+    assert.equal(await drain, false);
+    assert.equal(late.sizeBytes, IN_FLIGHT_BYTES);
+  });
+
+  test(`on ${name}, a receiver that releases nothing stops the writer`, async () => {
+    await using running = await launchLate(shell(`head -c ${BYTES * 10} /dev/zero`, { stdio }));
+    const { child, late } = running;
+    await late.full.promise;
+    for (let turn = 0; turn < 20; turn++) await immediate();
+    assert.equal(late.heldChunks, HELD_CHUNKS);
+    assert.ok(late.sizeBytes <= HELD_CHUNKS * CHUNK_BYTES);
+    assert.equal(addon.peekEnd(child.pid), 0);
+    late.releaseAll();
+    await child.ended;
+    assert.equal(await child.stdout?.drain(), true);
+    assert.equal(late.sizeBytes, BYTES * 10);
+  });
+}
+
+test("what a background process wrote before it left too is delivered to the end", async () => {
+  for (let i = 0; i < 20; i++) {
+    const { stdout, complete } = await run(shell("(echo background) & echo hi; wait; head -c 200000 /dev/zero"));
+    assert.equal(stdout.length, "background\nhi\n".length + 200_000);
+    assert.equal(complete, true);
+  }
+});
+
+test("a drain without a start, or after a close, is incomplete; after the end it is complete", async () => {
+  const child = await processes.spawn(shell("true"));
+  await child.ended;
+  assert.equal(await child.stdout?.drain(), false);
+  child.stdout?.close();
+  assert.equal(await child.stdout?.drain(), false);
+  child.release();
+
+  await using running = await launch(shell("true"));
+  await running.child.ended;
+  assert.equal(await running.child.stdout?.drain(), true);
+  assert.equal(await running.child.stdout?.drain(), true);
+});
+
+test("a close during a drain answers it", async () => {
+  const child = await processes.spawn(shell("head -c 60000 /dev/zero; sleep 1012 >/dev/null &"));
+  child.stdout?.start({ chunk: () => {}, end: () => {} });
+  await child.ended;
+  const drain = child.stdout?.drain();
+  child.stdout?.close();
+  assert.equal(typeof (await drain), "boolean");
+  await child.tree.killWithin(KILL_WAIT_MS);
+  child.release();
+});
+
+test("a child that hangs in its start does not make other children's output look incomplete", async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  const mount = spawn(program("hanging_mount"), [folder], { stdio: ["pipe", "pipe", "inherit"] });
+  const unmounted = once(mount, "exit");
+  const abort = new AbortController();
+  t.after(async () => {
+    mount.stdin.end();
+    await unmounted;
+    await rmdir(folder);
+  });
+  if (!(await Promise.race([once(mount.stdout, "data"), unmounted.then(() => undefined)]))) {
+    t.skip("needs root and FUSE");
+    return;
+  }
+  const ownChildren = (): number => allProcesses().filter(({ parent }) => parent === process.pid).length;
+  const before = ownChildren();
+  const first = processes.spawn(shell("echo hi"));
+  const hanging = processes.spawn(request(["/bin/true"], { cwd: folder }), abort.signal);
+  hanging.catch(() => {});
+  // Both are cloned before this turn is over, so the second may have a copy of the first one's pipe.
+  while (ownChildren() < before + 2);
+  const child = await first;
+  const stdout = new Collector();
+  child.stdout?.start(stdout);
+  child.stderr?.start(new Collector());
+  await child.ended;
+  assert.equal(await child.stdout?.drain(), true);
+  assert.equal(stdout.text, "hi\n");
+  child.release();
+  abort.abort();
+  await assert.rejects(hanging, { step: "killed" });
+});
+
+/** The drain of a pipe without writers, of which the kernel says so only where `answers` does, look by look. */
+async function drainOf(
+  t: TestContext,
+  answers: readonly boolean[],
+  starts?: { readonly settled: Promise<void>; readonly onLook: (look: number) => void },
+): Promise<{ complete: boolean; asked: number }> {
+  let asked = 0;
+  const answer = (): boolean => {
+    starts?.onLook(asked);
+    return answers[asked++] ?? false;
+  };
+  const calls = { hungUp: (fd: number) => addon.hungUp(fd) && answer() };
+  const delayed: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  const [ours, theirs] = pipe(true);
+  closeSync(theirs);
+  const source = new FdSource(delayed, new BufferPool(STREAM_BUFFERS), "pipe", ours, () => starts?.settled);
+  t.after(() => source.close());
+  source.start({ chunk: (_bytes, release) => release(), end: () => {} });
+  return { complete: await source.drain(), asked };
+}
+
+test("a pipe that is still held at the exit is looked at again, and complete where its last writer goes", async (t) => {
+  assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
+});
+
+test("and incomplete after the last look", async (t) => {
+  assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
+});
+
+test("it is looked at for as long as children start, and once more when none does", async (t) => {
+  const { promise: settled, resolve } = Promise.withResolvers<void>();
+  const onLook = (look: number): void => {
+    if (look === 20) resolve();
+  };
+  assert.deepEqual(await drainOf(t, [], { settled, onLook }), { complete: false, asked: 22 });
+  const late = [...Array<boolean>(15).fill(false), true];
+  const never = new Promise<void>(() => {});
+  assert.deepEqual(await drainOf(t, late, { settled: never, onLook: () => {} }), { complete: true, asked: 16 });
+});

@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { connect } from "node:http2";
+import { after, before, describe, it } from "node:test";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { type Certificates, type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+
+type Outcome = "answered" | "refused";
+
+/** Asks for Health with a certificate, as a client that checks nothing: what counts is the agent's decision. */
+function ask(port: number, token: string, identity: Partial<Identity>): Promise<Outcome> {
+  return new Promise((resolve) => {
+    const session = connect(`https://127.0.0.1:${port}`, {
+      rejectUnauthorized: false,
+      servername: SERVER_NAME,
+      ...identity,
+    });
+    const settle = (outcome: Outcome): void => {
+      session.destroy();
+      resolve(outcome);
+    };
+    session.on("error", () => settle("refused"));
+    session.on("close", () => settle("refused"));
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
+      "content-type": "application/grpc",
+      te: "trailers",
+      "svc-instance-token": token,
+    });
+    stream.on("error", () => settle("refused"));
+    stream.on("trailers", (fields) => settle(fields["grpc-status"] === "0" ? "answered" : "refused"));
+    stream.end(Buffer.alloc(5));
+    stream.resume();
+  });
+}
+
+function withRoot(certificates: Certificates): Identity {
+  return { cert: `${certificates.client.cert}\n${certificates.ca}`, key: certificates.client.key };
+}
+
+describe("a client certificate", () => {
+  let right: Certificates;
+  let agent: RunningAgent;
+  before(async () => {
+    right = await issueCertificates();
+    agent = await startAgent({ certificates: right });
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  /** Starts an agent that trusts the authority of these certificates, and asks with its client's. */
+  async function trusted(certificates: Certificates, reason?: string): Promise<Outcome> {
+    await using its = await startAgent({ certificates });
+    const outcome = await ask(its.port, its.token, certificates.client);
+    if (reason !== undefined && outcome === "refused") {
+      const line = await its.logged("connection_refused");
+      assert.match(String(line["reason"]), new RegExp(reason));
+    }
+    return outcome;
+  }
+
+  it("that is right is accepted", async () => {
+    assert.equal(await ask(agent.port, agent.token, right.client), "answered");
+  });
+
+  it("of the right authority that is not valid yet is accepted: the guest's clock may be behind", async () => {
+    assert.equal(await trusted(await issueCertificates(undefined, { clientValidity: "future" })), "answered");
+  });
+
+  it("that is not valid yet is accepted also when its authority is not either", async () => {
+    const certificates = await issueCertificates(undefined, { clientValidity: "future", authorityValidity: "future" });
+    assert.equal(await trusted(certificates), "answered");
+  });
+
+  it("that has expired is refused", async () => {
+    const certificates = await issueCertificates(undefined, { clientValidity: "expired" });
+    assert.equal(await trusted(certificates, "expired on \\d{4}-.*Z, by the guest's clock"), "refused");
+  });
+
+  it("whose authority has expired is refused", async () => {
+    const certificates = await issueCertificates(undefined, { authorityValidity: "expired" });
+    assert.equal(await trusted(certificates, "expired on \\d{4}-.*Z, by the guest's clock"), "refused");
+  });
+
+  it("for servers is refused", async () => {
+    assert.equal(
+      await trusted(
+        await issueCertificates(undefined, { clientUsage: "serverAuth" }),
+        "unsuitable certificate purpose",
+      ),
+      "refused",
+    );
+  });
+
+  it("of another authority is refused, whatever its time and its authority's name, root sent along or not", async () => {
+    for (const authorityName of ["guest agent test authority", "somebody else"]) {
+      for (const clientValidity of ["now", "future", "expired"] as const) {
+        for (const authorityValidity of ["now", "future"] as const) {
+          const rogue = await issueCertificates(undefined, { authorityName, clientValidity, authorityValidity });
+          for (const identity of [rogue.client, withRoot(rogue)]) {
+            const what = `${authorityName}, ${clientValidity}, authority ${authorityValidity}`;
+            assert.equal(await ask(agent.port, agent.token, identity), "refused", what);
+          }
+        }
+      }
+    }
+  });
+
+  it("that is missing is refused", async () => {
+    assert.equal(await ask(agent.port, agent.token, {}), "refused");
+  });
+
+  it("is asked for still after all this", async () => {
+    assert.equal(await ask(agent.port, agent.token, right.client), "answered");
+  });
+});
+
+describe("the agent's own certificate", () => {
+  it("that has expired gets a warning at the start, and one that has not gets none", async () => {
+    const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
+    await using agent = await startAgent({ certificates });
+    const { level, not_after: notAfter } = await agent.logged("server_certificate_expired");
+    assert.equal(level, "warn");
+    assert.ok(Date.parse(String(notAfter)) < Date.now());
+    assert.equal(await ask(agent.port, agent.token, certificates.client), "answered", "it serves all the same");
+    await using right = await startAgent();
+    assert.ok(!right.log.some(({ event }) => event === "server_certificate_expired"));
+  });
+});

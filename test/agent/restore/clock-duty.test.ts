@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type Clock, Stamps } from "../../../src/agent/domain/index.ts";
+import { ClockDuty } from "../../../src/agent/restore/clock-duty.ts";
+import { type KernelAnswers, RecordingKernel } from "../../fixtures/recording-kernel.ts";
+
+const MS = 1_000_000n;
+const HOST_NS = 1_800_000_000_000_000_000n;
+const MINUTE_NS = 60_000n * MS;
+const HOUR_NS = 60n * MINUTE_NS;
+/** The call arrives at 1000 ms of the monotonic clock; it is 1250.5 ms when the clock is set. */
+const CLOCK: Clock = { wallNs: () => HOST_NS, monotonicMs: () => 1_250.5 };
+
+function arrival(driftNs: bigint) {
+  return { wallNs: HOST_NS + driftNs, monotonicMs: 1_000 };
+}
+
+function duty(answers: KernelAnswers = {}): { kernel: RecordingKernel; clock: ClockDuty } {
+  const kernel = new RecordingKernel(answers);
+  return { kernel, clock: new ClockDuty({ kernel, clock: CLOCK, stamps: new Stamps(CLOCK) }) };
+}
+
+describe("the clock's duty", () => {
+  it("leaves the clock alone without host time", () => {
+    const { kernel, clock } = duty();
+    assert.deepEqual(clock.run(undefined, arrival(HOUR_NS), undefined), {
+      clockDriftMs: 0n,
+      clockStepped: false,
+      degraded: [],
+    });
+    assert.deepEqual(kernel.calls, []);
+  });
+
+  it("steps to the host's time plus what has passed since the call arrived, and tells the drift at the arrival", () => {
+    for (const [driftNs, driftMs] of [
+      [-HOUR_NS, -3_600_000n],
+      [HOUR_NS, 3_600_000n],
+      [0n, 0n],
+      [-1n, 0n],
+      [1_999_999n, 1n],
+    ] as const) {
+      const { kernel, clock } = duty();
+      assert.deepEqual(clock.run(HOST_NS, arrival(driftNs), undefined), {
+        clockDriftMs: driftMs,
+        clockStepped: true,
+        degraded: [],
+      });
+      assert.deepEqual(kernel.steppedTo, [HOST_NS + 250_500_000n]);
+    }
+  });
+
+  it("does not put time back for a call that is repeated or was delayed by up to a minute", () => {
+    const { kernel, clock } = duty();
+    assert.equal(clock.run(HOST_NS, arrival(0n), undefined).clockStepped, true);
+    for (const late of [HOST_NS, HOST_NS - 1n, HOST_NS - MINUTE_NS]) {
+      const result = clock.run(late, arrival(-HOUR_NS), undefined);
+      assert.deepEqual([result.clockStepped, result.degraded], [false, ["clock_stale"]]);
+      assert.notEqual(result.clockDriftMs, 0n, "the drift is told all the same");
+    }
+    assert.equal(clock.run(HOST_NS + 1n, arrival(0n), undefined).clockStepped, true);
+    assert.equal(kernel.steppedTo.length, 2);
+  });
+
+  it("is put right again, forwards or backwards, by the first call after one that was wrong", () => {
+    for (const wrongNs of [24n * HOUR_NS, HOUR_NS, MINUTE_NS + 1n, -24n * HOUR_NS]) {
+      const { kernel, clock } = duty();
+      assert.equal(clock.run(HOST_NS + wrongNs, arrival(0n), undefined).clockStepped, true);
+      assert.deepEqual(clock.run(HOST_NS, arrival(wrongNs), undefined).degraded, []);
+      assert.equal(kernel.steppedTo.at(-1), HOST_NS + 250_500_000n);
+      assert.deepEqual(clock.run(HOST_NS, arrival(0n), undefined).degraded, ["clock_stale"], "that one counts now");
+    }
+  });
+
+  it("says why the kernel refused, and lets the same call be repeated then", () => {
+    const { clock } = duty({ step: "EPERM" });
+    for (let call = 0; call < 2; call++) {
+      assert.deepEqual(clock.run(HOST_NS, arrival(-HOUR_NS), undefined), {
+        clockDriftMs: -3_600_000n,
+        clockStepped: false,
+        degraded: ["clock_set:EPERM"],
+      });
+    }
+  });
+
+  it("keeps within the validity of the caller's own certificate", () => {
+    const hostMs = Number(HOST_NS / MS);
+    for (const [validity, steps] of [
+      [{ notBeforeMs: hostMs - 1, notAfterMs: hostMs + 1 }, true],
+      [{ notBeforeMs: hostMs, notAfterMs: hostMs + 1 }, true],
+      [{ notBeforeMs: hostMs + 1, notAfterMs: hostMs + 2 }, false],
+      [{ notBeforeMs: hostMs - 1, notAfterMs: hostMs }, false],
+    ] as const) {
+      const { kernel, clock } = duty();
+      const result = clock.run(HOST_NS, arrival(0n), validity);
+      assert.equal(result.clockStepped, steps);
+      assert.deepEqual(result.degraded, steps ? [] : ["clock_outside_cert"]);
+      assert.equal(kernel.steppedTo.length, steps ? 1 : 0);
+    }
+  });
+
+  it("does not take a time that it refused for the last one applied", () => {
+    const { clock } = duty();
+    const hostMs = Number(HOST_NS / MS);
+    const validity = { notBeforeMs: hostMs - 1_000, notAfterMs: hostMs + 1_000 };
+    assert.deepEqual(clock.run(HOST_NS + HOUR_NS, arrival(0n), validity).degraded, ["clock_outside_cert"]);
+    assert.equal(clock.run(HOST_NS, arrival(0n), validity).clockStepped, true);
+  });
+});

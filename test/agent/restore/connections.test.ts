@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
+import { connect as connectTcp } from "node:net";
+import { describe, it } from "node:test";
+import { connect as connectTls } from "node:tls";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+
+const ENTROPY = new Uint8Array(64).fill(7);
+
+function clientTls(agent: RunningAgent) {
+  const { ca, client } = agent.certificates;
+  return { ca, ...client, servername: SERVER_NAME, minVersion: "TLSv1.3" } as const;
+}
+
+async function openSession(agent: RunningAgent): Promise<ClientHttp2Session> {
+  const session = connectHttp2(`https://127.0.0.1:${agent.port}`, clientTls(agent));
+  session.on("error", () => {});
+  await new Promise((resolve) => session.ping(resolve));
+  return session;
+}
+
+describe("after the duties", () => {
+  it("every older connection is gone, half-open handshakes too, and the caller has its answer", async () => {
+    await using agent = await startAgent();
+    const older = await Promise.all([openSession(agent), openSession(agent), openSession(agent)]);
+    // The agent resets them, which is an error first.
+    const olderClosed = older.map((session) => new Promise((resolve) => session.once("close", resolve)));
+    const halfOpen = connectTcp(agent.port, "127.0.0.1");
+    halfOpen.on("error", () => {});
+    await once(halfOpen, "connect");
+    const halfOpenClosed = once(halfOpen.resume(), "close");
+    using caller = clientOf(agent);
+    const report = await caller.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal(report.entropyBytesMixed, ENTROPY.length);
+    await Promise.all([...olderClosed, halfOpenClosed]);
+    const done = await agent.logged("restore_duties_done");
+    assert.equal(done["dropped_sessions"], older.length);
+    assert.equal((await caller.health()).alive, true, "the caller dials anew");
+  });
+
+  it("the caller's own connection takes no new calls", async () => {
+    await using agent = await startAgent();
+    const session = await openSession(agent);
+    const goaway = once(session, "goaway");
+    const closed = once(session, "close");
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/svc.guest.v1alpha1.GuestAgent/RunRestoreDuties",
+      "content-type": "application/grpc",
+      te: "trailers",
+      "svc-instance-token": agent.token,
+    });
+    // Entropy of four bytes, by hand: tag, length, bytes.
+    stream.end(Buffer.from([0, 0, 0, 0, 6, 0x0a, 4, 1, 2, 3, 4]));
+    stream.resume();
+    const [trailers] = (await once(stream, "trailers")) as [Record<string, unknown>];
+    assert.equal(trailers["grpc-status"], "0");
+    const [code] = (await goaway) as [number];
+    assert.equal(code, 0);
+    await closed;
+  });
+
+  it("commands of the time before are hung up, and new ones run", async () => {
+    await using agent = await startAgent();
+    using before = new ExecStream(agent);
+    before.start({ args: ["sh", "-c", "trap 'exit 0' HUP; echo ready; while :; do sleep 0.1; done"] });
+    await before.until("ready");
+    using caller = clientOf(agent);
+    await caller.runRestoreDuties({ entropy: ENTROPY });
+    await assert.rejects(before.outcome());
+    const { stdout } = await exec(agent, { args: ["echo", "new"] });
+    assert.equal(stdout.toString(), "new\n");
+  });
+});
+
+describe("a TLS session", () => {
+  it("is never resumed, before the duties or after them: a ticket is of no use to a sibling either", async () => {
+    await using agent = await startAgent();
+    using caller = clientOf(agent);
+    let ticket: Buffer | undefined;
+    for (let round = 0; round < 3; round++) {
+      const options = { port: agent.port, host: "127.0.0.1", ALPNProtocols: ["h2"], ...clientTls(agent) };
+      const socket = connectTls({ ...options, ...(ticket && { session: ticket }) });
+      socket.on("session", (session) => (ticket = session));
+      socket.on("error", () => {});
+      await once(socket, "secureConnect");
+      // The server's first frame comes after the tickets.
+      await once(socket, "data");
+      assert.equal(socket.isSessionReused(), false);
+      socket.destroy();
+      if (round > 0) await caller.runRestoreDuties({ entropy: ENTROPY });
+    }
+  });
+});

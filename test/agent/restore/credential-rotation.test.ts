@@ -1,0 +1,201 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { CredentialRotation } from "../../../src/agent/restore/index.ts";
+import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+
+function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve([])) {
+  const time = { nowMs: 50 };
+  const counts = { reads: 0, applied: 0 };
+  const log = recordingLog();
+  const timers = new ManualTimers();
+  const files = {
+    read: "one",
+    present: "one",
+    looks: 0,
+    presentVersion: () => {
+      files.looks++;
+      return Promise.resolve(files.present);
+    },
+  };
+  const rotation = new CredentialRotation({
+    reload: () => {
+      counts.reads++;
+      files.read = files.present;
+      return reload();
+    },
+    readVersion: () => files.read,
+    presentVersion: () => files.presentVersion(),
+    timers,
+    apply: () => void counts.applied++,
+    clock: { wallNs: () => 0n, monotonicMs: () => time.nowMs },
+    log,
+  });
+  /** Time goes on, and everything that it causes happens. */
+  const pass = async (ms: number): Promise<void> => {
+    time.nowMs += ms;
+    timers.advance(ms);
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  const look = async (): Promise<void> => {
+    rotation.lookAgain();
+    await pass(0);
+  };
+  return { rotation, time, counts, log, files, pass, look };
+}
+
+describe("credential rotation", () => {
+  it("puts in force what it has read", async () => {
+    const { rotation, counts, log } = setup();
+    assert.equal(await rotation.renew("signal"), true);
+    assert.deepEqual(counts, { reads: 1, applied: 1 });
+    assert.deepEqual(log.lines, [{ level: "info", event: "credentials_renewed", fields: { cause: "signal" } }]);
+  });
+
+  it("leaves the old ones in force when the new ones cannot be used, and says why", async () => {
+    const { rotation, counts, log } = setup(() => Promise.resolve(["SVC_TLS_KEY_FILE: does not belong to it"]));
+    assert.equal(await rotation.renew("restore"), false);
+    assert.deepEqual(counts, { reads: 1, applied: 0 });
+    assert.deepEqual(log.lines[0]?.fields, { cause: "restore", problem: "SVC_TLS_KEY_FILE: does not belong to it" });
+  });
+
+  it("leaves the old ones in force when reading the new ones fails altogether, and works the next time", async () => {
+    let fails = true;
+    const broken = Object.assign(new Error("EIO: i/o error, close"), { code: "EIO" });
+    const { rotation, counts, log, files, look, pass } = setup(() =>
+      fails ? Promise.reject(broken) : Promise.resolve([]),
+    );
+    assert.equal(await rotation.renew("signal"), false);
+    assert.equal(await rotation.renewBeforeRefusal(), false);
+    assert.equal(log.lines[0]?.event, "credentials_refused");
+    assert.deepEqual(log.lines[0]?.fields, { cause: "signal", problem: "reading the credentials failed (EIO)" });
+    fails = false;
+    files.present = "two";
+    await look();
+    await pass(1_000);
+    assert.equal(counts.applied, 1);
+  });
+
+  it("goes on looking after a check that failed, and tells of it", async () => {
+    const { rotation, files, log, look, pass } = setup();
+    const { presentVersion } = files;
+    files.presentVersion = () => Promise.reject(new Error("unforeseen"));
+    await look();
+    assert.deepEqual(log.lines, [
+      { level: "error", event: "background_failed", fields: { task: "credential files", problem: "unforeseen" } },
+    ]);
+    files.presentVersion = presentVersion;
+    await pass(1_000);
+    await look();
+    assert.equal(files.looks, 1);
+    assert.equal(await rotation.renew("signal"), true);
+  });
+
+  it("reads for every signal and restore, one after another", async () => {
+    const { rotation, counts } = setup();
+    await Promise.all([rotation.renew("signal"), rotation.renew("restore"), rotation.renew("restore")]);
+    assert.deepEqual(counts, { reads: 3, applied: 3 });
+  });
+
+  it("reads once for many calls that are about to be refused", async () => {
+    const { rotation, counts } = setup();
+    const answers = await Promise.all(Array.from({ length: 100 }, () => rotation.renewBeforeRefusal()));
+    assert.ok(answers.every(Boolean));
+    assert.equal(counts.reads, 1);
+  });
+
+  it("does not let wrong tokens make it read more than once a second", async () => {
+    const { rotation, time, counts } = setup();
+    await rotation.renewBeforeRefusal();
+    for (let call = 0; call < 100; call++) assert.equal(await rotation.renewBeforeRefusal(), false);
+    assert.equal(counts.reads, 1);
+    time.nowMs += 1_000;
+    assert.equal(await rotation.renewBeforeRefusal(), true);
+    assert.equal(counts.reads, 2);
+  });
+
+  it("may read again at once after a restore", async () => {
+    const { rotation, counts } = setup();
+    await rotation.renewBeforeRefusal();
+    rotation.rearm();
+    assert.equal(await rotation.renewBeforeRefusal(), true);
+    assert.equal(counts.reads, 2);
+  });
+});
+
+describe("credential files that change on the disk", () => {
+  it("are looked at once a second at most, however many connections and calls there are", async () => {
+    const { files, counts, look, pass } = setup();
+    for (let call = 0; call < 100; call++) await look();
+    assert.equal(files.looks, 1);
+    await pass(1_000);
+    await look();
+    assert.equal(files.looks, 2);
+    assert.equal(counts.reads, 0);
+  });
+
+  it("are read once they have been the same for a second, without another call", async () => {
+    const { files, counts, log, look, pass } = setup();
+    files.present = "two";
+    await look();
+    await pass(900);
+    assert.equal(counts.reads, 0);
+    await pass(100);
+    assert.deepEqual(counts, { reads: 1, applied: 1 });
+    assert.deepEqual(log.lines, [{ level: "info", event: "credentials_renewed", fields: { cause: "files" } }]);
+  });
+
+  it("are not read while they go on changing", async () => {
+    const { files, counts, look, pass } = setup();
+    files.present = "change";
+    await look();
+    for (let change = 0; change < 5; change++) {
+      await pass(500);
+      files.present = `change ${change}`;
+      await pass(500);
+    }
+    assert.equal(counts.reads, 0);
+    await pass(1_000);
+    assert.equal(counts.reads, 1);
+  });
+
+  it("are told of once when they cannot be used, and tried again when they change", async () => {
+    const problems = ["SVC_TLS_KEY_FILE: does not belong to it"];
+    const { files, counts, log, look, pass, rotation, time } = setup(() => Promise.resolve(problems));
+    files.present = "two";
+    for (let second = 0; second < 10; second++) {
+      await look();
+      await pass(1_000);
+      time.nowMs += 1_000;
+      await rotation.renewBeforeRefusal();
+    }
+    assert.ok(counts.reads >= 10, "wrong tokens have them read");
+    assert.deepEqual([counts.applied, log.lines.length], [0, 1]);
+    files.present = "three";
+    await look();
+    await pass(2_000);
+    await pass(1_000);
+    assert.equal(log.lines.length, 2);
+  });
+
+  it("of a file system that hangs cost one look", async () => {
+    const { rotation, files, pass } = setup();
+    let looks = 0;
+    const hanging = new CredentialRotation({
+      reload: () => Promise.resolve([]),
+      readVersion: () => files.read,
+      presentVersion: () => {
+        looks++;
+        return new Promise(() => {});
+      },
+      apply: () => {},
+      timers: new ManualTimers(),
+      clock: { wallNs: () => 0n, monotonicMs: () => looks * 10_000 },
+      log: recordingLog(),
+    });
+    for (let call = 0; call < 10; call++) hanging.lookAgain();
+    await pass(0);
+    assert.equal(looks, 1);
+    assert.equal(await rotation.renew("signal"), true);
+  });
+});

@@ -1,0 +1,139 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { startAgent } from "../../fixtures/agent.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+
+// No agent here may step the clock of this machine: it has no right to, or the call is only made to look done.
+
+interface Fields {
+  readonly entropyBytesMixed: number;
+  readonly entropyCredited: boolean;
+  readonly clockStepped: boolean;
+  readonly degraded: string;
+}
+
+const ENTROPY_BYTES = 1_200;
+const WITHOUT_CLOCK = ["setpriv", "--bounding-set=-sys_time"];
+
+/** The duties of an agent that is started through a command, with host time. */
+async function dutiesThrough(through: readonly string[], entropyBytes = ENTROPY_BYTES): Promise<Fields> {
+  await using agent = await startAgent({ through });
+  using client = clientOf(agent);
+  const entropy = new Uint8Array(entropyBytes).fill(7);
+  const report = await client.runRestoreDuties({ entropy, hostTime: timestampFromMs(Date.now()) });
+  assert.equal((await client.health()).alive, true);
+  const { entropyBytesMixed, entropyCredited, clockStepped, degraded } = report;
+  return { entropyBytesMixed, entropyCredited, clockStepped, degraded };
+}
+
+/** A command that changes /dev as the lines of shell say, in a mount namespace of its own, and then goes on. */
+function withDev(...lines: readonly string[]): string[] {
+  const script = ["mount -t tmpfs none /dev", ...lines, 'exec "$@"'].join(" && ");
+  return ["unshare", "--mount", "sh", "-c", script, "sh"];
+}
+
+const WITHOUT_NODES = ["setpriv", "--bounding-set=-sys_time,-mknod"];
+
+function missing(...commands: readonly (readonly string[])[]): string | false {
+  if (process.getuid?.() !== 0) return "needs root";
+  for (const [file = "", ...args] of commands) {
+    try {
+      execFileSync(file, [...args, "true"], { stdio: "ignore" });
+    } catch {
+      return `${file} does not work here`;
+    }
+  }
+  return false;
+}
+
+const NO_CLOCK = { clockStepped: false, entropyBytesMixed: ENTROPY_BYTES };
+
+describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => {
+  it("says that it may neither credit nor reseed nor step, and mixes", async () => {
+    assert.deepEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), {
+      ...NO_CLOCK,
+      entropyCredited: false,
+      degraded: "entropy_credit:EPERM;crng_reseed:EPERM;clock_set:EPERM",
+    });
+  });
+
+  it("says the same in a user namespace, where all its privileges mean nothing", async (t) => {
+    const unshare = ["unshare", "--user", "--map-root-user"];
+    const problem = missing(unshare);
+    if (problem !== false) {
+      t.skip(problem);
+      return;
+    }
+    assert.deepEqual(await dutiesThrough(unshare), {
+      ...NO_CLOCK,
+      entropyCredited: false,
+      degraded: "entropy_credit:EPERM;crng_reseed:EPERM;clock_set:EPERM",
+    });
+  });
+
+  it("does everything but the clock when that is all that it lacks", async () => {
+    assert.deepEqual(await dutiesThrough(WITHOUT_CLOCK), {
+      ...NO_CLOCK,
+      entropyCredited: true,
+      degraded: "clock_set:EPERM",
+    });
+  });
+
+  it("says that little entropy was given", async () => {
+    assert.deepEqual(await dutiesThrough(WITHOUT_CLOCK, 31), {
+      clockStepped: false,
+      entropyBytesMixed: 31,
+      entropyCredited: true,
+      degraded: "entropy_short;clock_set:EPERM",
+    });
+  });
+});
+
+describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unshare", "--mount"]) }, () => {
+  const nothing = { clockStepped: false, entropyBytesMixed: 0, entropyCredited: false };
+  const duties = (...lines: readonly string[]): Promise<Fields> =>
+    dutiesThrough([...withDev(...lines), ...WITHOUT_NODES]);
+
+  it("is no hindrance where the agent may make a node of its own", async () => {
+    assert.deepEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), {
+      ...NO_CLOCK,
+      entropyCredited: true,
+      degraded: "clock_set:EPERM",
+    });
+  });
+
+  it("is reported where it may not", async () => {
+    assert.deepEqual(await duties(), {
+      ...nothing,
+      degraded: "entropy_open:ENOENT;crng_reseed:ENOENT;clock_set:EPERM",
+    });
+  });
+
+  it("but with a FIFO in its place does not hold the agent up", async () => {
+    assert.deepEqual(await duties("mkfifo /dev/urandom /dev/random"), {
+      ...nothing,
+      degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM",
+    });
+  });
+
+  it("but with a regular file in its place does not have the entropy written there", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "guest-agent-dev-"));
+    after(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, "urandom");
+    const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
+    assert.deepEqual(fields, { ...nothing, degraded: "entropy_open:ENXIO;crng_reseed:ENXIO;clock_set:EPERM" });
+    assert.equal(readFileSync(file).length, 0);
+  });
+
+  it("but with a link in its place does not follow it", async () => {
+    assert.deepEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), {
+      ...nothing,
+      degraded: "entropy_open:ELOOP;crng_reseed:ELOOP;clock_set:EPERM",
+    });
+  });
+});

@@ -1,0 +1,197 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../../src/agent/domain/index.ts";
+import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { type RenewedParts, Restore, type RestoreCall } from "../../../src/agent/restore/index.ts";
+import { serveRestoreDuties } from "../../../src/agent/rpc/handlers/restore.ts";
+import { RecordingKernel, RecordingRandomness } from "../../fixtures/recording-kernel.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
+
+const HOST_NS = 1_800_000_000_000_000_000n;
+const SECOND_NS = 1_000_000_000n;
+
+interface Setup {
+  readonly restore: Restore<string>;
+  readonly kernel: RecordingKernel;
+  readonly randomness: RecordingRandomness;
+  /** What was done beside the kernel's part, in order. */
+  readonly events: string[];
+}
+
+function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
+  const kernel = new RecordingKernel();
+  const randomness = new RecordingRandomness();
+  const events: string[] = [];
+  const stamps = new Stamps(systemClock);
+  const restore = new Restore<string>({
+    kernel,
+    randomness,
+    clock: systemClock,
+    stamps,
+    activity: new ActivityClock(stamps),
+    log: recordingLog(),
+    renew: {
+      sweepHooks: async () => void events.push("hooks"),
+      renewCredentials: async () => {
+        events.push("credentials");
+        return true;
+      },
+      dropOtherSessions: (keep) => {
+        events.push(`sessions but ${keep}`);
+        return 3;
+      },
+      thaw: () => {
+        events.push("thaw");
+        return false;
+      },
+      rearmTimers: () => void events.push("timers"),
+      ...renew,
+    },
+  });
+  return { restore, kernel, randomness, events };
+}
+
+function call(session = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
+  const arrival = { wallNs: HOST_NS, monotonicMs: performance.now() };
+  return { arrival, validity: undefined, session, signal };
+}
+
+function request(hostTimeNs?: bigint, sizeBytes = 64) {
+  return { entropy: new Uint8Array(sizeBytes).fill(0xaa), hostTimeNs };
+}
+
+describe("the restore duties", () => {
+  it("are done in order: randomness, clock, hooks, credentials, connections, thaw, timers", async () => {
+    const { restore, kernel, randomness, events } = setup();
+    const report = await restore.run(request(HOST_NS), call());
+    assert.deepEqual(report, {
+      entropyBytesMixed: 64,
+      entropyCredited: true,
+      clockDriftMs: 0n,
+      clockStepped: true,
+      degraded: [],
+      frozen: false,
+    });
+    assert.deepEqual(kernel.calls, ["open", "credit 64", "reseed", "close", "step"]);
+    assert.equal(randomness.seeds.length, 1);
+    assert.deepEqual(events, ["hooks", "credentials", "sessions but ours", "thaw", "timers"]);
+  });
+
+  it("are refused with nothing changed when the entropy is missing or over its limit", async () => {
+    for (const sizeBytes of [0, ENTROPY_LIMIT_BYTES + 1]) {
+      const { restore, kernel, randomness, events } = setup();
+      await assert.rejects(restore.run(request(HOST_NS, sizeBytes), call()), (error: unknown) => {
+        assert.ok(error instanceof AgentError);
+        assert.deepEqual([error.status, error.metadata["field"]], ["INVALID_ARGUMENT", "entropy"]);
+        return true;
+      });
+      assert.deepEqual([kernel.calls, randomness.seeds, events], [[], [], []]);
+    }
+  });
+
+  it("take up to 64 KiB of entropy, and wipe it", async () => {
+    const { restore, kernel } = setup();
+    const given = request(undefined, ENTROPY_LIMIT_BYTES);
+    assert.equal((await restore.run(given, call())).entropyBytesMixed, ENTROPY_LIMIT_BYTES);
+    assert.ok(given.entropy.every((byte) => byte === 0));
+    assert.ok(Buffer.concat(kernel.taken).every((byte) => byte === 0xaa));
+  });
+
+  it("wipe the entropy also of a call that is refused, or given up before they began", async () => {
+    const gate = Promise.withResolvers<void>();
+    const { restore } = setup({ sweepHooks: () => gate.promise });
+    const running = restore.run(request(), call());
+    const gone = new AbortController();
+    const session = {
+      id: 1,
+      openedAt: { wallNs: HOST_NS, monotonicMs: 0 },
+      peer: { address: "unix", certificate: undefined },
+    };
+    const serve = async (fields: MessageInitShape<typeof RestoreDutiesRequestSchema>): Promise<Uint8Array> => {
+      const asked = create(RestoreDutiesRequestSchema, fields);
+      const served = serveRestoreDuties(restore as never, asked, {
+        receivedAt: session.openedAt,
+        session,
+        signal: gone.signal,
+      });
+      gone.abort(new AgentError("CANCELLED", "CANCELLED", "the client cancelled the call"));
+      await assert.rejects(served, AgentError);
+      return asked.entropy;
+    };
+    const entropy = (sizeBytes = 64): Uint8Array => new Uint8Array(sizeBytes).fill(0xaa);
+    const refused: readonly MessageInitShape<typeof RestoreDutiesRequestSchema>[] = [
+      { entropy: entropy(), hostTime: { seconds: 0n, nanos: -1 } },
+      { entropy: entropy(ENTROPY_LIMIT_BYTES + 1) },
+      { entropy: entropy() },
+    ];
+    for (const fields of refused) assert.ok((await serve(fields)).every((byte) => byte === 0));
+    gate.resolve();
+    await running;
+  });
+
+  it("say that the credentials could not be renewed", async () => {
+    const { restore } = setup({ renewCredentials: () => Promise.resolve(false) });
+    assert.deepEqual((await restore.run(request(), call())).degraded, ["credentials_reload:refused"]);
+  });
+
+  it("are done for one caller at a time, entropy for each of them, the clock for the newest alone", async () => {
+    const gate = Promise.withResolvers<void>();
+    let inside = 0;
+    const { restore, kernel, randomness } = setup({
+      sweepHooks: async () => {
+        assert.equal(++inside, 1);
+        await gate.promise;
+        inside--;
+      },
+    });
+    const times = [1n, 5n, 3n, 8n, 8n, 2n, 7n, 9n].map((seconds) => HOST_NS + seconds * SECOND_NS);
+    const reports = times.map((time) => restore.run(request(time), call()));
+    gate.resolve();
+    const stepped = (await Promise.all(reports)).map((report) => report.clockStepped);
+    assert.deepEqual(stepped, [true, true, false, true, false, false, false, true]);
+    assert.equal(kernel.steppedTo.length, 4);
+    assert.ok(kernel.steppedTo.every((ns, index) => index === 0 || ns > (kernel.steppedTo[index - 1] ?? 0n)));
+    assert.equal(randomness.seeds.length, 8);
+  });
+
+  it("are not begun for a caller that has gone while it waited", async () => {
+    const gate = Promise.withResolvers<void>();
+    const { restore, randomness } = setup({ sweepHooks: () => gate.promise });
+    const gone = new AbortController();
+    const first = restore.run(request(), call());
+    const second = restore.run(request(), call("other", gone.signal));
+    gone.abort(new AgentError("CANCELLED", "CANCELLED", "the client cancelled the call"));
+    await assert.rejects(second, /cancelled/);
+    gate.resolve();
+    await first;
+    assert.equal(randomness.seeds.length, 1);
+  });
+
+  it("can be waited for, from the arrival of their call to their end", async () => {
+    const gate = Promise.withResolvers<void>();
+    const { restore } = setup({ sweepHooks: () => gate.promise });
+    const { signal } = new AbortController();
+    await restore.settled(signal);
+    const over = restore.begin();
+    let settled = false;
+    const waiting = restore.settled(signal).then(() => (settled = true));
+    const running = restore.run(request(), call());
+    over();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(settled, false, "they run still");
+    gate.resolve();
+    await running;
+    await waiting;
+  });
+
+  it("do not hold up who has gone meanwhile", async () => {
+    const { restore } = setup();
+    restore.begin();
+    const gone = new AbortController();
+    const waiting = restore.settled(gone.signal);
+    gone.abort(new Error("gone"));
+    await assert.rejects(waiting, /gone/);
+  });
+});

@@ -1,0 +1,188 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+const ENTROPY = new Uint8Array(64).fill(7);
+
+async function put(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.new`, text, { mode: 0o600 });
+  await rename(`${path}.new`, path);
+}
+
+async function putTls(folder: string, { ca, server }: Certificates): Promise<void> {
+  await put(join(folder, "ca.pem"), ca);
+  await put(join(folder, "server.pem"), server.cert);
+  await put(join(folder, "server.key"), server.key);
+}
+
+async function tokenFolder(): Promise<{ file: string } & AsyncDisposable> {
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-token-"));
+  return { file: join(folder, "token"), [Symbol.asyncDispose]: () => rm(folder, { recursive: true }) };
+}
+
+function answers(client: GuestClient): Promise<boolean> {
+  return client.health().then(
+    () => true,
+    () => false,
+  );
+}
+
+async function renewals(agent: RunningAgent, count: number): Promise<void> {
+  await until(
+    () => agent.log.filter((line) => line.event === "credentials_renewed").length >= count,
+    `the credentials have been renewed ${count} times`,
+  );
+}
+
+describe("a token from a file", () => {
+  it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
+    await using token = await tokenFolder();
+    await put(token.file, "token-one-0123456789");
+    await using agent = await startAgent({
+      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
+    });
+    using first = clientOf(agent, { token: "token-one-0123456789" });
+    assert.equal(await answers(first), true);
+    await put(token.file, "token-two-0123456789\n");
+    using second = clientOf(agent, { token: "token-two-0123456789" });
+    const calls = Array.from({ length: 20 }, () => answers(second));
+    assert.ok((await Promise.all(calls)).every(Boolean), "also for many calls at once");
+    await assert.rejects(first.health(), (error: unknown) => {
+      assert.ok(error instanceof GuestError);
+      return error.status === "UNAUTHENTICATED" && error.reason === "UNAUTHENTICATED";
+    });
+  });
+
+  it("stays as it was while the file holds none", async () => {
+    await using token = await tokenFolder();
+    await put(token.file, "token-one-0123456789");
+    await using agent = await startAgent({
+      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
+    });
+    await put(token.file, "");
+    using wrong = clientOf(agent, { token: "another-0123456789" });
+    assert.equal(await answers(wrong), false);
+    const line = await agent.logged("credentials_refused");
+    assert.equal(line["problem"], "SVC_INSTANCE_TOKEN_FILE: names an empty file");
+    using right = clientOf(agent, { token: "token-one-0123456789" });
+    assert.equal(await answers(right), true);
+  });
+});
+
+describe("the TLS files", () => {
+  it("can be replaced without a restart: by SIGHUP", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    agent.kill("SIGHUP");
+    await renewals(agent, 1);
+    using before = clientOf(agent);
+    using after = clientOf(agent, { ...pems(renewed) });
+    assert.equal(await answers(after), true);
+    assert.equal(await answers(before), false);
+  });
+
+  it("are noticed when they have been replaced and somebody connects, without any signal", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    using after = clientOf(agent, { ...pems(renewed) });
+    // The first attempts are what makes the agent look; the client is none that waits long between them.
+    await until(() => answers(after), "the agent takes the new certificates");
+    assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
+  });
+
+  it("end the sessions of an authority that they replace, with what these run, and no others", async () => {
+    await using agent = await startAgent();
+    // OpenSSL takes the first authority of a name, whoever signed.
+    const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
+    using old = clientOf(agent);
+    const running = old.exec({ args: ["sleep", "1000"] });
+    await running.started;
+    // First one authority more, then one less.
+    await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
+    agent.kill("SIGHUP");
+    await renewals(agent, 1);
+    using other = clientOf(agent, { ...pems(renewed), caPem: agent.certificates.ca });
+    const stays = other.exec({ args: ["cat"], stdin: true });
+    await stays.started;
+    assert.equal(await answers(old), true);
+    assert.deepEqual(endedSessions(agent), []);
+    await put(join(agent.credentialsDir, "ca.pem"), renewed.ca);
+    await until(async () => {
+      assert.equal(await answers(other), true);
+      return endedSessions(agent).length > 0;
+    }, "the sessions of the old authority are ended");
+    assert.deepEqual(endedSessions(agent), [1]);
+    await assert.rejects(
+      running.wait(),
+      (error: unknown) => error instanceof GuestError && error.reason === "AUTHORITY_REPLACED",
+    );
+    assert.equal(await answers(old), false);
+    stays.stdin.end();
+    assert.equal((await stays.wait()).code, 0);
+  });
+
+  it("that do not fit together stay out, told of once, until they do", async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    using before = clientOf(agent);
+    // The calls are what makes the agent look.
+    const untilLogged = (wanted: string): Promise<void> =>
+      until(async () => {
+        assert.equal(await answers(before), true);
+        return agent.log.some(({ event }) => event === wanted);
+      }, `the agent has logged ${wanted}`);
+    await put(join(agent.credentialsDir, "server.key"), renewed.server.key);
+    await untilLogged("credentials_refused");
+    const line = await agent.logged("credentials_refused");
+    assert.deepEqual(
+      [line["cause"], line["problem"]],
+      ["files", "SVC_TLS_KEY_FILE: does not belong to the certificate of SVC_TLS_CERT_FILE"],
+    );
+    await put(join(agent.credentialsDir, "server.pem"), renewed.server.cert);
+    await untilLogged("credentials_renewed");
+    assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
+  });
+
+  it("can be replaced at the duties, whose caller still has its answer", NEEDS_ROOT, async () => {
+    await using agent = await startAgent();
+    const renewed = await issueCertificates();
+    await putTls(agent.credentialsDir, renewed);
+    using before = clientOf(agent);
+    assert.equal((await before.runRestoreDuties({ entropy: ENTROPY })).degraded, "");
+    using after = clientOf(agent, { ...pems(renewed) });
+    assert.equal(await answers(after), true);
+    assert.equal(await answers(before), false, "its connection is closed, and its certificate is of the old authority");
+  });
+
+  it("stay as they were when the new ones do not fit together, and the duties say so", NEEDS_ROOT, async () => {
+    await using agent = await startAgent();
+    await put(join(agent.credentialsDir, "server.key"), (await issueCertificates()).server.key);
+    using client = clientOf(agent);
+    const report = await client.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal(report.degraded, "credentials_reload:refused");
+    const line = await agent.logged("credentials_refused");
+    assert.equal(line["cause"], "restore");
+    assert.equal(await answers(client), true);
+  });
+});
+
+/** How many sessions each new set of files has ended, if any. */
+function endedSessions(agent: RunningAgent): number[] {
+  return agent.log
+    .filter(({ event }) => event === "sessions_of_replaced_authority")
+    .map((line) => Number(line["sessions"]));
+}
+
+function pems({ ca, client }: Certificates) {
+  return { caPem: ca, certPem: client.cert, keyPem: client.key };
+}

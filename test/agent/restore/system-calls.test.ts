@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { startAgent } from "../../fixtures/agent.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "guest-agent-strace-"));
+after(() => rmSync(folder, { recursive: true }));
+
+function straceProblem(): string | false {
+  if (process.getuid?.() !== 0) return "needs root";
+  try {
+    execFileSync("strace", ["-o", "/dev/null", "true"], { stdio: "ignore" });
+    return false;
+  } catch {
+    return "needs strace(1)";
+  }
+}
+
+/** Runs the duties of an agent whose system calls are written down; setting the clock is only made to look done. */
+async function traced(hostTimeMs: number, credentials: string[] = []) {
+  const output = join(folder, `trace.${Date.now()}`);
+  const trace = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
+  await using agent = await startAgent({ through: ["strace", "-D", "-f", "-y", "-o", output, ...trace] });
+  using client = clientOf(agent);
+  const entropy = new Uint8Array(1_200).fill(7);
+  const report = await client.runRestoreDuties({ entropy, hostTime: timestampFromMs(hostTimeMs) });
+  credentials.push(...["server.pem", "server.key", "ca.pem"].map((name) => join(agent.credentialsDir, name)));
+  await agent.stop();
+  return { report, calls: readFileSync(output, "utf8").split("\n") };
+}
+
+describe("the duties ask the kernel", { skip: straceProblem() }, () => {
+  it("to credit every byte, to reseed, to set the clock to the host's time, and to forget old credentials", async () => {
+    const hostTimeMs = Date.now();
+    const credentials: string[] = [];
+    const { report, calls } = await traced(hostTimeMs, credentials);
+    assert.deepEqual(
+      [report.entropyBytesMixed, report.entropyCredited, report.clockStepped, report.degraded],
+      [1_200, true, true, ""],
+    );
+    const pool = calls.filter((line) => /RNDADDENTROPY|RNDRESEEDCRNG/.test(line));
+    assert.equal(pool.length, 4, pool.join("\n"));
+    for (const [index, sizeBytes] of [512, 512, 176].entries()) {
+      const bits = sizeBytes * 8;
+      assert.match(
+        pool[index] ?? "",
+        new RegExp(`RNDADDENTROPY, \\{entropy_count=${bits}, buf_size=${sizeBytes}[,}].* = 0`),
+      );
+    }
+    assert.match(pool[3] ?? "", /RNDRESEEDCRNG.* = 0/);
+
+    const [set, ...more] = calls.filter((line) => line.includes("clock_settime("));
+    assert.deepEqual(more, []);
+    const [, seconds, nanos] = /CLOCK_REALTIME, \{tv_sec=(\d+)(?: \/\*.*?\*\/)?, tv_nsec=(\d+)\}/.exec(set ?? "") ?? [];
+    const setMs = Number(seconds) * 1_000 + Number(nanos) / 1e6;
+    // What passed between arrival and step is added; the time on the way is not.
+    assert.ok(setMs >= hostTimeMs && setMs <= Date.now(), `${setMs} for ${hostTimeMs}`);
+
+    for (const file of credentials) {
+      const dropped = calls.some((line) => line.includes(`<${file}>`) && line.includes("POSIX_FADV_DONTNEED"));
+      assert.ok(dropped, `${file} is read past the page cache`);
+    }
+  });
+
+  it("never to set the clock without host time, outside the certificate, or twice for one time", async () => {
+    const output = join(folder, "trace.none");
+    const trace = ["-e", "trace=clock_settime", "-e", "inject=clock_settime:retval=0"];
+    await using agent = await startAgent({ through: ["strace", "-D", "-f", "-o", output, ...trace] });
+    using client = clientOf(agent);
+    const entropy = new Uint8Array(64).fill(7);
+    const host = Date.now();
+    const duties = async (hostTimeMs?: number): Promise<[boolean, string, bigint]> => {
+      const hostTime = hostTimeMs === undefined ? {} : { hostTime: timestampFromMs(hostTimeMs) };
+      const { clockStepped, degraded, clockDriftMs } = await client.runRestoreDuties({ entropy, ...hostTime });
+      return [clockStepped, degraded, clockDriftMs];
+    };
+    assert.deepEqual(await duties(), [false, "", 0n]);
+    const yearMs = 365 * 86_400_000;
+    for (const away of [-yearMs, yearMs]) {
+      const [stepped, degraded, driftMs] = await duties(host + away);
+      assert.deepEqual([stepped, degraded], [false, "clock_outside_cert"]);
+      assert.ok(Math.abs(Number(driftMs) + away) < 3_600_000);
+    }
+    assert.deepEqual((await duties(host)).slice(0, 2), [true, ""]);
+    assert.deepEqual((await duties(host)).slice(0, 2), [false, "clock_stale"]);
+    assert.deepEqual((await duties(host - 60_000)).slice(0, 2), [false, "clock_stale"]);
+    await agent.stop();
+    assert.equal(readFileSync(output, "utf8").match(/clock_settime\(/g)?.length, 1);
+  });
+});

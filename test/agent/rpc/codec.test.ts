@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { FileChunkSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { exitFrame, exitOf, startedFrame } from "../../../src/agent/rpc/handlers/exec-frames.ts";
+import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
+import { timestamp } from "../../../src/agent/rpc/codec.ts";
+import {
+  bytesFieldFrame,
+  decodeMessage,
+  type Frame,
+  messageFrame,
+  tryBytesField,
+} from "../../../src/agent/rpc/index.ts";
+
+const SIZES = [0, 1, 127, 128, 1_023, 1_024, 16_383, 16_384, 65_536, 262_144, 4_000_000];
+const STDOUT = 7;
+
+function unframe(frame: Frame): Buffer {
+  const bytes = Buffer.concat(frame);
+  assert.equal(bytes[0], 0);
+  assert.equal(bytes.readUInt32BE(1), bytes.length - 5);
+  return bytes.subarray(5);
+}
+
+test("a thin frame has the bytes that the full encoder makes", () => {
+  for (const size of SIZES) {
+    const payload = Buffer.alloc(size, 0x5a);
+    const full = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdout", value: payload } }));
+    assert.ok(unframe(bytesFieldFrame(STDOUT, payload)).equals(full), `${size} bytes`);
+    assert.ok(unframe(messageFrame(FileChunkSchema, create(FileChunkSchema, { data: payload }))).length >= size);
+  }
+});
+
+test("the first and the last frame of a command have the bytes that the full encoder makes", () => {
+  for (const pid of [0, 1, 127, 128, 4_194_304]) {
+    const started = create(ExecFrameSchema, { frame: { case: "started", value: { pid } } });
+    assert.ok(unframe(startedFrame(pid)).equals(toBinary(ExecFrameSchema, started)), `process ${pid}`);
+  }
+  const none = { coreDumped: false, timedOut: false, oomKilled: false, outputComplete: false };
+  const all = { coreDumped: true, timedOut: true, oomKilled: true, outputComplete: true };
+  for (const result of [
+    { code: 0, signal: 0, ...none, durationMs: 0 },
+    { code: 255, signal: 0, ...none, outputComplete: true, durationMs: 127 },
+    { code: 192, signal: 64, ...all, durationMs: 2 ** 40 },
+  ]) {
+    const exit = create(ExecFrameSchema, { frame: { case: "exit", value: exitOf(result) } });
+    assert.ok(unframe(exitFrame(result)).equals(toBinary(ExecFrameSchema, exit)), JSON.stringify(result));
+  }
+});
+
+test("a large payload is not copied", () => {
+  const payload = Buffer.alloc(100_000);
+  assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
+});
+
+test("a thin decoder finds what the full one finds", () => {
+  for (const size of SIZES) {
+    const payload = Buffer.alloc(size, 0x5a);
+    const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdin", value: payload } }));
+    const found = tryBytesField(message, 2);
+    assert.ok(found !== undefined && payload.equals(found), `${size} bytes`);
+    assert.equal(found.buffer, message.buffer);
+  }
+});
+
+test("a thin decoder leaves everything else to the full one", () => {
+  const stdin = toBinary(
+    ExecFrameSchema,
+    create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } }),
+  );
+  const others: readonly Uint8Array[] = [
+    Buffer.alloc(0),
+    toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinClose", value: {} as never } })),
+    Buffer.concat([stdin, stdin]),
+    Buffer.concat([stdin, Buffer.from([0x78, 1])]),
+    stdin.subarray(0, -1),
+    stdin.subarray(0, 1),
+    Buffer.from([0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+    Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff]),
+  ];
+  for (const other of others) assert.equal(tryBytesField(other, 2), undefined, Buffer.from(other).toString("hex"));
+  const repeated = fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin]));
+  assert.equal(repeated.frame.case, "stdin");
+});
+
+test("bytes that are no message are the client's fault", () => {
+  assert.throws(
+    () => decodeMessage(ExecFrameSchema, Buffer.from([0x12, 0x05, 0x00])),
+    (error) => error instanceof AgentError && error.reason === "MALFORMED_MESSAGE",
+  );
+});
+
+test("a Health answer that is laid out by hand is what the library would have made", () => {
+  const reports = [
+    { ready: true, readyCommandExit: 0, lastUserActivityNs: 0n, guestTimeNs: 1n, idleDeclaredNs: undefined },
+    { ready: false, readyCommandExit: -1, lastUserActivityNs: -1n, guestTimeNs: -1_500_000_000n, idleDeclaredNs: 0n },
+    { ready: false, readyCommandExit: 124, lastUserActivityNs: 1_795_219_200_123_456_789n, guestTimeNs: 2n ** 62n },
+    {
+      ready: true,
+      readyCommandExit: -2_147_483_648,
+      lastUserActivityNs: 5n,
+      guestTimeNs: 253_402_300_799_999_999_999n,
+    },
+  ].map((report, index) => ({
+    idleDeclaredNs: 1_795_219_200_000_000_000n,
+    frozen: index === 1,
+    thawedWithoutDuties: index > 1,
+    ...report,
+  }));
+  for (const report of reports) {
+    const message = create(HealthResponseSchema, {
+      alive: true,
+      ready: report.ready,
+      readyCmdExit: report.readyCommandExit,
+      lastUserActivity: timestamp(report.lastUserActivityNs),
+      guestTime: timestamp(report.guestTimeNs),
+      ...(report.idleDeclaredNs !== undefined && { idleDeclared: timestamp(report.idleDeclaredNs) }),
+      frozen: report.frozen,
+      thawedWithoutDuties: report.thawedWithoutDuties,
+    });
+    assert.deepEqual(Buffer.concat(healthFrame(report)), Buffer.concat(messageFrame(HealthResponseSchema, message)));
+  }
+});

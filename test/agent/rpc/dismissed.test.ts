@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { bytesFieldFrame, type Call } from "../../../src/agent/rpc/index.ts";
+import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
+import { callFields, CODE, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
+
+const STDOUT = 7;
+const MESSAGE_BYTES = 64 * 1024;
+/** What goes out before the client gives more window: all of one message but its last bytes. */
+const WINDOW_BYTES = 65_535;
+
+/** A server whose calls are sent more than their clients take, until they are dismissed. */
+async function flooding(calls: Call[]): Promise<TestServer> {
+  return startManagement((router) =>
+    router.bidiStream(GuestAgent.method.exec, async (call) => {
+      for (let count = 0; count < 8; count++) call.send(bytesFieldFrame(STDOUT, Buffer.alloc(MESSAGE_BYTES)));
+      calls.push(call);
+      await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve()));
+    }),
+  );
+}
+
+function dismiss(call: Call): void {
+  call.dismiss(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
+}
+
+/** Gives a stream, or with 0 the connection, more window. */
+function widen(client: RawHttp2, stream: number, bytes: number): void {
+  client.send(frame(FRAME.windowUpdate, 0, stream, uint32(bytes)));
+}
+
+describe("a dismissed call whose client does not read", () => {
+  test("is told why whenever that reads on, behind the message that had begun and no other", async () => {
+    const calls: Call[] = [];
+    await using server = await flooding(calls);
+    using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
+    const stream = client.open(callFields("Exec", TEST_TOKEN));
+    await client.next(({ type }) => type === FRAME.data);
+    dismiss(calls[0] as Call);
+    // The wait for the reader of a call past its deadline is a second: that is over when this one is reset.
+    const late = client.open([...callFields("Exec", TEST_TOKEN), ["grpc-timeout", "1m"]]);
+    widen(client, 0, 1024 * 1024);
+    assert.equal(await client.resetCode(late), CODE.cancel);
+    assert.equal(client.hasClosed(stream), false);
+    widen(client, stream, MESSAGE_BYTES);
+    const status = await client.status(stream);
+    assert.equal(status.get("grpc-status"), "10");
+    assert.match(
+      Buffer.from(status.get("grpc-status-details-bin") ?? "", "base64").toString("latin1"),
+      /EXEC_TAKEN_OVER/,
+    );
+  });
+
+  test("is told at once where no message has begun, though the connection's window is used up", async () => {
+    const calls: Call[] = [];
+    await using server = await flooding(calls);
+    using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
+    client.open(callFields("Exec", TEST_TOKEN));
+    await client.next(({ type }) => type === FRAME.data);
+    const second = client.open(callFields("Exec", TEST_TOKEN));
+    await client.next(({ type, stream }) => type === FRAME.headers && stream === second);
+    dismiss(calls[1] as Call);
+    assert.equal((await client.status(second)).get("grpc-status"), "10");
+  });
+
+  test("gives way to later ones once they hold 4 MiB together, oldest first", async () => {
+    const calls: Call[] = [];
+    await using server = await flooding(calls);
+    using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
+    widen(client, 0, 16 * 1024 * 1024);
+    const streams = Array.from({ length: 80 }, () => client.open(callFields("Exec", TEST_TOKEN)));
+    const begun = (): number =>
+      new Set(client.frames.filter(({ type }) => type === FRAME.data).map(({ stream }) => stream)).size;
+    assert.ok(await client.holds(() => begun() === streams.length));
+    for (const call of calls) dismiss(call);
+    for (const stream of streams.slice(0, 16)) assert.equal(await client.resetCode(stream), CODE.cancel);
+    for (const stream of streams.slice(16)) {
+      assert.equal(client.hasClosed(stream), false);
+      widen(client, stream, MESSAGE_BYTES);
+      assert.equal((await client.status(stream)).get("grpc-status"), "10");
+    }
+  });
+});

@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { MessageBuffers, MessageReader } from "../../../src/agent/rpc/framing.ts";
+
+function framed(...messages: Buffer[]): Buffer {
+  return Buffer.concat(
+    messages.map((message) => {
+      const prefix = Buffer.alloc(5);
+      prefix.writeUInt32BE(message.length, 1);
+      return Buffer.concat([prefix, message]);
+    }),
+  );
+}
+
+function read(chunks: readonly Uint8Array[], limitBytes = 1_000): string[] {
+  const reader = new MessageReader(limitBytes, new MessageBuffers());
+  const messages: string[] = [];
+  for (const chunk of chunks) reader.push(chunk, (message) => messages.push(Buffer.from(message).toString("hex")));
+  reader.end();
+  return messages;
+}
+
+test("cuts the same messages from any split of the bytes", () => {
+  const messages = [Buffer.alloc(0), Buffer.from("a"), Buffer.alloc(300, 7), Buffer.alloc(0), Buffer.from("end")];
+  const bytes = framed(...messages);
+  const expected = messages.map((message) => message.toString("hex"));
+  for (let size = 1; size <= bytes.length; size++) {
+    const chunks = [];
+    for (let at = 0; at < bytes.length; at += size) chunks.push(bytes.subarray(at, at + size));
+    assert.deepEqual(read(chunks), expected, `in pieces of ${size}`);
+  }
+});
+
+test("keeps nothing of a chunk, whose memory the next one reuses", () => {
+  const bytes = framed(Buffer.from("whole"), Buffer.from("split"), Buffer.alloc(20_000, "x"));
+  for (const size of [1, 7, 17, 20, 10_000]) {
+    const reader = new MessageReader(20_000, new MessageBuffers());
+    const messages: Uint8Array[] = [];
+    const chunk = Buffer.alloc(size);
+    for (let at = 0; at < bytes.length; at += size) {
+      const count = bytes.copy(chunk, 0, at, at + size);
+      reader.push(chunk.subarray(0, count), (message) => messages.push(message));
+      chunk.fill("!");
+    }
+    reader.end();
+    assert.deepEqual(
+      messages.map((message) => Buffer.from(message).toString()),
+      ["whole", "split", "x".repeat(20_000)],
+      `in pieces of ${size}`,
+    );
+  }
+});
+
+test("takes a message of exactly the limit and refuses one byte more, however little of it is there", () => {
+  assert.equal(read([framed(Buffer.alloc(1_000))]).length, 1);
+  const tooLarge = framed(Buffer.alloc(1_001)).subarray(0, 5);
+  assert.throws(() => read([tooLarge]), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
+  assert.throws(() => read([Buffer.from([0, 255, 255, 255, 255])]), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
+});
+
+test("hands on the messages before a refused one", () => {
+  const reader = new MessageReader(10, new MessageBuffers());
+  let messages = 0;
+  const bytes = framed(Buffer.from("ok"), Buffer.alloc(11));
+  assert.throws(() => reader.push(bytes, () => messages++), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
+  assert.equal(messages, 1);
+});
+
+test("refuses the compressed flag, other flags, and an end within a message", () => {
+  assert.throws(() => read([Buffer.from([1, 0, 0, 0, 0])]), isError("UNIMPLEMENTED", "UNSUPPORTED_COMPRESSION"));
+  assert.throws(() => read([Buffer.from([2, 0, 0, 0, 0])]), isError("INVALID_ARGUMENT", "MALFORMED_MESSAGE"));
+  const bytes = framed(Buffer.from("abc"));
+  for (let length = 1; length < bytes.length; length++) {
+    assert.throws(() => read([bytes.subarray(0, length)]), isError("INVALID_ARGUMENT", "MALFORMED_MESSAGE"));
+  }
+});
+
+function isError(status: string, reason: string): (error: unknown) => boolean {
+  return (error) => error instanceof AgentError && error.status === status && error.reason === reason;
+}

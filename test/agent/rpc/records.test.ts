@@ -1,0 +1,156 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http2 from "node:http2";
+import net, { type AddressInfo } from "node:net";
+import { describe, test } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { bytesFieldFrame, type Router } from "../../../src/agent/rpc/index.ts";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
+
+const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
+const STDOUT = 7;
+const EMPTY_MESSAGE = Buffer.alloc(5);
+const APPLICATION_DATA = 23;
+const RECORD_HEADER_BYTES = 5;
+const { health, exec } = GuestAgent.method;
+
+interface Answer {
+  readonly status: string;
+  readonly sizeBytes: number;
+  /** TLS records that carried it. */
+  readonly records: number;
+}
+
+describe("an answer on the wire", () => {
+  test("is one TLS record from its headers to its trailers when it is short", async () => {
+    await using rig = await start((router) => {
+      router.unary(health, () => create(HealthResponseSchema, { alive: true }));
+    });
+    for (let call = 0; call < 3; call++) {
+      const { status, records } = await rig.ask("Health");
+      assert.deepEqual({ status, records }, { status: "0", records: 1 });
+    }
+  });
+
+  test("is one TLS record when the status is an error that follows a message", async () => {
+    await using rig = await start((router) => {
+      router.bidiStream(exec, async (call) => {
+        for await (const message of call.messages()) assert.equal(message.length, 0);
+        call.send(bytesFieldFrame(STDOUT, Buffer.from("last words")));
+        throw new AgentError("NOT_FOUND", "FILE_ERROR", "there is nothing");
+      });
+    });
+    const { status, records } = await rig.ask("Exec");
+    assert.deepEqual({ status, records }, { status: "5", records: 1 });
+  });
+
+  test("has its trailers after every byte, however much is still on its way when it ends", async () => {
+    const output = Buffer.alloc(3 * 1024 * 1024, "x");
+    const messages = 4;
+    await using rig = await start((router) => {
+      router.bidiStream(exec, async (call) => {
+        for await (const message of call.messages()) assert.equal(message.length, 0);
+        for (let message = 0; message < messages; message++) call.send(bytesFieldFrame(STDOUT, output));
+      });
+    });
+    const { status, sizeBytes } = await rig.ask("Exec");
+    assert.equal(status, "0");
+    assert.ok(sizeBytes > messages * output.length);
+  });
+});
+
+interface Rig extends AsyncDisposable {
+  /** Calls a method with an empty message. */
+  ask(method: string): Promise<Answer>;
+}
+
+async function start(register: (router: Router) => void): Promise<Rig> {
+  const server = await startManagement(register);
+  const relay = await RecordRelay.before(server.port);
+  const { ca, client } = server.certificates;
+  const session = http2.connect(`https://127.0.0.1:${relay.port}`, { ca, ...client, servername: SERVER_NAME });
+  await once(session, "remoteSettings");
+  return {
+    async ask(method) {
+      await answered(session);
+      const before = relay.records;
+      const stream = session.request({
+        ":method": "POST",
+        ":path": `${SERVICE}/${method}`,
+        "content-type": "application/grpc",
+        "svc-instance-token": TEST_TOKEN,
+      });
+      let status = "";
+      let sizeBytes = 0;
+      stream.on("trailers", (trailers) => (status = String(trailers["grpc-status"])));
+      stream.on("data", (chunk: Buffer) => (sizeBytes += chunk.length));
+      stream.end(EMPTY_MESSAGE);
+      await once(stream, "close");
+      return { status, sizeBytes, records: relay.records - before };
+    },
+    async [Symbol.asyncDispose]() {
+      session.destroy();
+      relay.close();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Resolves when the server has answered a PING: whatever it owed before has come. */
+async function answered(session: http2.ClientHttp2Session): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  session.ping(() => resolve());
+  await promise;
+}
+
+/** Stands between a client and a server, and counts the records of application data that come from the server. */
+class RecordRelay {
+  readonly #server: net.Server;
+  readonly #sockets: net.Socket[] = [];
+  #unread: Buffer = Buffer.alloc(0);
+  records = 0;
+
+  private constructor(server: net.Server) {
+    this.#server = server;
+  }
+
+  static async before(port: number): Promise<RecordRelay> {
+    const relay = new RecordRelay(net.createServer((client) => relay.#join(client, port)));
+    relay.#server.listen(0, "127.0.0.1");
+    await once(relay.#server, "listening");
+    return relay;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  close(): void {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #join(client: net.Socket, port: number): void {
+    const server = net.connect(port, "127.0.0.1");
+    this.#sockets.push(client, server);
+    for (const socket of [client, server]) socket.on("error", () => {});
+    client.pipe(server);
+    server.on("data", (bytes: Buffer) => this.#count(bytes));
+    server.pipe(client);
+  }
+
+  #count(bytes: Buffer): void {
+    let rest = Buffer.concat([this.#unread, bytes]);
+    while (rest.length >= RECORD_HEADER_BYTES) {
+      const end = RECORD_HEADER_BYTES + rest.readUInt16BE(3);
+      if (rest.length < end) break;
+      if (rest[0] === APPLICATION_DATA) this.records++;
+      rest = rest.subarray(end);
+    }
+    this.#unread = rest;
+  }
+}

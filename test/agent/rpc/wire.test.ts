@@ -1,0 +1,322 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http2 from "node:http2";
+import { describe, test } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { RunHookRequestSchema, RunHookResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { bytesFieldFrame, type Call, type Router } from "../../../src/agent/rpc/index.ts";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { startManagement, TEST_TOKEN, TEST_VERSION } from "../../fixtures/management.ts";
+
+const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
+const HEALTH = `${SERVICE}/Health`;
+const EXEC = `${SERVICE}/Exec`;
+const HOOK = `${SERVICE}/RunHook`;
+const STDOUT = 7;
+const { health, exec, runHook } = GuestAgent.method;
+
+/** Parts of a response as they came. */
+interface Answer {
+  readonly headers: http2.IncomingHttpHeaders;
+  readonly trailers: http2.IncomingHttpHeaders;
+  readonly body: Buffer;
+  readonly rstCode: number;
+}
+
+interface Rig extends AsyncDisposable {
+  readonly session: http2.ClientHttp2Session;
+  open(path: string, headers?: http2.OutgoingHttpHeaders): http2.ClientHttp2Stream;
+  /** Sends a whole request and waits for the whole answer. */
+  ask(path: string, body: Buffer, headers?: http2.OutgoingHttpHeaders): Promise<Answer>;
+}
+
+async function start(register: (router: Router) => void): Promise<Rig> {
+  const server = await startManagement(register);
+  const { ca, client } = server.certificates;
+  const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
+  const open: Rig["open"] = (path, headers = {}) =>
+    session.request({
+      ":method": "POST",
+      ":path": path,
+      "content-type": "application/grpc",
+      "svc-instance-token": TEST_TOKEN,
+      ...headers,
+    });
+  return {
+    session,
+    open,
+    ask: (path, body, headers) => {
+      const stream = open(path, headers);
+      stream.end(body);
+      return answerOf(stream);
+    },
+    [Symbol.asyncDispose]: async () => {
+      session.destroy();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function answerOf(stream: http2.ClientHttp2Stream): Promise<Answer> {
+  let headers: http2.IncomingHttpHeaders = {};
+  let trailers: http2.IncomingHttpHeaders = {};
+  const chunks: Buffer[] = [];
+  stream.on("response", (received) => (headers = received));
+  stream.on("trailers", (received) => (trailers = received));
+  stream.on("data", (chunk: Buffer) => chunks.push(chunk));
+  stream.on("error", () => {});
+  await new Promise((resolve) => stream.once("close", resolve));
+  return { headers, trailers, body: Buffer.concat(chunks), rstCode: stream.rstCode ?? 0 };
+}
+
+function framed(message: Uint8Array, flag = 0): Buffer {
+  const prefix = Buffer.alloc(5);
+  prefix[0] = flag;
+  prefix.writeUInt32BE(message.length, 1);
+  return Buffer.concat([prefix, message]);
+}
+
+function withHealth(router: Router): void {
+  router.unary(health, () => create(HealthResponseSchema, { alive: true }));
+}
+
+/** Reason of the ErrorInfo, found by its place in the bytes: no decoder of ours is trusted here. */
+function assertError(answer: Answer, code: number, reason: string): void {
+  const fields = { ...answer.headers, ...answer.trailers };
+  assert.equal(fields["grpc-status"], String(code), String(fields["grpc-message"]));
+  const details = Buffer.from(String(fields["grpc-status-details-bin"]), "base64").toString("latin1");
+  assert.ok(details.includes(reason), details);
+  assert.ok(details.includes("type.googleapis.com/google.rpc.ErrorInfo"), details);
+  assert.equal(answer.headers["svc-agent-version"], TEST_VERSION);
+}
+
+describe("the wire", () => {
+  test("sends a unary response as headers, one message and trailers", async () => {
+    await using rig = await start(withHealth);
+    const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)));
+    assert.equal(answer.headers[":status"], 200);
+    assert.equal(answer.headers["content-type"], "application/grpc+proto");
+    assert.equal(answer.headers["svc-agent-version"], TEST_VERSION);
+    assert.deepEqual(
+      answer.body,
+      framed(toBinary(HealthResponseSchema, create(HealthResponseSchema, { alive: true }))),
+    );
+    assert.equal(answer.trailers["grpc-status"], "0");
+    assert.equal(answer.rstCode, 0);
+  });
+
+  test("puts an error into the headers where nothing else was sent", async () => {
+    await using rig = await start((router) =>
+      router.unary(health, () => {
+        throw new AgentError("FAILED_PRECONDITION", "FILE_ERROR", 'a "b" % ü\n');
+      }),
+    );
+    const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)));
+    assertError(answer, 9, "FILE_ERROR");
+    assert.equal(answer.headers["grpc-message"], 'a "b" %25 %C3%BC%0A');
+    assert.deepEqual({ ...answer.trailers }, {});
+    assert.equal(answer.body.length, 0);
+  });
+
+  test("cuts an error's text to what fits into a header", async () => {
+    await using rig = await start((router) =>
+      router.unary(health, () => {
+        throw new AgentError("NOT_FOUND", "PATH_NOT_FOUND", "ü".repeat(1_000_000), {
+          path: "\ud800".repeat(1_000_000),
+        });
+      }),
+    );
+    assertError(await rig.ask(HEALTH, framed(Buffer.alloc(0))), 5, "PATH_NOT_FOUND");
+  });
+
+  test("answers 405 to a method other than POST and 415 to a content type other than gRPC, with its version", async () => {
+    await using rig = await start(withHealth);
+    const get = await rig.ask(HEALTH, Buffer.alloc(0), { ":method": "PUT" });
+    assert.deepEqual([get.headers[":status"], get.headers["svc-agent-version"]], [405, TEST_VERSION]);
+    for (const type of ["application/json", "application/grpc+json", "application/grpc-web", undefined]) {
+      const answer = await rig.ask(HEALTH, Buffer.alloc(0), { "content-type": type });
+      const { ":status": code, "svc-agent-version": version } = answer.headers;
+      assert.deepEqual([code, version], [415, TEST_VERSION], String(type));
+    }
+    const proto = await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "content-type": "application/grpc+proto" });
+    assert.equal(proto.trailers["grpc-status"], "0");
+  });
+
+  test("refuses compressed messages and a compressed encoding", async () => {
+    await using rig = await start(withHealth);
+    const gzip = { "grpc-encoding": "gzip" };
+    for (const asked of [rig.ask(HEALTH, framed(Buffer.alloc(3), 1)), rig.ask(HEALTH, framed(Buffer.alloc(0)), gzip)]) {
+      const answer = await asked;
+      assertError(answer, 12, "UNSUPPORTED_COMPRESSION");
+      // gRPC's compression.md: the refusal names the encodings that the server accepts.
+      assert.equal(answer.headers["grpc-accept-encoding"], "identity");
+    }
+    const harmless = { "grpc-encoding": "identity", "grpc-accept-encoding": "gzip, br" };
+    assert.equal((await rig.ask(HEALTH, framed(Buffer.alloc(0)), harmless)).trailers["grpc-status"], "0");
+  });
+
+  test("refuses a truncated message, an unknown flag and bytes that are no protobuf", async () => {
+    await using rig = await start((router) => {
+      withHealth(router);
+      router.unary(runHook, () => create(RunHookResponseSchema));
+    });
+    const whole = framed(toBinary(RunHookRequestSchema, create(RunHookRequestSchema, { timeoutMs: 70_000 })));
+    for (let length = 1; length < whole.length; length++) {
+      assertError(await rig.ask(HOOK, whole.subarray(0, length)), 3, "MALFORMED_MESSAGE");
+    }
+    assertError(await rig.ask(HOOK, framed(Buffer.alloc(0), 0x80)), 3, "MALFORMED_MESSAGE");
+    assertError(await rig.ask(HOOK, framed(Buffer.from([0x08]))), 3, "MALFORMED_MESSAGE");
+    assertError(await rig.ask(HOOK, framed(Buffer.from([0xff, 0xff, 0xff]))), 3, "MALFORMED_MESSAGE");
+  });
+
+  test("refuses a message over the limit at its prefix, before it comes", async () => {
+    await using rig = await start(withHealth);
+    const stream = rig.open(HEALTH);
+    stream.write(Buffer.from([0, 0x00, 0x40, 0x00, 0x01]));
+    assertError(await answerOf(stream), 8, "MESSAGE_TOO_LARGE");
+    const largest = rig.open(HEALTH);
+    largest.write(Buffer.from([0, 0xff, 0xff, 0xff, 0xff]));
+    assertError(await answerOf(largest), 8, "MESSAGE_TOO_LARGE");
+  });
+
+  test("refuses a malformed grpc-timeout", async () => {
+    await using rig = await start(withHealth);
+    for (const timeout of ["", "1", "S", "1s", "-1S", "123456789S", "1.5S"]) {
+      const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "grpc-timeout": timeout });
+      assertError(answer, 3, "INVALID_FIELD");
+    }
+    for (const timeout of ["99999999H", "10S", "99999999n"]) {
+      const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "grpc-timeout": timeout });
+      assert.equal(answer.trailers["grpc-status"], "0", timeout);
+    }
+  });
+
+  test("ends a call at its deadline by itself, whatever its handler does", async () => {
+    const reasons: unknown[] = [];
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        call.send(bytesFieldFrame(STDOUT, Buffer.from("x")));
+        call.signal.addEventListener("abort", () => reasons.push(call.signal.reason));
+        await new Promise(() => {});
+      }),
+    );
+    const stream = rig.open(EXEC, { "grpc-timeout": "50m" });
+    const answer = await answerOf(stream);
+    assertError(answer, 4, "DEADLINE_EXCEEDED");
+    assert.equal(answer.body.length, 8);
+    const [reason] = reasons;
+    assert.ok(reason instanceof AgentError);
+    assert.equal(reason.status, "DEADLINE_EXCEEDED");
+  });
+
+  test("resets a stream past its deadline whose client does not read", async () => {
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        while (!call.signal.aborted) {
+          call.send(bytesFieldFrame(STDOUT, Buffer.alloc(64 * 1024)));
+          await call.drained();
+        }
+      }),
+    );
+    const stream = rig.open(EXEC, { "grpc-timeout": "50m" });
+    stream.on("error", () => {});
+    stream.pause();
+    await new Promise((resolve) => stream.once("close", resolve));
+    assert.equal(stream.rstCode, http2.constants.NGHTTP2_CANCEL);
+  });
+
+  test("resets a stream with NO_ERROR only after its trailers, when the client has not half-closed", async () => {
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        for (let i = 0; i < 64; i++) call.send(bytesFieldFrame(STDOUT, Buffer.alloc(64 * 1024)));
+        throw new AgentError("NOT_FOUND", "EXEC_NOT_FOUND", "no such command");
+      }),
+    );
+    for (let i = 0; i < 20; i++) {
+      const stream = rig.open(EXEC);
+      stream.write(framed(Buffer.alloc(1_000)));
+      const answer = await answerOf(stream);
+      assertError(answer, 5, "EXEC_NOT_FOUND");
+      assert.equal(answer.body.length, 64 * (64 * 1024 + 9));
+      assert.equal(answer.rstCode, http2.constants.NGHTTP2_NO_ERROR);
+    }
+  });
+
+  test("gives a handler its call's metadata, times, peer and session", async () => {
+    let seen: Call | undefined;
+    const before = performance.now();
+    await using rig = await start((router) =>
+      router.unary(health, (_request, context) => {
+        seen = context;
+        return create(HealthResponseSchema);
+      }),
+    );
+    await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "x-mark": "1" });
+    assert.ok(seen !== undefined);
+    assert.equal(seen.metadata["x-mark"], "1");
+    assert.ok(seen.receivedAt.monotonicMs > before);
+    assert.ok(Math.abs(Number(seen.receivedAt.wallNs / 1_000_000n) - Date.now()) < 60_000);
+    assert.ok(seen.session.openedAt.monotonicMs <= seen.receivedAt.monotonicMs);
+    assert.equal(seen.session.id, 1);
+    assert.equal(seen.session.peer.certificate?.subject, "CN=node");
+    assert.equal(seen.signal.aborted, false);
+  });
+
+  test("reads no further than its handler: a client's bytes stay with the client", async () => {
+    const opened = Promise.withResolvers<Call>();
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        const messages = call.messages()[Symbol.asyncIterator]();
+        await messages.next();
+        opened.resolve(call);
+        await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve()));
+      }),
+    );
+    const stream = rig.open(EXEC);
+    stream.on("error", () => {});
+    const message = framed(Buffer.alloc(16 * 1024));
+    let takenBytes = 0;
+    const pump = (): void => {
+      for (let i = 0; i < 256; i++) stream.write(message, () => (takenBytes += message.length));
+    };
+    pump();
+    await opened.promise;
+    let last = -1;
+    while (last !== takenBytes) {
+      last = takenBytes;
+      for (let i = 0; i < 20; i++)
+        await new Promise<void>((resolve, reject) => rig.session.ping((error) => (error ? reject(error) : resolve())));
+    }
+    assert.ok(takenBytes <= 1024 * 1024, `${takenBytes} bytes were taken`);
+    stream.close(http2.constants.NGHTTP2_CANCEL);
+  });
+
+  test("gives buffers back exactly once, also when the client resets in the middle", async () => {
+    const ended = Promise.withResolvers<{ sent: number; done: number }>();
+    await using rig = await start((router) =>
+      router.bidiStream(exec, async (call) => {
+        let sent = 0;
+        let done = 0;
+        const send = (): void => {
+          sent++;
+          call.send(bytesFieldFrame(STDOUT, Buffer.alloc(64 * 1024)), () => done++);
+        };
+        while (!call.signal.aborted) {
+          send();
+          await call.drained();
+        }
+        send();
+        setImmediate(() => ended.resolve({ sent, done }));
+      }),
+    );
+    const stream = rig.open(EXEC);
+    stream.on("error", () => {});
+    await once(stream, "readable");
+    stream.close(http2.constants.NGHTTP2_CANCEL);
+    const { sent, done } = await ended.promise;
+    assert.equal(done, sent);
+  });
+});

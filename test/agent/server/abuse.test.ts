@@ -1,0 +1,387 @@
+import assert from "node:assert/strict";
+import { type EventEmitter, once } from "node:events";
+import http2 from "node:http2";
+import net from "node:net";
+import { describe, test } from "node:test";
+import tls from "node:tls";
+import { create } from "@bufbuild/protobuf";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { type CertificateOptions, type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
+import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
+
+const { health } = GuestAgent.method;
+
+describe("the management port", () => {
+  test("closes a connection that sends plain text, and says so in the log", async () => {
+    await using server = await start();
+    const socket = net.connect(server.port, "127.0.0.1");
+    socket.on("error", () => {});
+    socket.end("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    socket.resume();
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /^TLS handshake failed: ERR_SSL_/);
+    assert.match(String(line.fields["peer"]), /^127\.0\.0\.1:\d+$/);
+    await assertAlive(server);
+  });
+
+  test("closes a connection that sends random bytes after the TLS handshake", async () => {
+    await using server = await start();
+    const socket = await connectTls(server, server.certificates.client);
+    socket.write(Buffer.alloc(10_000, 0xa5));
+    await closed(socket);
+    const line = await server.logged("connection_failed");
+    assert.match(String(line.fields["reason"]), /^what came first is not HTTP\/2 \(PROTOCOL_ERROR\)$/);
+    await assertAlive(server);
+  });
+
+  test("refuses HTTP/1.1 inside TLS", async () => {
+    await using server = await start();
+    const socket = await connectTls(server, server.certificates.client, { ALPNProtocols: [] });
+    socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    await closed(socket);
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /does not speak HTTP\/2/);
+    await assertAlive(server);
+  });
+
+  test("refuses a client that offers HTTP/1.1 only", async () => {
+    await using server = await start();
+    await assert.rejects(connectTls(server, server.certificates.client, { ALPNProtocols: ["http/1.1"] }));
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /^TLS handshake failed: /);
+    await assertAlive(server);
+  });
+
+  test("refuses TLS 1.2", async () => {
+    await using server = await start();
+    await assert.rejects(connectTls(server, server.certificates.client, { maxVersion: "TLSv1.2" }));
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /ERR_SSL_UNSUPPORTED_PROTOCOL/);
+    await assertAlive(server);
+  });
+
+  const REFUSED_CLIENTS: readonly [string, string, (server: TestServer) => Promise<Identity | undefined>][] = [
+    ["without a certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE", () => Promise.resolve(undefined)],
+    [
+      "of another authority",
+      "UNABLE_TO_VERIFY_LEAF_SIGNATURE|CERT_SIGNATURE_FAILURE",
+      async () => (await issueCertificates()).client,
+    ],
+    ["with a server's certificate", "INVALID_PURPOSE", (server) => Promise.resolve(server.certificates.server)],
+  ];
+  for (const [who, code, identity] of REFUSED_CLIENTS) {
+    test(`refuses a client ${who}`, async () => {
+      await using server = await start();
+      await assertRefused(server, await identity(server), new RegExp(code));
+    });
+  }
+
+  const TIMES: readonly [NonNullable<CertificateOptions["clientValidity"]>, RegExp][] = [
+    ["expired", /CERT_HAS_EXPIRED/],
+    ["future", /CERT_NOT_YET_VALID/],
+  ];
+  for (const [clientValidity, code] of TIMES) {
+    test(`refuses a client whose certificate is not valid now (${clientValidity})`, async () => {
+      await using server = await start({ certificates: await issueCertificates(undefined, { clientValidity }) });
+      await assertRefused(server, server.certificates.client, code);
+    });
+  }
+
+  test("refuses whom verifyPeer refuses, with its reason", async () => {
+    const subjects: string[] = [];
+    await using server = await start({
+      verifyPeer: (certificate, nowMs) => {
+        subjects.push(certificate.subject);
+        assert.ok(certificate.notBeforeMs < nowMs && nowMs < certificate.notAfterMs);
+        return subjects.length === 1 ? "not this one" : undefined;
+      },
+    });
+    await assertRefused(server, server.certificates.client, /^client certificate refused: not this one$/);
+    assert.deepEqual(new Set(subjects), new Set(["CN=node"]));
+  });
+
+  test("survives 200 half-open connections, and lets the node agent in among them", async () => {
+    await using server = await start();
+    const sockets = Array.from({ length: 200 }, () => net.connect(server.port, "127.0.0.1"));
+    for (const socket of sockets) socket.on("error", () => {});
+    await Promise.all(sockets.map((socket) => once(socket, "connect")));
+    await assertAlive(server);
+    await server.logged("connection_refused", (fields) => /its place was needed/.test(String(fields["reason"])));
+    for (const socket of sockets) socket.destroy();
+  });
+
+  test("lets the node agent in among connections that have a certificate but not the token", async () => {
+    await using server = await start({ limits: { connections: 4 } });
+    const sessions: http2.ClientHttp2Session[] = [];
+    const callWith = async (token: string): Promise<http2.ClientHttp2Session> => {
+      const session = connectHttp2(server);
+      sessions.push(session);
+      await request(session, HEALTH, { "svc-instance-token": token });
+      return session;
+    };
+    for (let count = 0; count < 4; count++) await callWith("wrong");
+    const node = await callWith(TEST_TOKEN);
+    const line = await server.logged("connection_failed");
+    assert.match(String(line.fields["reason"]), /^no call was let in, and its place was needed$/);
+    for (let count = 0; count < 4; count++) await callWith("wrong");
+    assert.equal(node.closed, false);
+    assert.equal((await request(node, HEALTH, { "svc-instance-token": TEST_TOKEN }))[":status"], 200);
+    for (const session of sessions) session.destroy();
+  });
+
+  const CHECKS: readonly [how: string, leave: (socket: net.Socket) => void][] = [
+    ["closes", (socket) => socket.end()],
+    // The head of a TLS record (RFC 8446, 5.1) of which the rest never comes.
+    ["closes in its handshake", (socket) => socket.end(Buffer.from([0x16, 0x03, 0x01, 0x02, 0x00]))],
+    ["resets", (socket) => socket.resetAndDestroy()],
+  ];
+  for (const [how, leave] of CHECKS) {
+    test(`takes a peer that connects and ${how}, as a load balancer's check does, for no failed handshake`, async () => {
+      // The longest limit of a timer: the peer's end alone can end its connection.
+      await using server = await start({ limits: { handshakeTimeoutMs: 2_147_483_647 } });
+      const socket = net.connect(server.port, "127.0.0.1");
+      await once(socket, "connect");
+      leave(socket);
+      const { level, fields } = await server.logged("connection_unused");
+      assert.equal(level, "debug");
+      assert.match(String(fields["peer"]), /^127\.0\.0\.1:\d+$/);
+      await assertAlive(server);
+      assert.deepEqual(
+        server.log.filter(({ event }) => event === "connection_refused"),
+        [],
+      );
+    });
+  }
+
+  test("ends a handshake that takes too long", async () => {
+    await using server = await start({ limits: { handshakeTimeoutMs: 200 } });
+    const socket = net.connect(server.port, "127.0.0.1");
+    await closed(socket);
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /ERR_TLS_HANDSHAKE_TIMEOUT/);
+    await assertAlive(server);
+  });
+
+  test("ends a connection that sends no request", async () => {
+    await using server = await start({ limits: { handshakeTimeoutMs: 500 } });
+    const session = connectHttp2(server);
+    await ended(session);
+    const line = await server.logged("connection_failed");
+    assert.match(String(line.fields["reason"]), /^no request within 500 ms/);
+    await assertAlive(server);
+  });
+
+  test("ends a connection whose request's headers never end", async () => {
+    await using server = await start({ limits: { handshakeTimeoutMs: 500 } });
+    const socket = await connectTls(server, server.certificates.client);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    socket.write(frame(0x4, 0, 0, Buffer.alloc(0)));
+    socket.write(frame(0x1, 0, 1, Buffer.from([0x82])));
+    await closed(socket);
+    await server.logged("connection_failed", (fields) => String(fields["reason"]).startsWith("no request"));
+    await assertAlive(server);
+  });
+
+  test("refuses connections over the limit, and takes new ones once there is room", async () => {
+    await using server = await start({ limits: { connections: 2 } });
+    const sessions = [connectHttp2(server), connectHttp2(server)];
+    for (const session of sessions) await request(session, HEALTH, { "svc-instance-token": TEST_TOKEN });
+    const refused = connectHttp2(server);
+    await ended(refused);
+    const line = await server.logged("connection_refused");
+    assert.match(String(line.fields["reason"]), /connection limit \(2\) reached/);
+    const [first] = sessions;
+    first?.destroy();
+    await server.logged("session_closed");
+    await assertAlive(server);
+    sessions[1]?.destroy();
+  });
+
+  test("finds out that a peer is dead by its silence", async () => {
+    await using server = await start({ limits: { pings: { intervalMs: 100, timeoutMs: 200 } } });
+    const socket = await connectTls(server, server.certificates.client);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    socket.write(frame(0x4, 0, 0, Buffer.alloc(0)));
+    await closed(socket);
+    await server.logged("peer_dead");
+    await assertAlive(server);
+  });
+
+  test("keeps a peer that answers PINGs, and answers those of its clients", async () => {
+    await using server = await start({ limits: { pings: { intervalMs: 20, timeoutMs: 5_000 } } });
+    const session = connectHttp2(server);
+    await request(session, HEALTH, { "svc-instance-token": TEST_TOKEN });
+    for (let i = 0; i < 10; i++) {
+      await once(session, "ping");
+      await new Promise<void>((resolve, reject) => session.ping((error) => (error ? reject(error) : resolve())));
+    }
+    assert.ok(!server.log.some(({ event }) => event === "peer_dead"));
+    session.destroy();
+  });
+
+  test("ends sessions that flood it with resets, PINGs or SETTINGS", async () => {
+    await using server = await start();
+    const ping = frame(0x6, 0, 0, Buffer.alloc(8));
+    const settings = frame(0x4, 0, 0, Buffer.alloc(0));
+    for (const flood of [ping, settings]) {
+      const socket = await connectTls(server, server.certificates.client);
+      socket.pause();
+      socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+      socket.write(settings);
+      const burst = Buffer.concat(Array.from({ length: 1_000 }, () => flood));
+      const end = ended(socket);
+      const pump = (): void => {
+        while (!socket.destroyed && socket.write(burst));
+      };
+      socket.on("drain", pump);
+      pump();
+      await end;
+    }
+    const session = connectHttp2(server);
+    const end = ended(session);
+    const reset = (): void => {
+      if (session.closed || session.destroyed) return;
+      for (let i = 0; i < 50; i++) {
+        const stream = session.request({ ":method": "POST", ":path": HEALTH, "content-type": "application/grpc" });
+        stream.on("error", () => {});
+        stream.close(http2.constants.NGHTTP2_CANCEL);
+      }
+      setImmediate(reset);
+    };
+    session.once("connect", reset);
+    await end;
+    await assertAlive(server);
+  });
+
+  test("refuses headers that are too large", async () => {
+    await using server = await start();
+    const session = connectHttp2(server);
+    // The limit is in force once the client has acknowledged it.
+    await request(session, HEALTH, {});
+    await assert.rejects(request(session, HEALTH, { "x-large": "x".repeat(40_000) }), /error code 11/);
+    session.destroy();
+    await assertAlive(server);
+  });
+
+  test("logs a flood of refused connections at a bounded rate and counts the rest", async () => {
+    await using server = await start();
+    for (let i = 0; i < 60; i++) {
+      const socket = net.connect(server.port, "127.0.0.1");
+      socket.on("error", () => {});
+      socket.write("not TLS at all");
+      await closed(socket);
+    }
+    const lines = server.log.filter(({ event }) => event === "connection_refused");
+    assert.ok(lines.length >= 20 && lines.length < 50, `${lines.length} lines`);
+    await assertAlive(server);
+  });
+
+  test("does not resume TLS sessions", async () => {
+    await using server = await start();
+    const sessions: Buffer[] = [];
+    const socket = await connectTls(server, server.certificates.client);
+    socket.on("session", (session) => sessions.push(session));
+    const http = http2.connect(`https://${SERVER_NAME}:${server.port}`, { createConnection: () => socket });
+    await request(http, HEALTH, { "svc-instance-token": TEST_TOKEN });
+    http.destroy();
+    for (const session of [...sessions, socket.getSession()]) {
+      if (session === undefined) continue;
+      const again = await connectTls(server, server.certificates.client, { session });
+      assert.equal(again.isSessionReused(), false);
+      again.destroy();
+    }
+  });
+});
+
+const HEALTH = "/svc.guest.v1alpha1.GuestAgent/Health";
+
+function start(options: TestServerOptions = {}): Promise<TestServer> {
+  return startManagement(
+    (router) => router.unary(health, () => create(HealthResponseSchema, { alive: true })),
+    options,
+  );
+}
+
+/** Another client still gets its answer. */
+async function assertAlive(server: TestServer): Promise<void> {
+  const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
+  const client = connect(server);
+  const answer = await one(client.call(health, [create(HealthRequestSchema)], { token: TEST_TOKEN }));
+  assert.equal(answer.alive, true);
+  client.close();
+}
+
+/** With TLS 1.3 a refused client sees its handshake succeed first. */
+async function assertRefused(server: TestServer, identity: Identity | undefined, reason: RegExp): Promise<void> {
+  const socket = await connectTls(server, identity).catch(() => undefined);
+  if (socket !== undefined) await closed(socket);
+  const line = await server.logged("connection_refused");
+  assert.match(String(line.fields["reason"]), reason);
+  assert.match(String(line.fields["peer"]), /^127\.0\.0\.1:\d+$/);
+}
+
+async function connectTls(
+  server: TestServer,
+  identity: Identity | undefined,
+  options: tls.ConnectionOptions = {},
+): Promise<tls.TLSSocket> {
+  const socket = tls.connect({
+    port: server.port,
+    host: "127.0.0.1",
+    servername: SERVER_NAME,
+    ca: server.certificates.ca,
+    ALPNProtocols: ["h2"],
+    ...identity,
+    ...options,
+  });
+  await once(socket, "secureConnect");
+  socket.on("error", () => {});
+  return socket;
+}
+
+function connectHttp2(server: TestServer): http2.ClientHttp2Session {
+  const { ca, client } = server.certificates;
+  const session = http2.connect(`https://127.0.0.1:${server.port}`, { ca, ...client, servername: SERVER_NAME });
+  session.on("error", () => {});
+  return session;
+}
+
+/** A request without a body; resolves with the response's headers. */
+async function request(
+  session: http2.ClientHttp2Session,
+  path: string,
+  headers: http2.OutgoingHttpHeaders,
+): Promise<http2.IncomingHttpHeaders> {
+  const stream = session.request({ ":method": "POST", ":path": path, "content-type": "application/grpc", ...headers });
+  stream.end(Buffer.alloc(5));
+  const [response] = (await once(stream, "response")) as [http2.IncomingHttpHeaders];
+  stream.resume();
+  await once(stream, "end");
+  return response;
+}
+
+function frame(type: number, flags: number, stream: number, payload: Buffer): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head[3] = type;
+  head[4] = flags;
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+/** Resolves when the other side has closed the connection. */
+async function closed(socket: net.Socket): Promise<void> {
+  socket.resume();
+  await ended(socket);
+}
+
+/** Resolves at "close", whatever error came before it. */
+function ended(what: EventEmitter & { readonly destroyed: boolean }): Promise<void> {
+  what.on("error", () => {});
+  return new Promise((resolve) => {
+    if (what.destroyed) resolve();
+    else what.once("close", () => resolve());
+  });
+}

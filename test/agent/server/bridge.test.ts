@@ -1,0 +1,228 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, type ChildProcessByStdio, execFileSync, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { closeSync, openSync, symlinkSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer, type Socket } from "node:net";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Readable, Writable } from "node:stream";
+import { buffer, text } from "node:stream/consumers";
+import { describe, test, type TestContext } from "node:test";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { sourceCommand } from "../../../scripts/testing/compiled.ts";
+import { connect } from "../../../src/node/client/index.ts";
+import { AGENT_SCRIPT, AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { processGone } from "../../fixtures/processes.ts";
+import { addon } from "../../fixtures/spawning.ts";
+
+const [NODE, ...ARGS] = sourceCommand("agent/main.ts");
+const BRIDGE = [...ARGS, "bridge"];
+const MEBIBYTE = 1024 * 1024;
+/** More than all buffers on the way hold together. */
+const MORE_THAN_FITS_BYTES = 64 * MEBIBYTE;
+const BUFFERS_BYTES = 16 * MEBIBYTE;
+
+type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
+
+describe("guest-agent bridge", () => {
+  test("carries every byte both ways, and the end of its input", async (t) => {
+    const { path } = await listen(t, (socket) => socket.pipe(socket));
+    const child = start(path);
+    const input = randomBytes(100 * MEBIBYTE);
+    child.stdin.end(input);
+    const [output, errors, status] = await Promise.all([buffer(child.stdout), text(child.stderr), exitOf(child)]);
+    assert.deepEqual([errors, status], ["", 0]);
+    assert.ok(output.equals(input), `${output.length} bytes came back`);
+  });
+
+  test("passes the end of its input on while the answer is still to come", async (t) => {
+    const { path } = await listen(t, (socket) => {
+      let question = "";
+      socket.setEncoding("utf8").on("data", (bytes: string) => (question += bytes));
+      socket.on("end", () => socket.end(`the answer to ${question}`));
+    });
+    const child = start(path);
+    child.stdin.end("the question");
+    assert.equal(await text(child.stdout), "the answer to the question");
+    assert.equal(await exitOf(child), 0);
+  });
+
+  test("ends when the agent's side does, its input still open", async (t) => {
+    const { path } = await listen(t, (socket) => socket.end("farewell"));
+    const child = start(path);
+    assert.equal(await text(child.stdout), "farewell");
+    assert.equal(await exitOf(child), 0);
+  });
+
+  test("ends when the agent is gone without a word", async (t) => {
+    const { path } = await listen(t, (socket) => void socket.once("data", () => socket.destroy()));
+    const child = start(path);
+    child.stdin.write("hello");
+    assert.deepEqual(await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]), ["", "", 0]);
+  });
+
+  test("ends when its host's side does, which ends the calls that it carried", async (t) => {
+    const { path, folder } = await listen(t);
+    await using _agent = await agentOn(path);
+    const dialled = join(folder, "dialled.sock");
+    const bridges: { readonly child: Bridge; readonly connection: Socket }[] = [];
+    const server = createServer((connection) => {
+      const child = start(path);
+      bridges.push({ child, connection });
+      connection.on("error", () => undefined).pipe(child.stdin);
+      child.stdout.pipe(connection);
+    }).listen(dialled);
+    t.after(() => server.close());
+    await once(server, "listening");
+    using client = connect({ address: `unix:${dialled}`, token: AGENT_TOKEN });
+    const command = client.exec({ args: ["sleep", "1000"] });
+    const lost = assert.rejects(command.wait(), { status: "UNAVAILABLE" });
+    const pid = await command.started;
+    const [bridge] = bridges;
+    assert.ok(bridge);
+    bridge.connection.destroy();
+    bridge.child.stdin.destroy();
+    bridge.child.stdout.destroy();
+    await exitOf(bridge.child);
+    await processGone(pid);
+    await lost;
+  });
+
+  test("reads no faster than its output is read, while the other direction goes on", async (t) => {
+    const received = Promise.withResolvers<Socket>();
+    const { path } = await listen(t, (socket) => {
+      socket.write(Buffer.alloc(MORE_THAN_FITS_BYTES));
+      let length = 0;
+      socket.on("data", (bytes) => {
+        length += bytes.length;
+        if (length === MORE_THAN_FITS_BYTES) received.resolve(socket);
+      });
+    });
+    const child = start(path);
+    child.stdin.write(Buffer.alloc(MORE_THAN_FITS_BYTES));
+    const socket = await received.promise;
+    const taken = MORE_THAN_FITS_BYTES - socket.writableLength;
+    assert.ok(taken < BUFFERS_BYTES, `${taken} bytes were taken though nobody reads them`);
+    socket.end();
+    child.stdin.end();
+    assert.equal((await buffer(child.stdout)).length, MORE_THAN_FITS_BYTES);
+    assert.equal(await exitOf(child), 0);
+  });
+
+  test("takes a file and a device for its streams", async (t) => {
+    const { path, folder } = await listen(t, (socket) => socket.pipe(socket));
+    await writeFile(join(folder, "in"), randomBytes(MEBIBYTE));
+    const [input, output, none] = [
+      openSync(join(folder, "in"), "r"),
+      openSync(join(folder, "out"), "w"),
+      openSync("/dev/null", "r+"),
+    ];
+    const child = spawn(NODE, [...BRIDGE, path], { stdio: [input, output, "inherit"] });
+    assert.equal(await exitOf(child), 0);
+    assert.deepEqual(await readFile(join(folder, "out")), await readFile(join(folder, "in")));
+    const idle = spawn(NODE, [...BRIDGE, path], { stdio: [none, none, "inherit"] });
+    assert.equal(await exitOf(idle), 0);
+    for (const fd of [input, output, none]) closeSync(fd);
+  });
+
+  test("refuses a terminal that is not raw, for it would change the bytes", async (t) => {
+    const { path } = await listen(t, (socket) => socket.pipe(socket));
+    const ends = addon.openTerminal(80, 24);
+    assert.ok(typeof ends !== "number");
+    const [master, slave] = ends;
+    const run = (): ChildProcess => spawn(NODE, [...BRIDGE, path], { stdio: [slave, slave, "pipe"] });
+    const refused = run();
+    assert.ok(refused.stderr);
+    const [errors, status] = await Promise.all([text(refused.stderr), exitOf(refused)]);
+    assert.equal(status, 64);
+    assert.match(errors, /terminal in line mode would change the bytes/);
+    execFileSync("stty", ["raw", "-echo"], { stdio: [slave, "ignore", "inherit"] });
+    const taken = run();
+    closeSync(slave);
+    // The bridge is the terminal's last user now: it ends with the line.
+    closeSync(master);
+    assert.equal(await exitOf(taken), 0);
+  });
+
+  test("says on standard error alone that nobody listens", async () => {
+    const child = start("/no/such/socket");
+    const [output, errors, status] = await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]);
+    assert.deepEqual([output, status], ["", 69]);
+    assert.match(errors, /\/no\/such\/socket: ENOENT/);
+  });
+
+  test("says that it needs a socket's path", async () => {
+    const child = spawn(NODE, BRIDGE, { stdio: ["pipe", "pipe", "pipe"], env: {} });
+    const [output, errors, status] = await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]);
+    assert.deepEqual([output, status], ["", 64]);
+    assert.match(errors, /name it as the argument or in SVC_GUEST_SOCKET/);
+  });
+
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
+    test(`leaves at ${signal} under the launcher, which reports no crash`, async (t) => {
+      const accepted = Promise.withResolvers<void>();
+      const { path } = await listen(t, (socket) => void socket.once("data", () => accepted.resolve()));
+      using bundle = makeLauncherBundle();
+      symlinkSync(buildNative(), join(bundle.folder, "agent.node"));
+      const child = spawn(bundle.launcher, [AGENT_SCRIPT, "bridge"], {
+        env: { SVC_GUEST_SOCKET: path },
+        stdio: ["pipe", "pipe", "pipe"],
+      });
+      child.stdin.write("hello");
+      await accepted.promise;
+      child.kill(signal);
+      const [errors, status] = await Promise.all([text(child.stderr), exitOf(child)]);
+      assert.deepEqual([errors, status], ["", 128 + constants.signals[signal]]);
+    });
+  }
+
+  test("carries gRPC calls to an agent that has no network port, its socket named by the environment", async (t) => {
+    const { path } = await listen(t);
+    await using _agent = await agentOn(path);
+    const bridge = [NODE, ...BRIDGE];
+    using client = connect({ bridge, env: { SVC_GUEST_SOCKET: path }, token: AGENT_TOKEN });
+    const { stdout, code } = await client.run({ args: ["tr", "a-z", "A-Z"] }, Buffer.from("hello sandbox"));
+    assert.deepEqual([stdout.toString(), code], ["HELLO SANDBOX", 0]);
+  });
+});
+
+function start(path: string): Bridge {
+  const child = spawn(NODE, [...BRIDGE, path], { stdio: ["pipe", "pipe", "pipe"] });
+  child.stdin.on("error", () => undefined);
+  return child;
+}
+
+/** A socket in a folder of its own: served by `serve`, or only its path. */
+async function listen(
+  t: TestContext,
+  serve?: (socket: Socket) => void,
+): Promise<{ readonly path: string; readonly folder: string }> {
+  const folder = await mkdtemp(join(tmpdir(), "bridge-test-"));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  const path = join(folder, "agent.sock");
+  if (serve !== undefined) {
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on("error", () => undefined);
+      serve(socket);
+    }).listen(path);
+    t.after(() => server.close());
+    await once(server, "listening");
+  }
+  return { path, folder };
+}
+
+/** An agent with no other listener than this. */
+function agentOn(path: string): Promise<RunningAgent> {
+  const none = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
+  return startAgent({
+    env: { SVC_GUEST_SOCKET: path, ...Object.fromEntries(none.map((name) => [name, undefined])) },
+  });
+}
+
+async function exitOf(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+  return child.exitCode;
+}

@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { AgentExit } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../../fixtures/raw-calls.ts";
+import { RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+/*
+ * No peer can hold the agent's exit, and the workload's with it. Every client here leaves its connection open
+ * for as long as the test runs, and most of them do not read.
+ */
+
+/** More than all buffers between the agent and a client hold. */
+const LARGE_FILE_BYTES = 1024 * 1024 * 1024;
+const WORKLOAD_EXIT_CODE = 7;
+const WRONG_TOKEN = "wrong-token-0123456789";
+
+type Dial = () => Promise<RawHttp2>;
+
+/** Clients that stay, each opened up to the point where it becomes a burden. */
+const PEERS: readonly {
+  readonly who: string;
+  readonly open: (dial: Dial, agent: SocketAgent, largeFile: string) => Promise<Disposable>;
+}[] = [
+  {
+    who: "has an idle connection open",
+    open: async (dial, { token }) => {
+      const peer = await dial();
+      assert.equal(await peer.ask("Health", token), "0");
+      return peer;
+    },
+  },
+  {
+    who: "has an idle connection open and does not read",
+    open: async (dial, { token }) => {
+      const peer = await dial();
+      assert.equal(await peer.ask("Health", token), "0");
+      peer.stopReading();
+      return peer;
+    },
+  },
+  {
+    who: "stopped reading in the middle of a file",
+    open: async (dial, { token }, path) => {
+      const peer = await dial();
+      peer.call("ReadFile", token, readRequest(path));
+      return stoppedAtData(peer);
+    },
+  },
+  {
+    who: "stopped reading in the middle of a command's output",
+    open: async (dial, { token }) => {
+      const peer = await dial();
+      peer.call("Exec", token, ENDLESS_OUTPUT, false);
+      return stoppedAtData(peer);
+    },
+  },
+  {
+    who: "has only ever had a wrong token",
+    open: async (dial) => {
+      const peer = await dial();
+      assert.equal(await peer.ask("Health", WRONG_TOKEN), "16");
+      peer.stopReading();
+      return peer;
+    },
+  },
+  { who: "has sent no request yet", open: (dial) => dial() },
+];
+
+/** Two ways to end an agent, and the exit that they lead to. */
+const ENDS: readonly {
+  readonly how: string;
+  readonly begin: (agent: SocketAgent, release: string) => Promise<void> | void;
+  readonly exit: AgentExit;
+}[] = [
+  { how: "SIGTERM", begin: (agent) => agent.kill("SIGTERM"), exit: { code: 143, signal: null } },
+  {
+    how: "the workload's own end",
+    begin: (_agent, release) => writeFile(release, ""),
+    exit: { code: WORKLOAD_EXIT_CODE, signal: null },
+  },
+];
+
+describe("the agent leaves, whatever its peers do,", () => {
+  let folder: string;
+  let largeFile: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "connection-ends-"));
+    largeFile = join(folder, "large");
+    await using file = await open(largeFile, "w");
+    await file.truncate(LARGE_FILE_BYTES);
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  for (const { how, begin, exit } of ENDS) {
+    describe(`at ${how},`, { concurrency: 8 }, () => {
+      for (const [listener, target] of Object.entries(LISTENERS)) {
+        for (const { who, open: openPeer } of PEERS) {
+          test(`though a client of ${listener} ${who}`, async () => {
+            const release = join(folder, crypto.randomUUID());
+            await using agent = await startWithWorkload(release);
+            using _peer = await openPeer(() => RawHttp2.dial(target(agent)), agent, largeFile);
+            await begin(agent, release);
+            assert.deepEqual(await exitOf(agent), exit);
+            assertOrderlyEnd(agent);
+          });
+        }
+      }
+
+      test("though a client of the TCP port has not finished its handshake", async () => {
+        const release = join(folder, crypto.randomUUID());
+        await using agent = await startWithWorkload(release);
+        const socket = net.connect({ port: agent.port, host: "127.0.0.1", allowHalfOpen: true });
+        socket.on("error", () => {});
+        await once(socket, "connect");
+        // The beginning of a ClientHello: a record of 512 bytes that never comes.
+        socket.write(Buffer.from("1603010200010001fc0303", "hex"));
+        await begin(agent, release);
+        assert.deepEqual(await exitOf(agent), exit);
+        socket.destroy();
+      });
+    });
+  }
+});
+
+function startWithWorkload(release: string): Promise<SocketAgent> {
+  const script = `until [ -e "$0" ]; do sleep 0.05; done; exit ${WORKLOAD_EXIT_CODE}`;
+  return startSocketAgent({ process: { args: ["sh", "-c", script, release] } });
+}
+
+/** The workload's end comes first, and nothing that goes wrong after it is the agent's. */
+function assertOrderlyEnd({ log }: SocketAgent): void {
+  const ended = log.findIndex(({ event }) => event === "workload_ended");
+  assert.ok(ended > log.findIndex(({ event }) => event === "management_listening"), JSON.stringify(log));
+  const errors = log.filter(({ level }) => level === "error");
+  assert.deepEqual(errors, []);
+}
+
+async function exitOf(agent: SocketAgent): Promise<AgentExit> {
+  let left: AgentExit | undefined;
+  agent.exited.then((exit) => (left = exit)).catch(() => undefined);
+  await until(() => left !== undefined, "the agent leaves");
+  return agent.exited;
+}

@@ -1,0 +1,265 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { StatPathRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { ENDLESS_OUTPUT, execStart } from "../../fixtures/raw-calls.ts";
+import {
+  callFields,
+  CODE,
+  envelope,
+  FLAG,
+  FRAME,
+  frame,
+  headerBlock,
+  RawHttp2,
+  SETTING,
+  setting,
+  uint32,
+} from "../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+/*
+ * What a client may not do, and the code that it is told. Each test has a second connection, whose calls are answered
+ * meanwhile and afterwards.
+ */
+
+const STREAM_LIMIT = 128;
+const CONTINUATION_LIMIT = 4;
+const TABLE_LIMIT_BYTES = 4_096;
+const HEADER_LIMIT_BYTES = 16 * 1024;
+const LARGEST_INCREMENT = 2 ** 31 - 1;
+/** Of any limit on frames that carry nothing, many times over. */
+const FLOOD_FRAMES = 20_000;
+const RESETS = 10_000;
+/** Between two batches the agent may say that it is enough: who sends on without a look may lose that to a reset. */
+const FLOOD_BATCH = 100;
+const WRONG_TOKEN = "wrong-token-0123456789";
+/** C-core clients take 8 KiB of metadata, and fail above; there are other fields beside the status. */
+const STATUS_LIMIT_BYTES = 6 * 1024;
+const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
+
+describe("a client that goes too far", () => {
+  let agent: SocketAgent;
+  let other: RawHttp2;
+  before(async () => {
+    agent = await startSocketAgent();
+    other = await dial();
+    assert.equal(await other.ask("Health", agent.token), "0");
+  });
+  after(async () => {
+    other[Symbol.dispose]();
+    await agent[Symbol.asyncDispose]();
+  });
+
+  /** Over TLS; what runs above it is the same for the unix socket. */
+  function dial(): Promise<RawHttp2> {
+    return RawHttp2.dial(agent);
+  }
+
+  /** A connection on which a call was answered, so that no limit of a new one is in the way. */
+  async function proven(): Promise<RawHttp2> {
+    const peer = await dial();
+    assert.equal(await peer.ask("Health", agent.token), "0");
+    return peer;
+  }
+
+  async function othersAreServed(): Promise<void> {
+    assert.equal(await other.ask("Health", agent.token), "0");
+    using newcomer = await dial();
+    assert.equal(await newcomer.ask("Health", agent.token), "0");
+  }
+
+  /** Sends what `piece` gives, so many times, or until the client is told to go; other calls are made meanwhile. */
+  async function flood(peer: RawHttp2, times: number, piece: () => Uint8Array): Promise<void> {
+    const isOver = (): boolean => peer.frames.some(({ type }) => type === FRAME.goaway);
+    for (let sent = 0; sent < times && !isOver(); sent += FLOOD_BATCH) {
+      peer.send(...Array.from({ length: FLOOD_BATCH }, piece));
+      await peer.flushed();
+      assert.equal(await other.ask("Health", agent.token), "0");
+    }
+  }
+
+  for (const [whose, token] of [
+    ["the right token", (): string => agent.token],
+    ["a wrong token", (): string => WRONG_TOKEN],
+    ["no token", (): undefined => undefined],
+  ] as const) {
+    test(`by 10,000 calls that it resets at once, with ${whose}, ends with ENHANCE_YOUR_CALM`, async () => {
+      using peer = await dial();
+      const block = headerBlock(callFields("Exec", token()));
+      let stream = -1;
+      await flood(peer, RESETS, () => {
+        stream += 2;
+        const head = frame(FRAME.headers, FLAG.endHeaders, stream, block);
+        return Buffer.concat([head, frame(FRAME.reset, 0, stream, uint32(CODE.cancel))]);
+      });
+      assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+      await peer.ended();
+      await othersAreServed();
+    });
+  }
+
+  test("by headers over 16 KiB is told ENHANCE_YOUR_CALM", async () => {
+    using peer = await proven();
+    const [, ...rest] = callFields("Health", agent.token);
+    const large = "x".repeat(HEADER_LIMIT_BYTES);
+    const block = headerBlock([[":method", "POST"], ...rest, ["x-large", large]]);
+    const [first, second] = [block.subarray(0, HEADER_LIMIT_BYTES - 64), block.subarray(HEADER_LIMIT_BYTES - 64)];
+    const stream = 3;
+    peer.send(frame(FRAME.headers, FLAG.endStream, stream, first));
+    peer.send(frame(FRAME.continuation, FLAG.endHeaders, stream, second));
+    const refusal = await peer.next(
+      ({ type, stream: of }) => type === FRAME.goaway || (type === FRAME.reset && of === stream),
+      "a refusal",
+    );
+    assert.equal(refusal.payload.readUInt32BE(refusal.type === FRAME.goaway ? 4 : 0), CODE.enhanceYourCalm);
+    await othersAreServed();
+  });
+
+  test("by a fifth CONTINUATION frame ends with ENHANCE_YOUR_CALM; four are taken", async () => {
+    const send = (peer: RawHttp2, continuations: number): void => {
+      const block = headerBlock(callFields("Health", agent.token));
+      peer.send(frame(FRAME.headers, 0, 3, block.subarray(0, 1)));
+      for (let at = 1; at < continuations; at++) {
+        peer.send(frame(FRAME.continuation, 0, 3, block.subarray(at, at + 1)));
+      }
+      peer.send(frame(FRAME.continuation, FLAG.endHeaders, 3, block.subarray(continuations)));
+      peer.send(frame(FRAME.data, FLAG.endStream, 3, envelope()));
+    };
+    using modest = await proven();
+    send(modest, CONTINUATION_LIMIT);
+    assert.equal((await modest.status(3)).get("grpc-status"), "0");
+    using peer = await proven();
+    send(peer, CONTINUATION_LIMIT + 1);
+    assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by a dynamic table over 4 KiB ends with COMPRESSION_ERROR", async () => {
+    using peer = await proven();
+    // An integer with a prefix of five bits (RFC 7541, 6.3 and 5.1).
+    const rest = TABLE_LIMIT_BYTES + 1 - 31;
+    const update = Buffer.of(0x3f, (rest & 0x7f) | 0x80, rest >> 7);
+    const block = Buffer.concat([update, headerBlock(callFields("Health", agent.token))]);
+    peer.send(frame(FRAME.headers, FLAG.endHeaders, 3, block));
+    assert.equal(await peer.goawayCode(), CODE.compression);
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by a 129th call at once has that one refused, and keeps the others", async () => {
+    using peer = await dial();
+    const streams = Array.from({ length: STREAM_LIMIT }, () => peer.call("Exec", agent.token));
+    const [first] = streams;
+    const refused = peer.call("Health", agent.token, Buffer.alloc(0));
+    assert.equal(await peer.resetCode(refused), CODE.refusedStream);
+    const announced = await peer.next(({ type, flags }) => type === FRAME.settings && (flags & FLAG.ack) === 0);
+    assert.equal(settingsOf(announced.payload).get(SETTING.maxConcurrentStreams), STREAM_LIMIT);
+    assert.ok(first !== undefined && peer.frames.every(({ type }) => type !== FRAME.goaway));
+    peer.send(frame(FRAME.reset, 0, first, uint32(CODE.cancel)));
+    assert.equal(await peer.ask("Health", agent.token), "0");
+    await othersAreServed();
+  });
+
+  for (const [name, piece] of [
+    ["PINGs", frame(FRAME.ping, 0, 0, Buffer.alloc(8))],
+    ["SETTINGS", frame(FRAME.settings, 0, 0)],
+  ] as const) {
+    test(`by ${name} whose answers it does not read is ended`, async () => {
+      using peer = await proven();
+      peer.call("Exec", agent.token, ENDLESS_OUTPUT, false);
+      await peer.next(({ type }) => type === FRAME.data, "output");
+      peer.stopReading();
+      await flood(peer, FLOOD_FRAMES, () => piece);
+      peer.readOn();
+      await peer.ended();
+      await othersAreServed();
+    });
+  }
+
+  test("by refused calls whose answers it does not read is ended", async () => {
+    using peer = await proven();
+    peer.call("Exec", agent.token, ENDLESS_OUTPUT, false);
+    await peer.next(({ type }) => type === FRAME.data, "output");
+    peer.stopReading();
+    const block = headerBlock(callFields("Health", WRONG_TOKEN));
+    let stream = 1_001;
+    await flood(peer, FLOOD_FRAMES, () => frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, (stream += 2), block));
+    peer.readOn();
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by windows over 2^31-1 is told FLOW_CONTROL_ERROR: of a call for that call, of the connection at its end", async () => {
+    using peer = await proven();
+    const stream = peer.call("Exec", agent.token);
+    peer.send(frame(FRAME.windowUpdate, 0, stream, uint32(LARGEST_INCREMENT)));
+    assert.equal(await peer.resetCode(stream), CODE.flowControl);
+    assert.equal(await peer.ask("Health", agent.token), "0");
+    peer.send(frame(FRAME.windowUpdate, 0, 0, uint32(LARGEST_INCREMENT)));
+    assert.equal(await peer.goawayCode(), CODE.flowControl);
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by an initial window that makes a call's window too large ends with FLOW_CONTROL_ERROR", async () => {
+    using peer = await RawHttp2.dial(agent, { windowBytes: 0 });
+    const stream = peer.call("Exec", agent.token);
+    peer.send(frame(FRAME.windowUpdate, 0, stream, uint32(LARGEST_INCREMENT)));
+    peer.send(frame(FRAME.settings, 0, 0, setting(SETTING.initialWindowSize, 1)));
+    assert.equal(await peer.goawayCode(), CODE.flowControl);
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by more data than it was given a window for is told FLOW_CONTROL_ERROR", async () => {
+    using peer = await proven();
+    const stream = peer.call("Exec", agent.token, SLEEP, false);
+    // One message of 4 MiB at most, so that what is not taken in is data beyond the window and no message too large.
+    peer.send(frame(FRAME.data, 0, stream, Buffer.concat([Buffer.of(0), uint32(4_000_000)])));
+    const piece = frame(FRAME.data, 0, stream, Buffer.alloc(16_384));
+    await flood(peer, 1_000, () => piece);
+    const refusal = await peer.next(
+      ({ type, stream: of }) => type === FRAME.goaway || (type === FRAME.reset && of === stream),
+      "a refusal",
+    );
+    assert.equal(refusal.payload.readUInt32BE(refusal.type === FRAME.goaway ? 4 : 0), CODE.flowControl);
+    await othersAreServed();
+  });
+
+  test("by DATA frames without data ends with ENHANCE_YOUR_CALM", async () => {
+    using peer = await proven();
+    const stream = peer.call("Exec", agent.token, SLEEP, false);
+    await flood(peer, FLOOD_FRAMES, () => frame(FRAME.data, 0, stream));
+    assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+    await peer.ended();
+    await othersAreServed();
+  });
+
+  test("by no request at all is ended after five seconds, and the log says why", async () => {
+    using peer = await dial();
+    await peer.ended();
+    await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request within 5000 ms"));
+    await othersAreServed();
+  });
+
+  test("by a path of 4,000 bytes that are not ASCII gets its status, small enough for any client", async () => {
+    const path = join("/", ...Array.from({ length: 20 }, () => "ü".repeat(100)));
+    assert.equal(Buffer.byteLength(path), 4_020);
+    using peer = await proven();
+    const request = toBinary(StatPathRequestSchema, create(StatPathRequestSchema, { path }));
+    const fields = await peer.status(peer.call("StatPath", agent.token, request));
+    assert.equal(fields.get("grpc-status"), "5");
+    const bytes = Array.from(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+    assert.ok(bytes < STATUS_LIMIT_BYTES, `${bytes} bytes`);
+  });
+});
+
+/** Settings by their ids. */
+function settingsOf(payload: Buffer): Map<number, number> {
+  const settings = new Map<number, number>();
+  for (let at = 0; at < payload.length; at += 6) settings.set(payload.readUInt16BE(at), payload.readUInt32BE(at + 2));
+  return settings;
+}

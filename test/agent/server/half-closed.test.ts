@@ -1,0 +1,119 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join, dirname } from "node:path";
+import { connect } from "node:net";
+import { buffer } from "node:stream/consumers";
+import { after, before, describe, it } from "node:test";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema, type ExecStartSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { until } from "../../fixtures/awake.ts";
+import {
+  callFields,
+  envelope,
+  FLAG,
+  FRAME,
+  frame,
+  headerBlock,
+  PREFACE,
+  RawHttp2,
+  setting,
+  SETTING,
+  uint32,
+} from "../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+const RUN = String(process.pid).padStart(7, "0");
+const WINDOW_BYTES = 2 ** 31 - 1;
+const FILE_BYTES = 8 * 2 ** 20;
+
+let agent: SocketAgent;
+before(async () => {
+  agent = await startSocketAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+
+function start(value: MessageInitShape<typeof ExecStartSchema>): Uint8Array {
+  return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value } }));
+}
+
+/** A connection's bytes from its first to its last: one request for each message, complete. */
+function conversation(requests: readonly (readonly [method: string, message: Uint8Array])[]): Buffer {
+  return Buffer.concat([
+    PREFACE,
+    frame(FRAME.settings, 0, 0, setting(SETTING.initialWindowSize, WINDOW_BYTES)),
+    frame(FRAME.windowUpdate, 0, 0, uint32(WINDOW_BYTES - 65_535)),
+    ...requests.flatMap(([method, message], index) => [
+      frame(FRAME.headers, FLAG.endHeaders, 2 * index + 1, headerBlock(callFields(method, agent.token))),
+      frame(FRAME.data, FLAG.endStream, 2 * index + 1, envelope(message)),
+    ]),
+  ]);
+}
+
+/** Bytes of DATA, and whether the answer is complete, of each stream. */
+function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: boolean }> {
+  const found = new Map<number, { bodyBytes: number; isComplete: boolean }>();
+  for (let at = 0; at < bytes.length; at += 9 + bytes.readUIntBE(at, 3)) {
+    const stream = bytes.readUInt32BE(at + 5);
+    const answer = found.get(stream) ?? { bodyBytes: 0, isComplete: false };
+    if (bytes[at + 3] === FRAME.data) answer.bodyBytes += bytes.readUIntBE(at, 3);
+    if (bytes[at + 3] === FRAME.headers && ((bytes[at + 4] ?? 0) & FLAG.endStream) !== 0) answer.isComplete = true;
+    found.set(stream, answer);
+  }
+  return found;
+}
+
+describe("a client without TLS that has sent all that it has to say", () => {
+  it("gets the rest of every answer over the bridge, which then ends", async () => {
+    const path = join(dirname(agent.socketPath), "large");
+    await writeFile(path, Buffer.alloc(FILE_BYTES));
+    const [program = "", ...args] = agent.bridge;
+    const bridge = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
+    const ended = new Promise((resolve) => bridge.once("exit", resolve));
+    bridge.stdin.end(
+      conversation([
+        ["Exec", start({ args: ["sh", "-c", "sleep 2; echo rest"] })],
+        ["ReadFile", toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }))],
+        ["Health", Buffer.alloc(0)],
+      ]),
+    );
+    const found = answers(await buffer(bridge.stdout));
+    assert.equal(await ended, 0);
+    for (const stream of [1, 3, 5]) assert.equal(found.get(stream)?.isComplete, true, `stream ${stream}`);
+    assert.ok((found.get(3)?.bodyBytes ?? 0) > FILE_BYTES);
+  });
+
+  it("loses what it was answered with once it is gone", async () => {
+    const mark = `424242.301${RUN}`;
+    const socket = connect({ path: agent.socketPath, allowHalfOpen: true });
+    socket.end(conversation([["Exec", start({ args: ["sleep", mark] })]]));
+    await until(async () => (await processesWith(mark)).length > 0, "the command runs");
+    socket.destroy();
+    await noProcessWith(mark);
+  });
+
+  it("holds nothing by a window that it cannot widen any more", async () => {
+    const mark = `424242.302${RUN}`;
+    using peer = await RawHttp2.dial({ socketPath: agent.socketPath }, { windowBytes: 65_535 });
+    peer.call("Exec", agent.token, start({ args: ["sh", "-c", `: ${mark}; cat /dev/zero`] }));
+    await peer.next(({ type }) => type === FRAME.data);
+    peer.finish();
+    await noProcessWith(mark);
+    await peer.ended();
+  });
+
+  it("loses the requests that it has not completed", async () => {
+    const mark = `424242.303${RUN}`;
+    using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
+    const open = peer.call("Exec", agent.token, start({ args: ["sleep", mark], stdin: true }), false);
+    await peer.next(({ type, stream }) => type === FRAME.data && stream === open);
+    const complete = peer.call("Exec", agent.token, start({ args: ["sh", "-c", "sleep 1; echo rest"] }));
+    await peer.next(({ type, stream }) => type === FRAME.data && stream === complete);
+    peer.finish();
+    await noProcessWith(mark);
+    assert.equal((await peer.status(complete)).get("grpc-status"), "0");
+    await peer.ended();
+  });
+});

@@ -1,0 +1,296 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import http2 from "node:http2";
+import net from "node:net";
+import tls from "node:tls";
+import { once } from "node:events";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { bytesFieldFrame, type Call, Router } from "../../../src/agent/rpc/index.ts";
+import { ManagementServer, tokenAuthenticator } from "../../../src/agent/server/index.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
+import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../../fixtures/management.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+import { CLIENTS, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
+
+const { health, exec } = GuestAgent.method;
+const EMPTY = create(HealthRequestSchema);
+const STDOUT = 7;
+const token = TEST_TOKEN;
+
+for (const { make, connect } of CLIENTS) {
+  describe(`shutdown, as ${make} sees it`, () => {
+    test("lets running calls end and takes no new ones", async () => {
+      const release = Promise.withResolvers<void>();
+      await using server = await startManagement((router) => {
+        router.unary(health, () => create(HealthResponseSchema));
+        router.bidiStream(exec, async (call) => {
+          call.send(bytesFieldFrame(STDOUT, Buffer.from("running")));
+          await release.promise;
+          call.send(bytesFieldFrame(STDOUT, Buffer.from("done")));
+        });
+      });
+      const client = connect(server);
+      const running = client.call(exec, [], { token });
+      await running.next();
+      const shutdown = server.server.shutdown(5_000);
+      // A call that its client was just about to send when the announcement came fails within the client.
+      let failure: unknown;
+      do failure = await one(client.call(health, [EMPTY], { token })).catch((error: unknown) => error);
+      while (failure instanceof RpcFailure && failure.message.includes("NGHTTP2_REFUSED_STREAM"));
+      assert.ok(failure instanceof RpcFailure);
+      assert.equal(failure.code, 14, failure.message);
+      release.resolve();
+      const rest: string[] = [];
+      for await (const { frame } of running) {
+        rest.push(frame.case === "stdout" ? Buffer.from(frame.value).toString() : String(frame.case));
+      }
+      assert.deepEqual(rest, ["done"]);
+      await shutdown;
+      assert.deepEqual(server.server.sessions(), []);
+      client.close();
+    });
+
+    test("ends calls with UNAVAILABLE when the grace has passed", async () => {
+      const aborted = Promise.withResolvers<unknown>();
+      await using server = await startManagement((router) =>
+        router.bidiStream(exec, async (call) => {
+          call.send(bytesFieldFrame(STDOUT, Buffer.from("running")));
+          call.signal.addEventListener("abort", () => aborted.resolve(call.signal.reason));
+          await new Promise(() => {});
+        }),
+      );
+      const client = connect(server);
+      const running = client.call(exec, [], { token });
+      await running.next();
+      const ended = running.next().catch((error: unknown) => error);
+      await server.server.shutdown(100);
+      const failure = await ended;
+      assert.ok(failure instanceof RpcFailure);
+      assert.equal(failure.code, 14);
+      assert.equal(failure.reason, "SHUTTING_DOWN");
+      const reason = await aborted.promise;
+      assert.ok(reason instanceof AgentError && reason.reason === "SHUTTING_DOWN");
+      client.close();
+    });
+  });
+}
+
+describe("the management server", () => {
+  test("drops every session and handshake but the caller's, which gets its answer", async () => {
+    const inside = Promise.withResolvers<Call>();
+    const release = Promise.withResolvers<void>();
+    await using server = await startManagement((router) => {
+      router.unary(health, async (_request, context) => {
+        inside.resolve(context);
+        await release.promise;
+        return create(HealthResponseSchema, { alive: true });
+      });
+      router.bidiStream(exec, async (call) => {
+        call.send(bytesFieldFrame(STDOUT, Buffer.from("running")));
+        await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve()));
+      });
+    });
+    const [grpcJs, connectNode] = CLIENTS.map(({ connect }) => connect(server));
+    assert.ok(grpcJs !== undefined && connectNode !== undefined);
+    const halfOpen = net.connect(server.port, "127.0.0.1");
+    halfOpen.on("error", () => {});
+    await once(halfOpen, "connect");
+    const running = grpcJs.call(exec, [], { token });
+    await running.next();
+    const answer = one(connectNode.call(health, [EMPTY], { token }));
+    const { session } = await inside.promise;
+    assert.equal(server.server.sessions().length, 2);
+    assert.equal(server.server.dropOtherSessions(session), 1);
+    await assert.rejects(running.next(), RpcFailure);
+    await server.logged("connection_refused", (fields) => /half-open/.test(String(fields["reason"])));
+    release.resolve();
+    assert.equal((await answer).alive, true);
+    await server.logged("session_closed", (fields) => fields["session"] === session.id);
+    assert.deepEqual(server.server.sessions(), []);
+    grpcJs.close();
+    connectNode.close();
+  });
+
+  test("uses new credentials for new connections, and leaves open ones alone while their authority is one", async () => {
+    await using server = await startManagement((router) => router.unary(health, () => create(HealthResponseSchema)));
+    const [{ connect }] = CLIENTS as [(typeof CLIENTS)[number]];
+    const before = connect(server);
+    await one(before.call(health, [EMPTY], { token }));
+    // Of one name: what counts is who signed.
+    const certificates = await issueCertificates();
+    const open = server.server.sessions();
+    const clientCa = `${certificates.ca}\n${server.certificates.ca}`;
+    server.server.setCredentials({ ...certificates.server, clientCa });
+    await one(before.call(health, [EMPTY], { token }));
+    assert.deepEqual(server.server.sessions(), open);
+    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    await server.logged("session_closed", (fields) => fields["session"] === open[0]?.id);
+    const after = connect({ port: server.port, certificates });
+    await one(after.call(health, [EMPTY], { token }));
+    const old = connect(server);
+    await assert.rejects(one(old.call(health, [EMPTY], { token })));
+    for (const client of [before, after, old]) client.close();
+  });
+
+  test("ends a session of a replaced authority also when its peer reads nothing and hears nothing", async () => {
+    await using server = await startManagement((router) =>
+      router.bidiStream(exec, async (call) => {
+        const full = Buffer.alloc(64 * 1024);
+        while (!call.signal.aborted) {
+          call.send(bytesFieldFrame(STDOUT, full));
+          await call.drained();
+        }
+      }),
+    );
+    const { ca, client } = server.certificates;
+    const raw = net.connect(server.port, "127.0.0.1");
+    const secure = tls.connect({ socket: raw, ca, ...client, servername: "localhost", ALPNProtocols: ["h2"] });
+    secure.on("error", () => {});
+    const session = http2.connect("https://localhost", { createConnection: () => secure });
+    session.on("error", () => {});
+    const call = session.request({
+      ":method": "POST",
+      ":path": `/${GuestAgent.typeName}/Exec`,
+      "content-type": "application/grpc",
+      te: "trailers",
+      "svc-instance-token": token,
+    });
+    call.on("error", () => {});
+    await once(call, "response");
+    raw.pause();
+    const [open] = server.server.sessions();
+    const other = await issueCertificates();
+    server.server.setCredentials({ ...other.server, clientCa: other.ca });
+    await server.logged("session_closed", (fields) => fields["session"] === open?.id);
+    assert.equal(server.server.sockets, 0);
+    session.destroy();
+    raw.destroy();
+  });
+
+  test("says that a port is in use", async () => {
+    await using server = await startManagement(() => {});
+    const { server: other } = plainServer();
+    const { cert, key } = server.certificates.server;
+    await assert.rejects(
+      other.listenTcp(server.port, { cert, key, clientCa: server.certificates.ca }),
+      (error) => error instanceof AgentError && error.message === `TCP port ${server.port} is in use`,
+    );
+  });
+
+  test("answers on IPv4 and IPv6", async (t) => {
+    await using server = await startManagement(() => {});
+    for (const host of ["127.0.0.1", "::1"]) {
+      const socket = net.connect(server.port, host);
+      const connected = await once(socket, "connect").catch((error: unknown) => error);
+      socket.destroy();
+      if (host === "::1" && connected instanceof Error) t.skip("needs IPv6");
+      else assert.ok(!(connected instanceof Error));
+    }
+  });
+});
+
+describe("the management socket", () => {
+  test("serves the same calls without TLS, to its owner only, and needs the token", async (t) => {
+    const path = join(await folder(t), "deep", "er", "guest.sock");
+    const { server } = plainServer();
+    await server.listenUnix(path);
+    assert.equal((await stat(path)).mode & 0o777, 0o600);
+    assert.deepEqual(await Promise.all([status(path, token), status(path, "wrong")]), ["0", "16"]);
+    await server.shutdown(0);
+    assert.equal(existsSync(path), false);
+  });
+
+  test("replaces a stale socket and refuses a live one, a file, a path that is too long and a folder that cannot be", async (t) => {
+    const dir = await folder(t);
+    const path = join(dir, "guest.sock");
+    await makeStale(path);
+    const { server } = plainServer();
+    await server.listenUnix(path);
+    assert.equal(await status(path, token), "0");
+    const { server: other } = plainServer();
+    await assert.rejects(other.listenUnix(path), /in use: another process listens/);
+    assert.equal(await status(path, token), "0");
+    await writeFile(join(dir, "file"), "");
+    await assert.rejects(other.listenUnix(join(dir, "file")), /is there already and is no socket/);
+    await assert.rejects(other.listenUnix(join(dir, "x".repeat(120))), /bytes; at most 107 fit/);
+    for (const elsewhere of [join(dir, "file", "x.sock"), "/proc/none/deep/x.sock"]) {
+      await assert.rejects(other.listenUnix(elsewhere), /no folder and cannot become one; name another/);
+    }
+    await server.shutdown(0);
+  });
+
+  test("leaves the path alone where another process has listened since", async (t) => {
+    const path = join(await folder(t), "guest.sock");
+    const { server } = plainServer();
+    await server.listenUnix(path);
+    await rm(path);
+    const other = net.createServer((socket) => socket.end("other"));
+    await once(other.listen(path), "listening");
+    await server.shutdown(0);
+    assert.equal(String((await once(net.connect(path), "data"))[0]), "other");
+    other.close();
+  });
+
+  test("closes a connection that sends garbage", async (t) => {
+    const path = join(await folder(t), "guest.sock");
+    const { server, log } = plainServer();
+    await server.listenUnix(path);
+    const socket = net.connect(path);
+    socket.on("error", () => {});
+    socket.write("GET / HTTP/1.1\r\n\r\n");
+    await once(socket.resume(), "close");
+    const line = await log.logged("connection_failed");
+    assert.equal(line.fields["peer"], "unix");
+    assert.equal(await status(path, token), "0");
+    await server.shutdown(0);
+  });
+});
+
+function plainServer(): { server: ManagementServer; log: ReturnType<typeof recordingLog> } {
+  const log = recordingLog();
+  const router = new Router({ clock: systemClock, log, agentVersion: "0" });
+  router.unary(health, () => create(HealthResponseSchema));
+  const authenticate = tokenAuthenticator(TEST_TOKEN_CHECK);
+  return { server: new ManagementServer({ router, authenticate, log, clock: systemClock }), log };
+}
+
+async function folder(t: TestContext): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+/** grpc-status of a Health call over a unix socket. */
+async function status(path: string, candidate: string): Promise<unknown> {
+  const session = http2.connect("http://localhost", { createConnection: () => net.connect(path) });
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
+    "content-type": "application/grpc",
+    "svc-instance-token": candidate,
+  });
+  stream.end(Buffer.alloc(5));
+  let fields: http2.IncomingHttpHeaders = {};
+  stream.on("response", (headers) => (fields = { ...fields, ...headers }));
+  stream.on("trailers", (trailers) => (fields = { ...fields, ...trailers }));
+  await once(stream.resume(), "close");
+  session.destroy();
+  return fields["grpc-status"];
+}
+
+/** What a process leaves behind that is killed while it listens. */
+async function makeStale(path: string): Promise<void> {
+  const { spawn } = await import("node:child_process");
+  const program = `require("net").createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, "SIGKILL"))`;
+  const child = spawn(process.execPath, ["-e", program]);
+  await once(child, "exit");
+  assert.equal(existsSync(path), true);
+}

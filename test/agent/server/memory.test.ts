@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import http2 from "node:http2";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
+
+const FRAME_BYTES = 16_384;
+const SERVICE = "/svc.guest.v1alpha1.GuestAgent";
+const CALLS = 100;
+const MIB = 1024 * 1024;
+/** 100 calls one way with up to 512 KiB queued each, 100 the other with 128 KiB held each and up to 256 KiB of window. */
+const BOUND_BYTES = 120 * MIB;
+
+describe("the agent's memory", () => {
+  test("stays bounded when clients do not read, and when handlers do not", async (t) => {
+    const certificates = await issueCertificates();
+    const program = fileURLToPath(new URL("../../fixtures/flooded-server.ts", import.meta.url));
+    const child = fork(program, { execArgv: ["--max-semi-space-size=1"] });
+    t.after(() => child.kill("SIGKILL"));
+    const port = await ask(child, { ...certificates.server, clientCa: certificates.ca });
+    const session = http2.connect(`https://127.0.0.1:${port}`, {
+      ca: certificates.ca,
+      ...certificates.client,
+      servername: SERVER_NAME,
+      maxSessionMemory: 1_000,
+    });
+    session.on("error", () => {});
+    await once(session, "connect");
+    const before = await ask(child, "memory");
+
+    const offered = Buffer.alloc(4 * MIB);
+    offered.writeUInt32BE(offered.length - 5, 1);
+    for (let i = 0; i < CALLS; i++) {
+      const reading = open(session, "ReadFile");
+      reading.end(Buffer.alloc(5));
+      reading.pause();
+      const writing = open(session, "Exec");
+      writing.write(Buffer.alloc(5));
+      writing.write(offered);
+    }
+    let last = 0;
+    let most = 0;
+    // The server has taken all that it takes once several rounds of questions add nothing.
+    for (let quiet = 0; quiet < 5;) {
+      await new Promise<void>((resolve, reject) => session.ping((error) => (error ? reject(error) : resolve())));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      const now = await ask(child, "memory");
+      most = Math.max(most, now);
+      quiet = Math.abs(now - last) < MIB ? quiet + 1 : 0;
+      last = now;
+    }
+    session.destroy();
+    t.diagnostic(`${((most - before) / MIB).toFixed(0)} MiB more than at rest`);
+    assert.ok(most - before < BOUND_BYTES, `${most - before} bytes more than at rest`);
+  });
+});
+
+/** Of what peers of whom nobody knows who they are make a listener hold, all together. */
+const UNKNOWN_BOUND_BYTES = 30 * MIB;
+const PEERS = 60;
+const BLOCKS = 60;
+const LARGEST_BLOCK_BYTES = 80_000;
+
+describe("the agent's heap", () => {
+  /** Blocks of nothing but indices of fields without a value (RFC 7541, Appendix A), no two the same. */
+  const BLOCK_SIZES = [
+    ["larger than the limit", LARGEST_BLOCK_BYTES],
+    ["of a list that is larger than the limit", 7_000],
+    ["that are valid", 150],
+  ] as const;
+  for (const [socket, name] of [
+    ["management", "wrong tokens"],
+    ["workload", "no identity at all"],
+  ] as const) {
+    for (const [kind, sizeBytes] of BLOCK_SIZES) {
+      test(`stays small when peers with ${name} send header blocks ${kind}`, async (t) => {
+        const folder = await mkdtemp(join(tmpdir(), "heap-"));
+        t.after(() => rm(folder, { recursive: true, force: true }));
+        const paths = { management: join(folder, "guest.sock"), workload: join(folder, "workload.sock") };
+        const program = fileURLToPath(new URL("../../fixtures/listening-server.ts", import.meta.url));
+        const child = fork(program, Object.values(paths), { execArgv: ["--expose-gc"] });
+        t.after(() => child.kill("SIGKILL"));
+        await once(child, "message");
+        using peers = new DisposableStack();
+        const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: paths[socket] });
+        // What the first request loads stays.
+        const first = peers.use(await dial());
+        first.send(request(1, 0, sizeBytes));
+        await first.holds(() => first.hasClosed(1) || first.isEnded);
+        const before = await ask(child, "heap");
+        const many = await Promise.all(Array.from({ length: PEERS }, dial));
+        for (const peer of many) {
+          peers.use(peer);
+          for (let block = 0; block < BLOCKS; block++) peer.send(request(1 + 2 * block, block, sizeBytes));
+        }
+        const last = 1 + 2 * (BLOCKS - 1);
+        await Promise.all(many.map((peer) => peer.holds(() => peer.hasClosed(last) || peer.isEnded)));
+        const heldBytes = (await ask(child, "heap")) - before;
+        t.diagnostic(`${(heldBytes / MIB).toFixed(1)} MiB more than at rest`);
+        assert.ok(heldBytes < UNKNOWN_BOUND_BYTES, `${heldBytes} bytes more than at rest`);
+      });
+    }
+  }
+});
+
+/** A request in HEADERS and as many CONTINUATION frames as its block needs. */
+function request(stream: number, seed: number, sizeBytes: number): Buffer {
+  // :method POST, :scheme http, :path /, then any of "accept-charset" to "www-authenticate".
+  const block = Buffer.alloc(sizeBytes, 0x8f);
+  block.set([0x83, 0x86, 0x84, 0x8f + (seed & 7), 0x8f + (seed >> 3)]);
+  const frames: Buffer[] = [];
+  for (let at = 0; at < sizeBytes; at += FRAME_BYTES) {
+    const isLast = at + FRAME_BYTES >= sizeBytes;
+    const flags = (isLast ? FLAG.endHeaders : 0) | (at === 0 ? FLAG.endStream : 0);
+    const type = at === 0 ? FRAME.headers : FRAME.continuation;
+    frames.push(frame(type, flags, stream, block.subarray(at, at + FRAME_BYTES)));
+  }
+  return Buffer.concat(frames);
+}
+
+function open(session: http2.ClientHttp2Session, method: string): http2.ClientHttp2Stream {
+  const headers = { ":method": "POST", ":path": `${SERVICE}/${method}`, "content-type": "application/grpc" };
+  return session.request(headers).on("error", () => {});
+}
+
+async function ask(child: ChildProcess, question: string | object): Promise<number> {
+  child.send(question);
+  const [answer] = (await once(child, "message")) as [number];
+  return answer;
+}

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Server } from "node:net";
+import { networkInterfaces } from "node:os";
+import { describe, test } from "node:test";
+import { AgentError } from "../../../src/agent/domain/index.ts";
+import { listenTcp } from "../../../src/agent/server/listen.ts";
+
+const HAS_IPV6 = Object.values(networkInterfaces())
+  .flat()
+  .some((address) => address?.family === "IPv6");
+
+async function closed(server: Server): Promise<void> {
+  server.close();
+  await once(server, "close");
+}
+
+async function accepts(host: string, port: number): Promise<void> {
+  const socket = connect(port, host);
+  await once(socket, "connect");
+  socket.destroy();
+}
+
+describe("a TCP port", () => {
+  test("is listened on for IPv4, and for IPv6 where there is any", async () => {
+    const server = createServer((socket) => socket.destroy());
+    const port = await listenTcp(server, 0);
+    await accepts("127.0.0.1", port);
+    if (HAS_IPV6) await accepts("::1", port);
+    await closed(server);
+  });
+
+  test("is refused when another program has it for IPv6 alone", async (t) => {
+    if (!HAS_IPV6) {
+      t.skip("needs IPv6");
+      return;
+    }
+    const other = createServer().listen({ host: "::1", port: 0, ipv6Only: true });
+    await once(other, "listening");
+    const { port } = other.address() as AddressInfo;
+    const server = createServer();
+    await assert.rejects(
+      listenTcp(server, port),
+      (error) => error instanceof AgentError && error.reason === "ALREADY_EXISTS",
+    );
+    assert.equal(server.listening, false);
+    await closed(other);
+  });
+});

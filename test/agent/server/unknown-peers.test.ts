@@ -1,0 +1,135 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import tls from "node:tls";
+import { goClient } from "../../clients/go.ts";
+import { runProgram } from "../../clients/program.ts";
+import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { type ForgedChain, forgeChain } from "../../fixtures/forged-chains.ts";
+import { FRAME, frame, PREFACE, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { TlsRecords } from "../../fixtures/tls-records.ts";
+
+/*
+ * What a peer can make the agent do before anybody knows who it is: it reaches the port and has no certificate, a made-up
+ * one, or a right one and no token. Beside each the node agent's calls are answered.
+ */
+
+const NO_ISSUER = /^client certificate refused: unable to get local issuer certificate$/;
+const UNKNOWN_TYPE = 0xfa;
+const FRAME_BYTES = 16_384;
+
+describe("a peer of whom nobody knows who it is", () => {
+  let agent: SocketAgent;
+  let stranger: Identity;
+  before(async () => {
+    agent = await startSocketAgent();
+    ({ client: stranger } = await issueCertificates());
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+  });
+
+  async function othersAreServed(): Promise<void> {
+    using newcomer = await RawHttp2.dial(agent);
+    assert.equal(await newcomer.ask("Health", agent.token), "0");
+  }
+
+  /** What a TLS client is told: the text of the GOAWAY, or the error of an alert. */
+  async function toldTo(identity: Identity): Promise<string> {
+    const { ca } = agent.certificates;
+    const options = { port: agent.port, host: "127.0.0.1", servername: SERVER_NAME, ca, ALPNProtocols: ["h2"] };
+    const socket = tls.connect({ ...options, ...identity });
+    let told = "";
+    socket.on("data", (bytes: Buffer) => (told += bytes.toString("latin1")));
+    socket.on("error", (error) => (told += String((error as { code?: string }).code)));
+    await new Promise<void>((resolve) => socket.once("close", () => resolve()));
+    return told;
+  }
+
+  const CHAINS: readonly [string, ForgedChain, RegExp, RegExp][] = [
+    ["75 certificates", { links: 75 }, /ILLEGAL_PARAMETER/, /EXCESSIVE_MESSAGE_SIZE/],
+    ["10 certificates whose keys are slow to use", { links: 10 }, /UNKNOWN_CA/, NO_ISSUER],
+    ["a key that is slow to use", { links: 1, bits: 4_608, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
+    ["3 certificates with usual keys", { links: 3, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
+  ];
+  for (const [what, forged, answer, logged] of CHAINS) {
+    test(`who forges a chain of ${what} is told so, and the log says why`, async () => {
+      assert.match(await toldTo(forgeChain(forged)), answer);
+      await agent.logged("connection_refused", ({ reason }) => logged.test(String(reason)));
+      await othersAreServed();
+    });
+  }
+
+  for (const [flood, record] of [
+    ["KeyUpdates", (peer: TlsRecords) => peer.keyUpdate()],
+    ["records of one byte", (peer: TlsRecords) => peer.data(Buffer.of(0))],
+  ] as const) {
+    test(`with no certificate reads why it is refused, and cannot go on sending ${flood}`, async () => {
+      using peer = await TlsRecords.dial(agent, undefined);
+      await peer.reads(/PEER_DID_NOT_RETURN_A_CERTIFICATE/);
+      await peer.flood(() => record(peer));
+      await othersAreServed();
+    });
+
+    test(`with no certificate is cut off when it sends ${flood} at once`, async () => {
+      using peer = await TlsRecords.dial(agent, undefined);
+      await peer.flood(() => record(peer));
+      await othersAreServed();
+    });
+
+    test(`with a certificate of another authority cannot send ${flood}`, async () => {
+      using peer = await TlsRecords.dial(agent, stranger);
+      await peer.flood(() => record(peer));
+      await agent.logged("connection_refused", ({ reason }) => String(reason).endsWith("signature failure"));
+      await othersAreServed();
+    });
+  }
+
+  test("with a certificate is cut off after 128 KeyUpdates, and the log says why", async () => {
+    using peer = await TlsRecords.dial(agent, agent.certificates.client);
+    await peer.flood(() => peer.keyUpdate());
+    await agent.logged("connection_failed", ({ reason }) => reason === "TLS failed: ERR_SSL_TOO_MANY_KEY_UPDATES");
+    await othersAreServed();
+  });
+
+  test("with a certificate is ended after 1,000 short records, and the log says why", async () => {
+    using peer = await TlsRecords.dial(agent, agent.certificates.client);
+    // A frame of an unknown type that is never whole.
+    const frames = [frame(FRAME.settings, 0, 0), frame(UNKNOWN_TYPE, 0, 0, Buffer.alloc(FRAME_BYTES))];
+    const begin = Buffer.concat([PREFACE, ...frames]).subarray(0, -FRAME_BYTES);
+    await peer.send(peer.data(begin));
+    await peer.flood(() => peer.data(Buffer.of(0)));
+    await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request was let in within"));
+    await othersAreServed();
+  });
+
+  test("with a client of grpc-js is told why it is refused", async () => {
+    const { ca } = agent.certificates;
+    using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
+    await assert.rejects(client.health({ deadlineMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
+  });
+
+  test("with a client of grpc-go is told why it is refused", async (t) => {
+    const command = await goClient.provide();
+    if (typeof command === "string") {
+      t.skip(command);
+      return;
+    }
+    const folder = await mkdtemp(join(tmpdir(), "stranger-"));
+    t.after(() => rm(folder, { recursive: true, force: true }));
+    const files = { "ca.pem": agent.certificates.ca, "client.pem": stranger.cert, "client.key": stranger.key };
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), `${text}\n`);
+    const said = await runProgram(command, {
+      endpoint: { dial: { port: agent.port, certificates: agent.certificates } },
+      certificatesFolder: folder,
+      token: agent.token,
+      folder,
+      pause: "1000",
+    });
+    assert.match(said.get("health") ?? "", /remote error: tls: unknown certificate authority/);
+  });
+});

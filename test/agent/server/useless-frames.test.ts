@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { readRequest } from "../../fixtures/raw-calls.ts";
+import {
+  callFields,
+  CODE,
+  envelope,
+  FLAG,
+  FRAME,
+  frame,
+  headerBlock,
+  RawHttp2,
+  uint32,
+} from "../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+/*
+ * Frames that are legal and of no use: each costs the agent something, and before the first call that is let in nobody
+ * knows who sends them. Beside each flood another client's calls are answered.
+ */
+
+const WRONG_TOKEN = "wrong-token-0123456789";
+/** Of any limit, many times over. */
+const FLOOD_FRAMES = 20_000;
+const FLOOD_BATCH = 100;
+/** What a connection may send before its first call that is let in. */
+const UNPROVEN_BYTES = 256 * 1024;
+const FILE_BYTES = 2 * 2 ** 20;
+
+describe("a client that sends what is of no use", () => {
+  let agent: SocketAgent;
+  let other: RawHttp2;
+  before(async () => {
+    agent = await startSocketAgent();
+    other = await RawHttp2.dial(agent);
+    assert.equal(await other.ask("Health", agent.token), "0");
+  });
+  after(async () => {
+    other[Symbol.dispose]();
+    await agent[Symbol.asyncDispose]();
+  });
+
+  /** Sends what `piece` gives until the client is told to go; other calls are made meanwhile. */
+  async function flood(peer: RawHttp2, piece: () => Uint8Array): Promise<void> {
+    const isOver = (): boolean => peer.isEnded || peer.frames.some(({ type }) => type === FRAME.goaway);
+    for (let sent = 0; sent < FLOOD_FRAMES && !isOver(); sent += FLOOD_BATCH) {
+      peer.send(...Array.from({ length: FLOOD_BATCH }, piece));
+      await peer.flushed();
+      assert.equal(await other.ask("Health", agent.token), "0");
+    }
+  }
+
+  /** A stream that the agent has reset, as its request has no path. */
+  async function resetStream(peer: RawHttp2, token: string): Promise<number> {
+    const stream = peer.open(callFields("Health", token).filter(([name]) => name !== ":path"));
+    assert.equal(await peer.resetCode(stream), CODE.protocol);
+    return stream;
+  }
+
+  const FLOODS: readonly [string, (stream: number, token: string) => Buffer][] = [
+    [
+      "HEADERS for a request that was reset",
+      (stream, token) =>
+        frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, headerBlock(callFields("Health", token))),
+    ],
+    ["DATA for a request that was reset", (stream) => frame(FRAME.data, 0, stream, Buffer.of(1))],
+    ["GOAWAY", () => frame(FRAME.goaway, 0, 0, Buffer.alloc(8))],
+    ["answers to PINGs that were never sent", () => frame(FRAME.ping, FLAG.ack, 0, Buffer.alloc(8))],
+    ["WINDOW_UPDATE", () => frame(FRAME.windowUpdate, 0, 0, uint32(1))],
+    ["WINDOW_UPDATE for a request that was reset", (stream) => frame(FRAME.windowUpdate, 0, stream, uint32(1))],
+    ["PINGs", () => frame(FRAME.ping, 0, 0, Buffer.alloc(8))],
+  ];
+  for (const [name, piece] of FLOODS) {
+    for (const whose of ["the right token", "a wrong token"]) {
+      test(`${name}, with ${whose}, ends with ENHANCE_YOUR_CALM`, async () => {
+        const token = whose === "a wrong token" ? WRONG_TOKEN : agent.token;
+        // GOAWAY ends a connection that has no request, so that the flood would meet nothing.
+        using peer = await RawHttp2.dial(agent, { windowBytes: 65_535 });
+        const call = peer.call("Exec", token, undefined, false);
+        const stream = await resetStream(peer, token);
+        assert.ok(call > 0);
+        await flood(peer, () => piece(stream, token));
+        assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+        await peer.ended();
+      });
+    }
+  }
+
+  test("calls with a wrong token, one after another, end with ENHANCE_YOUR_CALM", async () => {
+    using peer = await RawHttp2.dial(agent);
+    await flood(peer, () => {
+      peer.call("Health", WRONG_TOKEN, Buffer.alloc(0));
+      return Buffer.alloc(0);
+    });
+    assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+    await peer.ended();
+  });
+
+  test("a request with a wrong token that goes on and on ends with ENHANCE_YOUR_CALM after 256 KiB", async () => {
+    using peer = await RawHttp2.dial(agent);
+    peer.data(peer.call("WriteFile", WRONG_TOKEN, undefined, false), Buffer.alloc(UNPROVEN_BYTES), false);
+    assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
+    await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request was let in within"));
+    await peer.ended();
+  });
+
+  test("with the right token, as much in its first request as in any other is taken", async () => {
+    using peer = await RawHttp2.dial(agent);
+    const stream = peer.open(callFields("Health", agent.token));
+    const message = envelope(Buffer.alloc(UNPROVEN_BYTES));
+    // An unknown field, of bytes.
+    Buffer.of(0x7a, 0xfc, 0xff, 0x0f).copy(message, 5);
+    peer.data(stream, message.subarray(0, 200 * 1024), false);
+    peer.send(frame(FRAME.ping, 0, 0, Buffer.from("see this")));
+    await peer.next(({ type, flags, payload }) => type === FRAME.ping && flags === FLAG.ack && payload.length === 8);
+    peer.data(stream, message.subarray(200 * 1024), true);
+    assert.equal((await peer.status(stream)).get("grpc-status"), "0");
+  });
+
+  test("windows that are opened for every KiB that was read are of use", async () => {
+    using peer = await RawHttp2.dial(agent, { windowBytes: 65_535 });
+    const stream = peer.call("ReadFile", agent.token, readRequest("/dev/zero"));
+    assert.ok(stream > 0);
+    using reader = await RawHttp2.dial(agent, { windowBytes: 65_535 });
+    const path = process.execPath;
+    const reading = reader.call("ReadFile", agent.token, readRequest(path));
+    let at = 0;
+    for (let read = 0; read < FILE_BYTES;) {
+      const piece = await reader.next(({ type, stream: of }) => {
+        return type === FRAME.data && of === reading && reader.frames.length > at;
+      });
+      at = reader.frames.length;
+      assert.ok(piece);
+      read += 16_384;
+      for (let part = 0; part < 16; part++) {
+        reader.send(frame(FRAME.windowUpdate, 0, 0, uint32(1024)), frame(FRAME.windowUpdate, 0, reading, uint32(1024)));
+      }
+    }
+    assert.ok(reader.frames.every(({ type }) => type !== FRAME.goaway));
+  });
+});

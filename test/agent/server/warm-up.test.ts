@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import type { HealthReport } from "../../../src/agent/health/index.ts";
+import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
+import { Router } from "../../../src/agent/rpc/index.ts";
+import { warmUp } from "../../../src/agent/server/warm-up.ts";
+import { issueCertificates } from "../../fixtures/certificates.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
+
+/** Beside any load. */
+const GENEROUS_MS = 600_000;
+const SHORT_MS = 500;
+const REPORT: HealthReport = {
+  ready: true,
+  readyCommandExit: 0,
+  lastUserActivityNs: 0n,
+  guestTimeNs: 0n,
+  idleDeclaredNs: undefined,
+  frozen: false,
+  thawedWithoutDuties: false,
+};
+
+/** A router with a Health that counts its calls, and how many calls there were in all when one began or ended. */
+function countingRouter(): {
+  readonly router: Router;
+  readonly log: ReturnType<typeof recordingLog>;
+  readonly running: number[];
+  readonly answered: () => number;
+} {
+  const log = recordingLog();
+  const running: number[] = [];
+  let answered = 0;
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
+  router.framed(GuestAgent.method.health, () => {
+    answered++;
+    return healthFrame(REPORT);
+  });
+  return { router, log, running, answered: () => answered };
+}
+
+async function tlsMaterial(): Promise<{ cert: string; key: string; clientCa: string }> {
+  const { ca, server } = await issueCertificates();
+  return { ...server, clientCa: ca };
+}
+
+test("a warm-up makes one Health call through TLS, HTTP/2 and router, and logs nothing", async () => {
+  const { router, log, running, answered } = countingRouter();
+  await warmUp(router, systemClock, await tlsMaterial(), GENEROUS_MS);
+  assert.equal(answered(), 1);
+  assert.deepEqual(running, [1, 0]);
+  assert.deepEqual(log.lines, []);
+});
+
+test("a warm-up goes without TLS where there is none", async () => {
+  const { router, running, answered } = countingRouter();
+  await warmUp(router, systemClock, undefined, GENEROUS_MS);
+  assert.equal(answered(), 1);
+  assert.deepEqual(running, [1, 0]);
+});
+
+test("a warm-up leaves no timer that would wake the agent", async (t) => {
+  const { router } = countingRouter();
+  const tls = await tlsMaterial();
+  const started = t.mock.method(globalThis, "setInterval");
+  const stopped = t.mock.method(globalThis, "clearInterval");
+  await warmUp(router, systemClock, tls, GENEROUS_MS);
+  const timers = started.mock.calls.map(({ result }) => result);
+  assert.equal(timers.length, 1, "the connection would send its pings");
+  while (!stopped.mock.calls.some(({ arguments: [timer] }) => timer === timers[0])) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+});
+
+test("a warm-up with credentials that are none ends without a word", async () => {
+  const { router, log, answered } = countingRouter();
+  const nonsense = { cert: "no certificate", key: "no key", clientCa: "no authority" };
+  await warmUp(router, systemClock, nonsense);
+  assert.equal(answered(), 0);
+  assert.deepEqual(log.lines, []);
+});
+
+test("a warm-up whose call is never answered ends all the same, and the call with it", async () => {
+  const log = recordingLog();
+  const running: number[] = [];
+  const router = new Router({ clock: systemClock, log, agentVersion: "1", onCalls: (count) => running.push(count) });
+  const aborted = Promise.withResolvers<void>();
+  router.unary(GuestAgent.method.health, (_request, { signal }) => {
+    signal.addEventListener("abort", () => aborted.resolve());
+    return new Promise(() => {});
+  });
+  const warming = warmUp(router, systemClock, undefined, SHORT_MS);
+  // The limit's timer keeps no process alive.
+  const alive = setInterval(() => {}, 1_000);
+  await warming;
+  await aborted.promise;
+  clearInterval(alive);
+  assert.equal(running[0], 1);
+});

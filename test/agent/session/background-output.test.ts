@@ -1,0 +1,162 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { KEPT_PIPES_LIMIT } from "../../../src/agent/domain/index.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { cpuMs } from "../../fixtures/cpu.ts";
+import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { processesWith } from "../../fixtures/processes.ts";
+
+/** How long processor time is looked at; an agent that spins uses about as much. */
+const LOOK_MS = 1_000;
+const HOUR_MS = 3_600_000;
+/** Writes lines for ever, and into the file `$1` how many there were; more than a pipe holds would be 40,000. */
+const TALKER = 'i=0; while :; do i=$((i+1)); echo line; echo $i > "$1"; sleep 0.01; done';
+const IN_BACKGROUND = ["sh", "-c", 'sh -c "$0" sh "$1" & exit 0', TALKER];
+
+let folder: string;
+let agent: RunningAgent;
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), "guest-agent-background-"));
+  agent = await startAgent({ hooks: { preSnapshot: { args: [...IN_BACKGROUND, join(folder, "hook")] } } });
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+/** Lines that the talker has written, as it counts them itself. */
+function linesOf(name: string): number {
+  const path = join(folder, name);
+  return existsSync(path) ? Number(readFileSync(path, "utf8")) : 0;
+}
+
+/** Resolves when the talker has written many lines beyond those so far. */
+async function goesOnTalking(name: string): Promise<void> {
+  const enough = linesOf(name) + 50;
+  await until(
+    () => linesOf(name) >= enough,
+    () => `the talker has written ${enough} lines: there are ${linesOf(name)}`,
+  );
+}
+
+async function endTalker(name: string): Promise<void> {
+  // Its children between fork and execve look like it, and are gone in a moment.
+  for (let pids = await talkers(name); pids.length > 0; pids = await talkers(name)) {
+    for (const pid of pids) spawnSync("kill", ["-KILL", String(pid)]);
+  }
+}
+
+function talkers(name: string): Promise<number[]> {
+  return processesWith(join(folder, name));
+}
+
+function descriptors(): number {
+  return readdirSync(`/proc/${agent.pid}/fd`).length;
+}
+
+describe("a background process that writes to the output it was given lives on after the end of", () => {
+  it("an exec", async () => {
+    const { exit } = await exec(agent, { args: [...IN_BACKGROUND, join(folder, "exec")] });
+    assert.deepEqual([exit.code, exit.outputComplete], [0, false]);
+    await goesOnTalking("exec");
+    await endTalker("exec");
+  });
+
+  it("an exec whose client is gone, having left its session", async () => {
+    using stream = new ExecStream(agent);
+    const line = 'setsid sh -c "$0" sh "$1" & exec sleep 1000';
+    await stream.start({ args: ["sh", "-c", line, TALKER, join(folder, "daemon")] }).until("line");
+    stream.cancel();
+    await goesOnTalking("daemon");
+    await endTalker("daemon");
+  });
+
+  it("a hook", async () => {
+    using client = clientOf(agent);
+    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT })).exitCode, 0);
+    await goesOnTalking("hook");
+    await endTalker("hook");
+  });
+
+  it("ready_cmd", async () => {
+    const ready = { args: [...IN_BACKGROUND, join(folder, "ready")], interval_ms: HOUR_MS };
+    await using other = await startAgent({ process: { ready_cmd: ready } });
+    await other.logged("readiness_changed");
+    await goesOnTalking("ready");
+    await endTalker("ready");
+  });
+});
+
+describe("output that is kept for a background process", () => {
+  it("costs no processor time while nothing comes, and no descriptor once the process is gone", async () => {
+    await exec(agent, { args: ["true"] });
+    const earlier = descriptors();
+    const seconds = `47${process.pid}.125`;
+    await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
+    assert.ok(descriptors() > earlier);
+    const usedBefore = cpuMs(agent.pid);
+    await delay(LOOK_MS);
+    const usedMs = cpuMs(agent.pid) - usedBefore;
+    assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
+    for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+    await until(() => descriptors() <= earlier, "the agent has closed the pipe");
+  });
+
+  it("does not keep the agent busy when somebody floods it", async () => {
+    await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });
+    const usedBefore = cpuMs(agent.pid);
+    await delay(LOOK_MS);
+    const usedMs = cpuMs(agent.pid) - usedBefore;
+    const [flooder] = await processesWith(`yes\0${folder}`);
+    assert.ok(flooder !== undefined, "it lives");
+    process.kill(flooder, "SIGKILL");
+    assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
+  });
+
+  it("is bounded: beyond the limit the oldest is given up, and that is logged", async () => {
+    const seconds = `47${process.pid}.250`;
+    const client = connect(agent);
+    try {
+      for (let left = 0; left <= KEPT_PIPES_LIMIT / 2; left++) {
+        using stream = new ExecStream(agent, client);
+        await stream
+          .start({ args: ["sh", "-c", `sleep ${seconds} &`] })
+          .end()
+          .outcome();
+      }
+      const { level, limit } = await agent.logged("kept_pipe_closed");
+      assert.deepEqual([level, limit], ["warn", KEPT_PIPES_LIMIT]);
+    } finally {
+      client.close();
+      for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+    }
+  });
+});
+
+describe("output_complete", () => {
+  it("is true when the background process gives the output up in the moment after the exit", async () => {
+    const seconds = `47${process.pid}.375`;
+    const args = ["sh", "-c", `sleep ${seconds} >/dev/null 2>&1 & echo hi`];
+    const rounds: number[] = [];
+    // Without the second look it is 4 of 20; beside a heavy load its 20 ms can be too short, but not in every round.
+    while (rounds.length < 10 && (rounds.at(-1) ?? 0) < 12) {
+      let complete = 0;
+      for (let run = 0; run < 20; run++) {
+        const { exit, stdout } = await exec(agent, { args });
+        assert.equal(String(stdout), "hi\n");
+        if (exit.outputComplete) complete++;
+      }
+      rounds.push(complete);
+    }
+    for (const pid of await processesWith(seconds)) process.kill(pid, "SIGKILL");
+    assert.ok((rounds.at(-1) ?? 0) >= 12, `complete, of 20 in each round: ${rounds.join(", ")}`);
+  });
+});

@@ -1,0 +1,166 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it, type TestContext } from "node:test";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { noNamespaces, withoutCgroups } from "../../fixtures/namespaces.ts";
+import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+
+/** Enough for a shell to be up beside any load; what is measured begins after it. */
+const TIMEOUT_MS = 3_000;
+const HOUR_MS = 3_600_000;
+
+/** A server whose clean-up takes 300 ms, below a shell that dies at once of the same signal. */
+const SERVER = "trap 'sleep 0.3; echo cleaned up; exit' TERM HUP; echo up; while :; do sleep 0.05; done";
+const TREE = ["sh", "-c", 'sh -c "$1"; true', "sh", SERVER];
+
+const folder = mkdtempSync(join(tmpdir(), "guest-agent-ends-"));
+after(() => rmSync(folder, { recursive: true }));
+
+/** Seconds that only one test of this run sleeps for: by them its processes are found. */
+function mark(fraction: number): string {
+  return `44${process.pid}.${fraction}`;
+}
+
+/** Empty while there is no such file. */
+function textOf(path: string): string {
+  return existsSync(path) ? readFileSync(path, "utf8") : "";
+}
+
+function started(t: TestContext, through: readonly string[], options: AgentOptions = {}): Promise<RunningAgent> {
+  const missing = through.length > 0 ? noNamespaces() : undefined;
+  if (missing !== undefined) t.skip(missing);
+  return startAgent({ ...options, through: missing === undefined ? through : [] });
+}
+
+const WAYS: Readonly<Record<string, () => readonly string[]>> = {
+  "with cgroups": () => [],
+  "without cgroups": withoutCgroups,
+};
+
+for (const [way, through] of Object.entries(WAYS)) {
+  describe(`the whole tree has its grace, ${way}:`, () => {
+    it("an exec's at its timeout", async (t) => {
+      await using agent = await started(t, through());
+      const { exit, stdout } = await exec(agent, { args: TREE, timeoutMs: BigInt(TIMEOUT_MS) });
+      assert.deepEqual([exit.timedOut, exit.signal, String(stdout)], [true, 15, "up\ncleaned up\n"]);
+    });
+
+    it("an exec's when the agent leaves", async (t) => {
+      await using agent = await started(t, through());
+      using stream = new ExecStream(agent);
+      await stream.start({ args: TREE }).until("up\n");
+      agent.kill("SIGTERM");
+      const { exit, stdout } = await stream.outcome();
+      assert.deepEqual([exit.timedOut, exit.signal, String(stdout)], [false, 15, "cleaned up\n"]);
+      assert.equal((await agent.exited).code, 0);
+    });
+
+    it("a hook's at its timeout", async (t) => {
+      await using agent = await started(t, through(), { hooks: { preSnapshot: { args: TREE } } });
+      using client = clientOf(agent);
+      const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS });
+      assert.deepEqual([outcome.timedOut, outcome.exitCode, outcome.stdoutTail], [true, 143, "up\ncleaned up\n"]);
+    });
+
+    it("ready_cmd's at its timeout", async (t) => {
+      const output = join(folder, `ready ${way}`);
+      const args = ["sh", "-c", 'exec >"$2"; sh -c "$1"; true', "sh", SERVER, output];
+      const ready = { args, timeout_ms: TIMEOUT_MS, interval_ms: HOUR_MS };
+      await using agent = await started(t, through(), { process: { ready_cmd: ready } });
+      await agent.logged("readiness_changed");
+      using client = clientOf(agent);
+      assert.equal((await client.health()).readyCmdExit, 124);
+      assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
+    });
+
+    it("the workload's at a stop", async (t) => {
+      await using agent = await started(t, through(), { process: { args: TREE } });
+      await agent.printed(/up\n/);
+      assert.deepEqual(await agent.stop(), { code: 143, signal: null });
+      assert.equal(agent.output.stdout, "up\ncleaned up\n");
+    });
+
+    it("what the workload leaves when it ends by itself", async (t) => {
+      const args = ["sh", "-c", '(sh -c "$1") & read line <&3; exit 7', "sh", SERVER];
+      const fifo = `rm -f "$0" && mkfifo "$0" && exec 3<>"$0" && exec "$@"`;
+      const ended = ["sh", "-c", fifo, join(folder, `fifo ${way}`), ...args];
+      await using agent = await started(t, through(), { process: { args: ended } });
+      await agent.printed(/up\n/);
+      await exec(agent, { args: ["sh", "-c", 'echo go > "$0"', join(folder, `fifo ${way}`)] });
+      assert.deepEqual(await agent.exited, { code: 7, signal: null });
+      assert.equal(agent.output.stdout, "up\ncleaned up\n");
+    });
+  });
+
+  describe(`a hook at its timeout, ${way}:`, () => {
+    it("names who certainly is the hook's and outlived it, and leaves everybody else alone", async (t) => {
+      const [told, untold] = [mark(625), mark(750)];
+      const daemons = `(setsid sh -c '(sleep ${told} &)' &); (setsid sh -c '(sleep ${untold} >/dev/null 2>&1 &)' &)`;
+      const hook = { args: ["sh", "-c", `${daemons}; exec sleep 1000`] };
+      await using agent = await started(t, through(), { hooks: { preSnapshot: hook } });
+      const hasCgroups = !agent.log.some(({ event }) => event === "no_cgroups");
+      using client = clientOf(agent);
+      assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS })).timedOut, true);
+      const left = [...(await processesWith(`sleep\0${told}`)), ...(await processesWith(`sleep\0${untold}`))];
+      for (const pid of left) process.kill(pid, "SIGKILL");
+      const lines = agent.log.filter(({ event }) => event === "hook_left_running");
+      assert.equal(left.length, hasCgroups ? 0 : 2);
+      assert.deepEqual(
+        lines.map(({ pids }) => pids),
+        left.slice(0, 1).map(String),
+      );
+    });
+  });
+
+  describe(`the end of an exec whose client is gone, ${way}:`, () => {
+    for (const [kind, terminal] of [
+      ["on pipes", undefined],
+      ["in a terminal", { cols: 80, rows: 24, term: "xterm" }],
+    ] as const) {
+      it(`${kind}, takes background jobs in groups of their own along`, async (t) => {
+        await using agent = await started(t, through());
+        using stream = new ExecStream(agent);
+        const seconds = mark(kind === "on pipes" ? 125 : 250);
+        const args = [
+          "bash",
+          "-c",
+          `set -m; sleep ${seconds} & (sleep ${seconds} &) ; echo up; wait; sleep ${seconds}`,
+        ];
+        await stream.start({ args, ...(terminal && { terminal }) }).until("up");
+        stream.cancel();
+        await noProcessWith(seconds);
+      });
+    }
+
+    it("gives each process of the session its grace", async (t) => {
+      await using agent = await started(t, through());
+      using stream = new ExecStream(agent);
+      const output = join(folder, `hung up ${way}`);
+      const args = ["bash", "-c", 'set -m; sh -c "$1" >"$2" 2>&1 & echo up; exec sleep 1000', "bash", SERVER, output];
+      await stream.start({ args }).until("up");
+      await until(() => textOf(output) !== "", "the job in the background is up");
+      stream.cancel();
+      await until(() => textOf(output).includes("cleaned up\n"), "the job has cleaned up");
+    });
+
+    it("kills who ignores it and is still in the session, and nobody else", async (t) => {
+      await using agent = await started(t, through());
+      using stream = new ExecStream(agent);
+      const [stays, goes] = [mark(375), mark(500)];
+      const line = `trap '' HUP; (setsid sh -c 'echo daemon; exec sleep ${stays}' &); set -m; sleep ${goes} & wait`;
+      await stream.start({ args: ["bash", "-c", line] }).until("daemon");
+      await until(async () => (await processesWith(`sleep\0${goes}`)).length > 0, "the job runs");
+      stream.cancel();
+      await noProcessWith(goes);
+      const daemons = await processesWith(`sleep\0${stays}`);
+      for (const pid of daemons) process.kill(pid, "SIGKILL");
+      assert.equal(daemons.length, 1);
+    });
+  });
+}

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type SessionGroup, SessionLife } from "../../../src/agent/domain/index.ts";
+import { SessionFreeze } from "../../../src/agent/session/index.ts";
+import { ManualTimers } from "../../fixtures/manual-timers.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+
+/** A session that freezes as it is told to, on a clock that the test moves; `jumpMs` is what a resume adds to it. */
+function setup() {
+  const timers = new ManualTimers();
+  let nowMs = 0;
+  let jumpMs = 0;
+  const clock = { monotonicMs: () => nowMs + jumpMs };
+  const state = { frozen: false, mayThaw: true };
+  const group: SessionGroup = {
+    freeze: () => void (state.frozen = true),
+    stopped: () => Promise.resolve(undefined),
+    size: () => 1,
+    thaw: () => {
+      if (state.mayThaw) state.frozen = false;
+      return state.mayThaw;
+    },
+  };
+  const life = new SessionLife(clock, timers);
+  const freeze = new SessionFreeze({ group, life, timers, clock, log: recordingLog() });
+  return {
+    state,
+    life,
+    freeze,
+    begin: (freezeMs: number) => freeze.freeze({ freezeMs, signal: new AbortController().signal, prepare: () => {} }),
+    pass: (ms: number) => {
+      for (let leftMs = ms; leftMs > 0; leftMs -= 10) {
+        nowMs += 10;
+        timers.advance(10);
+      }
+    },
+    jump: (ms: number) => void (jumpMs += ms),
+  };
+}
+
+describe("the time until a frozen session thaws without duties", () => {
+  it("does not count what the clock jumps by when the guest is resumed", async () => {
+    const { begin, pass, jump, freeze, state } = setup();
+    assert.equal((await begin(10_000)).frozen, true);
+    pass(5_000);
+    jump(3_600_000);
+    pass(4_500);
+    assert.equal(state.frozen, true, "of the hour 200 ms count");
+    assert.throws(() => freeze.check(), { reason: "SESSION_FROZEN" });
+    pass(1_000);
+    assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
+    freeze.check();
+    assert.equal(freeze.thawByDuties(), false);
+    assert.equal(freeze.thawedWithoutDuties, false);
+  });
+
+  it("goes on being over while the kernel refuses to thaw it, and the duties say that it is still frozen", async () => {
+    const { begin, pass, freeze, state } = setup();
+    await begin(1_000);
+    state.mayThaw = false;
+    pass(2_000);
+    assert.equal(freeze.thawByDuties(), true);
+    assert.equal(freeze.frozen, true);
+    state.mayThaw = true;
+    pass(200);
+    assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
+  });
+
+  it("is not begun by an agent that leaves, and is cut short by its leaving", async () => {
+    const leaving = setup();
+    leaving.freeze.leave();
+    assert.equal((await leaving.begin(1_000)).problem, "leaving");
+    const frozen = setup();
+    await frozen.begin(1_000);
+    frozen.freeze.leave();
+    assert.equal(frozen.state.frozen, false);
+  });
+});
+
+describe("a timer of the session", () => {
+  it("stands still while the session is frozen, also one that is set meanwhile", async () => {
+    const { begin, pass, jump, freeze, life } = setup();
+    const due: string[] = [];
+    life.after(1_000, () => due.push("before"));
+    const cancel = life.after(1_000, () => due.push("cancelled"));
+    pass(600);
+    await begin(60_000);
+    life.after(100, () => due.push("meanwhile"));
+    pass(5_000);
+    jump(3_600_000);
+    cancel();
+    assert.deepEqual(due, []);
+    freeze.thawByDuties();
+    pass(100);
+    assert.deepEqual(due, ["meanwhile"]);
+    pass(300);
+    assert.deepEqual(due, ["meanwhile", "before"]);
+  });
+});

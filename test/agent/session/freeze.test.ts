@@ -1,0 +1,475 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { GuestError } from "../../../src/node/client/index.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
+import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { endExec, keep } from "../../fixtures/kept-execs.ts";
+import { withoutCgroups, noNamespaces } from "../../fixtures/namespaces.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { allProcesses, cgroupMounts } from "../../fixtures/proc.ts";
+import { program } from "../../fixtures/programs/index.ts";
+import { Ticking } from "../../fixtures/ticking.ts";
+
+const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
+const ENTROPY = new Uint8Array(64).fill(7);
+/** Longer than any test takes: what thaws before does so for another reason. */
+const LONG_MS = 600_000;
+
+let folder: TestFolder;
+before(async () => void (folder = await testFolder()));
+after(async () => folder[Symbol.asyncDispose]());
+
+let names = 0;
+function ticking(): Ticking {
+  return new Ticking(folder.path, `ticks-${++names}`);
+}
+
+/** An agent, unless it has no cgroups here; then the test is skipped. */
+async function freezable(t: TestContext, options: AgentOptions = {}): Promise<RunningAgent | undefined> {
+  const agent = await startAgent(options);
+  if (!agent.log.some(({ event }) => event === "no_cgroups")) return agent;
+  await agent[Symbol.asyncDispose]();
+  t.skip("needs a cgroup2 hierarchy that may be written");
+  return undefined;
+}
+
+function reasonOf(error: unknown): string | undefined {
+  return error instanceof GuestError ? error.reason : undefined;
+}
+
+/** The command's own cgroup, `own`, and the agent's, `base`, in shell. */
+const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); base=\${own%/*/*}`;
+
+describe("a frozen session", NEEDS_ROOT, () => {
+  it("runs no instruction of workload and execs from the answer on until the duties, which thaw it", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    const command = ticking();
+    using stream = new ExecStream(agent);
+    stream.start({ args: command.args });
+    await Promise.all([workload.runs(), command.runs()]);
+    using client = clientOf(agent);
+    const { ran, frozen, frozenProcesses, freezePending, freezeProblem } = await client.runHook({
+      kind: PRE_SNAPSHOT,
+      freezeMs: LONG_MS,
+    });
+    assert.deepEqual([ran, frozen, freezePending, freezeProblem], [false, true, undefined, ""]);
+    assert.equal(frozenProcesses, 2);
+    assert.equal((await client.health()).frozen, true);
+    await Promise.all([workload.standsStill(client), command.standsStill(client)]);
+    using later = clientOf(agent);
+    assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    const health = await later.health();
+    assert.deepEqual([health.frozen, health.thawedWithoutDuties], [false, false]);
+    await workload.runs();
+  });
+
+  it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async (t) => {
+    for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
+      const workload = ticking();
+      await using agent = await freezable(t, { process: { args: workload.args }, hooks: { preSnapshot: { args } } });
+      if (agent === undefined) return;
+      await workload.runs();
+      using client = clientOf(agent);
+      const outcome = await client.runHook({ kind: PRE_SNAPSHOT, timeoutMs: 1_000, freezeMs: LONG_MS });
+      assert.deepEqual([outcome.ran, outcome.frozen, outcome.timedOut], [true, true, args[0] === "sleep"]);
+      await workload.standsStill(client);
+    }
+  });
+
+  it("leaves Health, files and lists as they are, and refuses commands and hooks with the time that is left", async (t) => {
+    await using agent = await freezable(t, { hooks: { preSnapshot: { args: ["true"] } } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const activity = (await client.health()).lastUserActivity;
+    const refused = await failingExec(agent, { args: ["true"] });
+    assert.deepEqual([refused.code, refused.reason], [status.FAILED_PRECONDITION, "SESSION_FROZEN"]);
+    assert.ok(Number(refused.metadata["leftMs"]) > LONG_MS / 2);
+    assert.deepEqual((await client.health()).lastUserActivity, activity, "a refused command is no activity");
+    await assert.rejects(
+      client.runHook({ kind: PRE_SNAPSHOT }),
+      (error: unknown) => reasonOf(error) === "SESSION_FROZEN",
+    );
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+    await client.writeFile(folder.at("while-frozen"), "text");
+    assert.equal(String(await client.readFile(folder.at("while-frozen")).bytes()), "text");
+    assert.deepEqual(await client.listExecs(), []);
+  });
+
+  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    using one = clientOf(agent);
+    using other = clientOf(agent);
+    const freeze = { kind: PRE_SNAPSHOT, freezeMs: LONG_MS };
+    const outcomes = await Promise.allSettled([one.runHook(freeze), other.runHook(freeze)]);
+    assert.deepEqual(outcomes.map((outcome) => outcome.status).toSorted(), ["fulfilled", "rejected"]);
+    const refused = outcomes.find((outcome) => outcome.status === "rejected");
+    assert.equal(reasonOf(refused?.reason), "SESSION_FROZEN");
+    // A node that lost the answer runs the duties and begins again; and again, if it lost theirs.
+    for (let time = 0; time < 3; time++) {
+      using client = clientOf(agent);
+      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    }
+    await workload.runs();
+    using again = clientOf(agent);
+    assert.equal((await again.runHook(freeze)).frozen, true);
+    await workload.standsStill(again);
+  });
+
+  it("stays frozen after refused duties, and is thawed by degraded ones", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    await assert.rejects(
+      client.runRestoreDuties({ entropy: new Uint8Array() }),
+      (error: unknown) => reasonOf(error) === "INVALID_FIELD",
+    );
+    assert.equal((await client.health()).frozen, true);
+    const { degraded, frozen } = await client.runRestoreDuties({ entropy: ENTROPY.subarray(0, 8) });
+    assert.match(degraded, /entropy_short/);
+    assert.equal(frozen, false);
+    await workload.runs();
+  });
+
+  it("thaws by itself once its time is over, and says so until the next duties", async (t) => {
+    const workload = ticking();
+    const ready = { args: ["true"], intervalMs: 600_000 };
+    await using agent = await freezable(t, { process: { args: workload.args, readyCmd: ready } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const began = performance.now();
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 3_000 })).frozen, true);
+    const { frozen_ms: frozenMs } = await agent.logged("thawed_without_duties");
+    assert.ok(performance.now() - began >= 3_000);
+    assert.ok(Number(frozenMs) >= 3_000);
+    await workload.runs();
+    const health = await client.health();
+    assert.deepEqual([health.frozen, health.thawedWithoutDuties], [false, true]);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+    await client.runRestoreDuties({ entropy: ENTROPY });
+    using later = clientOf(agent);
+    assert.equal((await later.health()).thawedWithoutDuties, false);
+  });
+
+  it("is not frozen for a caller that is gone before its hook has ended", async (t) => {
+    const workload = ticking();
+    const hook = `touch '${folder.at("hook-began")}'; sleep 1000`;
+    await using agent = await freezable(t, {
+      process: { args: workload.args },
+      hooks: { preSnapshot: { args: ["sh", "-c", hook] }, postRestore: { args: ["true"] } },
+    });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const abort = new AbortController();
+    const call = client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS }, { signal: abort.signal });
+    await until(() => existsSync(folder.at("hook-began")), "the hook has begun");
+    abort.abort();
+    await assert.rejects(call);
+    // It waits for its turn.
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
+    await workload.runs();
+    assert.equal((await client.health()).frozen, false);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+  });
+
+  it("is not frozen by a hook that restore duties have ended", async (t) => {
+    const hook = `touch '${folder.at("swept-began")}'; sleep 1000`;
+    await using agent = await freezable(t, { hooks: { preSnapshot: { args: ["sh", "-c", hook] } } });
+    if (agent === undefined) return;
+    using earlier = clientOf(agent);
+    using later = clientOf(agent);
+    const call = earlier.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS }).catch((error: unknown) => error);
+    await until(() => existsSync(folder.at("swept-began")), "the hook has begun");
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    await call;
+    assert.equal((await later.health()).frozen, false);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+  });
+
+  it("ends a ready_cmd that runs, without a verdict, and runs it at once after the duties", async (t) => {
+    const args = ["sh", "-c", `echo >> '${folder.at("ready-runs")}'; exec sleep 1000`];
+    await using agent = await freezable(t, { process: { args: [], readyCmd: { args, timeoutMs: 600_000 } } });
+    if (agent === undefined) return;
+    const runs = (): number => (existsSync(folder.at("ready-runs")) ? readFileSync(folder.at("ready-runs")).length : 0);
+    await until(() => runs() === 1, "ready_cmd has begun");
+    using client = clientOf(agent);
+    const { frozen, frozenProcesses } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, frozenProcesses], [true, 0]);
+    assert.equal((await client.health()).readyCmdExit, -1);
+    await client.runRestoreDuties({ entropy: ENTROPY });
+    await until(() => runs() === 2, "ready_cmd has begun again");
+  });
+
+  it("refuses a time over the limit, and a freeze after a restore", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    for (const request of [
+      { kind: PRE_SNAPSHOT, freezeMs: 600_001 },
+      { kind: HookKind.POST_RESTORE, freezeMs: 1 },
+    ]) {
+      await assert.rejects(client.runHook(request), (error: unknown) => reasonOf(error) === "INVALID_FIELD");
+    }
+    assert.equal((await client.health()).frozen, false);
+  });
+});
+
+describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
+  it("a timeout goes on at the thaw with the time that it had", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    using stream = new ExecStream(agent);
+    const began = performance.now();
+    await stream.start({ args: ["sh", "-c", "echo up; exec sleep 1000"], timeoutMs: 4_000n }).until("up");
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 6_000 })).frozen, true);
+    const { exit } = await stream.outcome();
+    assert.equal(exit.timedOut, true);
+    assert.ok(performance.now() - began >= 10_000, "the frozen time does not count");
+    assert.ok(
+      exit.durationMs >= 4_000n && exit.durationMs < performance.now() - began - 5_000,
+      String(exit.durationMs),
+    );
+  });
+
+  it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const cleanUp = "trap 'sleep 0.5; echo cleaned up; exit 7' TERM; echo up; while :; do sleep 0.05; done";
+    using polite = await keep(agent, { args: ["sh", "-c", cleanUp], keep: { name: "polite" } });
+    await polite.stream.until("up");
+    using killed = await keep(agent, { args: ["sleep", "1000"], keep: { name: "killed" } });
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    const ended = endExec(agent, { name: "polite", graceMs: 5_000n });
+    // Its connection goes with the duties.
+    ended.catch(() => {});
+    const { exit } = await endExec(agent, { name: "killed", signal: 9 });
+    assert.equal(exit?.signal, 9);
+    assert.equal((await killed.stream.outcome()).exit.signal, 9);
+    assert.equal((await client.listExecs()).find(({ name }) => name === "polite")?.exit, undefined);
+    using later = clientOf(agent);
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    using again = clientOf(agent);
+    const result = await again.attach("polite").wait();
+    assert.deepEqual([result.code, result.signal], [7, 0]);
+  });
+
+  it("a command whose client is gone gets its SIGHUP and its grace at the thaw", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    const gone = folder.at("hung-up");
+    const trap = `trap 'sleep 0.5; touch "${gone}"; exit' HUP; echo up; while :; do sleep 0.05; done`;
+    using client = clientOf(agent);
+    const stream = new ExecStream(agent);
+    await stream.start({ args: ["sh", "-c", trap] }).until("up");
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    stream[Symbol.dispose]();
+    for (let call = 0; call < 20; call++) await client.health();
+    assert.equal(existsSync(gone), false);
+    using later = clientOf(agent);
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    await until(() => existsSync(gone), "it has cleaned up");
+  });
+
+  it("output that a command has left in its pipes is delivered meanwhile", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    using stream = new ExecStream(agent);
+    const written = folder.at("written");
+    stream.start({ args: ["sh", "-c", `yes | head -c 32768; touch '${written}'; sleep 1000`] });
+    await until(() => existsSync(written), "it has written");
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    await stream.until("y\n".repeat(16_384));
+  });
+
+  it("an idle declaration over an open connection counts", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    execFileSync("curl", [
+      "-sf",
+      "--unix-socket",
+      agent.workloadSocket,
+      "-H",
+      "content-type: application/json",
+      "-d",
+      "{}",
+      "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle",
+    ]);
+    assert.notEqual((await client.health()).idleDeclared, undefined);
+  });
+});
+
+describe("what makes freezing hard:", NEEDS_ROOT, () => {
+  it("a cgroup that the guest has frozen itself stays frozen after the duties", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"
+echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
+    using stream = new ExecStream(agent);
+    const seen = await stream.start({ args: ["sh", "-c", nested] }).until("/inner\n");
+    const inner = /in (\S+)/.exec(seen)?.[1] ?? "";
+    const { frozen, frozenProcesses } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, frozenProcesses], [true, 2]);
+    using later = clientOf(agent);
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
+  });
+
+  it("a process that has moved to a cgroup of its own is frozen and thawed there", async (t) => {
+    const mover = ticking();
+    const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
+    await using agent = await freezable(t, { process: { args: ["sh", "-c", move, "sh", ...mover.args] } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    const { pid } = await agent.logged("workload_started");
+    t.after(() => removeCgroup(`moved-${String(pid)}`));
+    await mover.runs();
+    const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
+    await mover.standsStill(client);
+    using later = clientOf(agent);
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    await mover.runs();
+  });
+
+  it("a process among others' is named, and nothing is frozen", async (t) => {
+    const mover = ticking();
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    using stream = new ExecStream(agent);
+    const move = `${FIND_CGROUP}\necho 0 > "$base/cgroup.procs"; exec "$@"`;
+    const pid = await started(stream.start({ args: ["sh", "-c", move, "sh", ...mover.args] }));
+    await mover.runs();
+    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, freezeProblem], [false, `processes_outside:${pid}(sh)`]);
+    await Promise.all([mover.runs(), workload.runs()]);
+    assert.equal((await client.health()).frozen, false);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+  });
+
+  it("an agent that was moved into the session is not frozen with it", async (t) => {
+    await using agent = await freezable(t);
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    using stream = new ExecStream(agent);
+    const join = `${FIND_CGROUP}\necho "$1" > "$own/cgroup.procs"; echo joined; read line; echo "$1" > "$base/cgroup.procs"`;
+    await stream.start({ args: ["sh", "-c", join, "sh", String(agent.pid)], stdin: true }).until("joined");
+    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.equal(frozen, false);
+    assert.ok(freezeProblem.startsWith(`foreign_inside:${agent.pid}(`), freezeProblem);
+    await stream.stdin("\n").end().outcome();
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+  });
+
+  it("processes that wait in the kernel are told: they run no instruction, but have not stopped", async (t) => {
+    await using mounted = await testFolder();
+    const mount = spawn(program("hanging_mount"), [mounted.path, "serve"], { stdio: ["pipe", "pipe", "inherit"] });
+    const unmounted = once(mount, "exit");
+    const isReady = await Promise.race([once(mount.stdout, "data").then(() => true), unmounted.then(() => false)]);
+    if (!isReady) {
+      t.skip("needs FUSE");
+      return;
+    }
+    try {
+      await using agent = await freezable(t);
+      if (agent === undefined) return;
+      using client = clientOf(agent);
+      using stream = new ExecStream(agent);
+      const taken = once(mount.stdout, "data");
+      const pid = await started(stream.start({ args: ["cat", mounted.at("file")] }));
+      await taken;
+      const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+      assert.equal(frozen, true);
+      assert.equal(freezePending?.count, 1);
+      const [pending] = freezePending.processes;
+      assert.deepEqual([pending?.pid, pending?.name], [pid, "cat"]);
+      mount.stdin.end();
+      await unmounted;
+      using later = clientOf(agent);
+      assert.equal((await later.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    } finally {
+      mount.stdin.end();
+      await unmounted;
+    }
+  });
+
+  it("a command that is still being started is waited for, but not for ever", async (t) => {
+    await using mounted = await testFolder();
+    const mount = spawn(program("hanging_mount"), [mounted.path], { stdio: ["pipe", "pipe", "inherit"] });
+    const unmounted = once(mount, "exit");
+    const isReady = await Promise.race([once(mount.stdout, "data").then(() => true), unmounted.then(() => false)]);
+    if (!isReady) {
+      t.skip("needs FUSE");
+      return;
+    }
+    try {
+      const workload = ticking();
+      await using agent = await freezable(t, { process: { args: workload.args } });
+      if (agent === undefined) return;
+      using client = clientOf(agent);
+      const hanging = new ExecStream(agent);
+      hanging.start({ args: ["true"], cwd: mounted.path });
+      await until(async () => (await client.health()).alive && agentChildren(agent) > 1, "it is being started");
+      const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+      assert.deepEqual([frozen, freezeProblem], [false, "starts_in_flight"]);
+      await workload.runs();
+      hanging[Symbol.dispose]();
+    } finally {
+      mount.stdin.end();
+      await unmounted;
+    }
+  });
+
+  it("without cgroups nothing is frozen, and the answer says so", async (t) => {
+    const missing = noNamespaces();
+    if (missing !== undefined) {
+      t.skip(missing);
+      return;
+    }
+    const workload = ticking();
+    await using agent = await startAgent({ through: withoutCgroups(), process: { args: workload.args } });
+    using client = clientOf(agent);
+    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, freezeProblem], [false, "no_cgroups"]);
+    await workload.runs();
+  });
+});
+
+async function started(stream: ExecStream): Promise<number> {
+  const frame = await stream.next();
+  assert.equal(frame?.case, "started");
+  return frame.value.pid;
+}
+
+function agentChildren(agent: RunningAgent): number {
+  return allProcesses().filter(({ parent }) => parent === agent.pid).length;
+}
+
+function removeCgroup(name: string): void {
+  for (const mount of cgroupMounts()) {
+    const path = `${mount}/${name}`;
+    if (existsSync(path)) execFileSync("rmdir", [path]);
+  }
+}

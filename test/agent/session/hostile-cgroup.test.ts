@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { startAgent } from "../../fixtures/agent.ts";
+import { exec } from "../../fixtures/exec-stream.ts";
+import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { noProcessWith } from "../../fixtures/processes.ts";
+
+/** Enough for a shell to be up beside any load. */
+const TIMEOUT_MS = 3_000n;
+const CLEAN_UP = "trap 'sleep 0.3; echo cleaned up; exit' TERM; echo up; while :; do sleep 0.05; done";
+const MARK = `hostile-${process.pid}`;
+/** Sets `own` to the command's own cgroup, and `top` to that of the agent. */
+const FIND_CGROUP = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); top=\${own%/*/*}
+case $own in */svc-guest-*) ;; *) echo no cgroup; exit 9;; esac`;
+
+/** What a root command may do to the cgroup that it runs in, in shell; `$1` is the clean-up that has to be seen. */
+const DEEDS: Readonly<Record<string, string>> = {
+  threaded: 'mkdir "$own/inner"; echo threaded > "$own/inner/cgroup.type"; echo 0 > "$own/inner/cgroup.threads"',
+  frozen: 'sh -c "$1" & sleep 0.3; echo 1 > "$own/cgroup.freeze"',
+  nested: 'mkdir "$own/inner" && (echo 0 > "$own/inner/cgroup.procs"; exec setsid sh -c "$1") &',
+  "left by moving away": 'echo 0 > "$top/cgroup.procs"',
+  removed: 'echo 0 > "$top/cgroup.procs"; rmdir "$own"',
+  unreadable: 'chmod 000 "$own"/cgroup.*',
+  "joined by the agent": 'echo "$2" > "$own/cgroup.procs"',
+};
+/** Without these, root itself is kept from what no mode bit allows. */
+const HELD_TO_MODES = [
+  "--bounding-set",
+  "-dac_override,-dac_read_search",
+  "--inh-caps",
+  "-dac_override,-dac_read_search",
+];
+
+/** A cgroup whose folder its owner may write to, as a runtime delegates it. */
+function cgroupFolder(): { readonly enter: string[] } & Disposable {
+  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
+  const path = join(mounts.map((line) => line.split(" ")).find((of) => of[2] === "cgroup2")?.[1] ?? "/nowhere", MARK);
+  return {
+    enter: ["sh", "-c", 'mkdir "$0" && echo $$ > "$0/cgroup.procs"; exec "$@"', path],
+    [Symbol.dispose]: () => {
+      if (existsSync(path)) rmdirSync(path);
+    },
+  };
+}
+
+describe("a command that times out, its cgroup being", () => {
+  for (const [deed, line] of Object.entries(DEEDS)) {
+    it(`${deed}: it gets its grace, all of it ends, and agent and workload live`, async (t) => {
+      const missing = noNamespaces();
+      if (missing !== undefined) {
+        t.skip(missing);
+        return;
+      }
+      using base = deed === "unreadable" ? cgroupFolder() : undefined;
+      const through = base === undefined ? [] : [...base.enter, "setpriv", ...HELD_TO_MODES];
+      await using agent = await startAgent({ through, process: { args: ["sleep", "1000"] } });
+      if (agent.log.some(({ event }) => event === "no_cgroups")) {
+        t.skip("needs a cgroup2 hierarchy that may be written");
+        return;
+      }
+      const seconds = `45${process.pid}.${Object.keys(DEEDS).indexOf(deed)}25`;
+      const runs = deed === "frozen" || deed === "nested" ? "wait" : 'sh -c "$1"';
+      const script = `${FIND_CGROUP}\n${line}\nsetsid sleep ${seconds} & ${runs}; true`;
+      const { exit, stdout, stderr } = await exec(agent, {
+        args: ["sh", "-c", script, "sh", CLEAN_UP, String(agent.pid)],
+        timeoutMs: TIMEOUT_MS,
+      });
+      if (exit.code === 9) {
+        t.skip(`needs to see the cgroup: ${String(stdout)}`);
+        return;
+      }
+      // Shells tell of children that were terminated.
+      assert.deepEqual(
+        [String(stderr).replaceAll("Terminated\n", ""), exit.timedOut, String(stdout)],
+        ["", true, "up\ncleaned up\n"],
+      );
+      await noProcessWith(seconds);
+      const back = `${FIND_CGROUP}\necho "$1" > "$top/cgroup.procs"`;
+      const after = await exec(agent, { args: ["sh", "-c", back, "sh", String(agent.pid)] });
+      assert.equal(after.exit.code, 0, String(after.stderr));
+      assert.ok(!agent.log.some(({ event }) => event === "workload_ended"));
+    });
+  }
+});

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { abuse, type AbuseRow, ATTACKS } from "../../../scripts/abuse/abuse.ts";
+import type { Attack } from "../../../scripts/abuse/attack.ts";
+import { fuzzedMessage } from "../../../scripts/abuse/fuzz.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { seededRandom } from "../../fixtures/seeded-random.ts";
+
+it("a seed alone decides what is sent", () => {
+  const messages = (seed: number): string[] => {
+    const random = seededRandom(seed);
+    return Object.values(GuestAgent.method).map(({ input }) =>
+      Buffer.from(fuzzedMessage(input, random, "/scratch")).toString("hex"),
+    );
+  };
+  assert.deepEqual(messages(7), messages(7));
+  assert.notDeepEqual(messages(7), messages(8));
+});
+
+it(
+  "fuzzed and half messages leave nothing behind, and the agent leaves when it is told to",
+  { ...NEEDS_ROOT, timeout: 540_000 },
+  async () => {
+    const names = [
+      "fuzzed messages of every method",
+      "messages that are never whole",
+      "countless fields in 4 MiB",
+      "storms of attaches to kept execs",
+    ];
+    const attacks = ATTACKS.filter(({ name }) => names.includes(name));
+    assert.equal(attacks.length, names.length);
+    const rows: AbuseRow[] = [];
+    await abuse({ seed: 3, inputs: 400, attacks, onRow: (row) => rows.push(row) });
+    assert.deepEqual(
+      rows.map(({ name, left, problem }) => [name, left, problem]),
+      [...attacks.map(({ name }) => name), "SIGTERM among peers that do not read"].map((name) => [name, "", ""]),
+    );
+  },
+);
+
+async function rowOf(attack: Attack["run"], answerLimitMs: number): Promise<AbuseRow | undefined> {
+  const rows: AbuseRow[] = [];
+  const attacks = [{ name: "an attack", weight: 1, run: attack }];
+  await abuse({ seed: 1, inputs: 1, attacks, answerLimitMs, onRow: (row) => rows.push(row) });
+  return rows[0];
+}
+
+it("an attack beside which Health gets no answer does not hold, also when the agent comes back", async () => {
+  const row = await rowOf(async ({ agent }) => {
+    process.kill(agent.pid, "SIGSTOP");
+    await delay(5_000);
+    process.kill(agent.pid, "SIGCONT");
+    return 1;
+  }, 500);
+  assert.equal(row?.problem, "Health got no answer within 0.5 s");
+});
+
+it("an attack that the agent does not survive is told as such, and is the last", async () => {
+  const row = await rowOf(async ({ agent }) => {
+    process.kill(agent.pid, "SIGKILL");
+    await agent.exited;
+    return 1;
+  }, 20_000);
+  assert.equal(row?.problem, "the agent has died");
+});

@@ -1,0 +1,162 @@
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { describe, it, type TestContext } from "node:test";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS, withoutCgroups } from "../../fixtures/namespaces.ts";
+import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
+import { program } from "../../fixtures/programs/index.ts";
+
+/** Seconds that only this run of the tests sleeps for: by them its processes are found. */
+function mark(fraction: number): string {
+  return `43${process.pid}.${fraction}`;
+}
+
+/** Leaves the session and has no living parent: nothing in /proc links it to the command. */
+function daemon(sleepSeconds: string): string[] {
+  return [
+    "sh",
+    "-c",
+    `(setsid sh -c '(sleep ${sleepSeconds} &)' &); while ! pgrep -f 'sleep ${sleepSeconds}$' >/dev/null; do :; done; echo up; sleep 1000`,
+  ];
+}
+
+function hasCgroups(agent: RunningAgent): boolean {
+  return !agent.log.some(({ event }) => event === "no_cgroups");
+}
+
+/** Cgroups of the agent's commands, as an exec in it sees them; undefined where it sees none at all. */
+async function cgroupsOf(agent: RunningAgent): Promise<string[]> {
+  const { stdout } = await exec(agent, {
+    args: ["sh", "-c", "find $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) -type d"],
+  });
+  return String(stdout)
+    .split("\n")
+    .filter((path) => new RegExp(`/svc-guest-${agent.pid}-\\d+$`).test(path));
+}
+
+async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promise<void> {
+  const { exit, stdout } = await exec(agent, { args: daemon(sleepSeconds), timeoutMs: 2_000n });
+  assert.equal(exit.timedOut, true);
+  assert.equal(String(stdout), "up\n");
+  assert.deepEqual(await processesWith(sleepSeconds), []);
+}
+
+describe("a command in a cgroup of its own", () => {
+  it("is killed at its timeout with the daemon that forked twice and left the session", async (t) => {
+    await using agent = await startAgent();
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    await killsTheDaemon(agent, mark(125));
+  });
+
+  it("is so too where cgroup2 is not mounted, and sees no mount of it", async (t) => {
+    if (skipped(t)) return;
+    await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
+    if (!hasCgroups(agent)) {
+      t.skip("needs Linux 5.14 and the privilege to mount cgroup2");
+      return;
+    }
+    await killsTheDaemon(agent, mark(250));
+    const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup", "/proc/mounts"] });
+    assert.match(String(stdout), new RegExp(`^0::.*/svc-guest-${agent.pid}-\\d+$`, "m"));
+    assert.doesNotMatch(String(stdout), /^\S+ \S+ cgroup2 /m);
+  });
+
+  it("leaves its background processes alive after its normal end, and its cgroup goes after them", async (t) => {
+    await using agent = await startAgent();
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
+    assert.equal(exit.code, 0);
+    const pid = Number(String(stdout));
+    assert.equal(
+      (await cgroupsOf(agent)).length,
+      3,
+      "that of the background process, that of the exec which looks, and the one that is kept ready",
+    );
+    process.kill(pid, "SIGKILL");
+    await processGone(pid);
+    // The first one gives the empty cgroup back.
+    await exec(agent, { args: ["true"] });
+    assert.equal((await cgroupsOf(agent)).length, 2);
+  });
+
+  it("gets one that no command had before", async (t) => {
+    await using agent = await startAgent();
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);
+    const seen = [await own(), await own(), await own()];
+    assert.equal(new Set(seen).size, 3);
+  });
+
+  it("loses to no fork loop", async () => {
+    await using agent = await startAgent();
+    const { exit } = await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n });
+    assert.equal(exit.timedOut, true);
+    assert.deepEqual(await processesWith(program("fork_loop")), []);
+  });
+
+  it("is killed with its daemons when it is a hook at its timeout", async (t) => {
+    const [command, ...args] = daemon(mark(500));
+    await using agent = await startAgent({ hooks: { preSnapshot: { args: [command, ...args] } } });
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    using client = clientOf(agent);
+    const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 2_000 });
+    assert.equal(outcome.timedOut, true);
+    assert.deepEqual(await processesWith(mark(500)), []);
+  });
+});
+
+describe("an agent that may have no cgroups", () => {
+  it("says so, and kills what a walk of /proc finds", async (t) => {
+    if (skipped(t)) return;
+    await using agent = await startAgent({ through: withoutCgroups() });
+    assert.equal(hasCgroups(agent), false);
+    const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
+    const { exit } = await exec(agent, { args: ["sh", "-c", line], timeoutMs: 300n });
+    assert.equal(exit.timedOut, true);
+    assert.deepEqual(await processesWith(mark(625)), []);
+    const { stdout } = await exec(agent, { args: ["cat", "/proc/self/cgroup"] });
+    assert.doesNotMatch(String(stdout), /svc-guest-/);
+  });
+});
+
+describe("an agent that ends", () => {
+  it("takes its execs' daemons along that are still in a running command's tree, and their cgroups", async (t) => {
+    const agent = await startAgent();
+    const base = "/sys/fs/cgroup";
+    using stream = new ExecStream(agent);
+    stream.start({ args: daemon(mark(750)) });
+    await stream.until("up\n");
+    const cgroups = hasCgroups(agent);
+    await agent[Symbol.asyncDispose]();
+    if (!cgroups) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    await noProcessWith(mark(750));
+    const left = readdirSync(base, { recursive: true, encoding: "utf8" }).filter((path) =>
+      path.includes(`svc-guest-${agent.pid}-`),
+    );
+    assert.deepEqual(left, []);
+  });
+});
+
+function skipped(t: TestContext): boolean {
+  const reason = noNamespaces();
+  if (reason !== undefined) t.skip(reason);
+  return reason !== undefined;
+}

@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmodSync, copyFileSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { cgroupsOf } from "../../../scripts/soak/footprint.ts";
+import { AGENT_SCRIPT, type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
+import { ExecStream, exec } from "../../fixtures/exec-stream.ts";
+import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { allProcesses } from "../../fixtures/proc.ts";
+import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { program } from "../../fixtures/programs/index.ts";
+
+/** Name of the program that runs away: other runs on this machine have others. The kernel keeps 15 characters. */
+const RUNNER = `runs-${process.pid}`;
+/** Takes stock when the launcher has left, before its own end takes the rest of an init's processes along. */
+const SHELL = ["sh", "-c", `"$@"; status=$?; echo "left: $(ps -e -o comm= | grep -c ${RUNNER})"; exit $status`, "sh"];
+const SETTINGS: Readonly<Record<string, readonly string[]>> = {
+  "the child of a shell": SHELL,
+  "the child of an init": ["unshare", "-pf", "--kill-child", "--mount-proc", ...SHELL],
+};
+
+/** By these only this run's processes are found. */
+const DAEMON_SECONDS = `54${process.pid}.125`;
+const ORPHAN = `orphan of ${process.pid}`;
+
+let bundle: LauncherBundle;
+before(() => {
+  bundle = makeLauncherBundle();
+  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+  copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
+});
+after(() => bundle[Symbol.dispose]());
+
+function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
+  return startAgent({ through, command: [bundle.launcher, AGENT_SCRIPT], process: { args: workload } });
+}
+
+/** The agent itself, below its launcher, as this process sees it. */
+async function agentBelow(launched: RunningAgent): Promise<number> {
+  const own = new Set<number>([launched.pid]);
+  for (let size = 0; size < own.size;) {
+    size = own.size;
+    for (const { pid, parent } of allProcesses()) if (own.has(parent)) own.add(pid);
+  }
+  const agents = (await processesWith(join(bundle.folder, "agent.bin"))).filter((pid) => own.has(pid));
+  assert.equal(agents.length, 1);
+  return agents[0] ?? 0;
+}
+
+for (const [setting, through] of Object.entries(SETTINGS)) {
+  describe(`an agent that is killed, its launcher being ${setting}`, () => {
+    it("leaves nothing: no process of a workload and a command that run away, and no cgroup", async (t) => {
+      const missing = noNamespaces();
+      if (missing !== undefined) {
+        t.skip(missing);
+        return;
+      }
+      // Everything is looked up before the storm, which leaves little of a machine to whoever looks.
+      const go = join(bundle.folder, `go ${setting}`);
+      const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
+      using daemon = new ExecStream(agent);
+      await daemon
+        .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
+        .until("up");
+      const { pid } = await agent.logged("agent_started");
+      const target = await agentBelow(agent);
+      writeFileSync(go, "");
+      using stream = new ExecStream(agent);
+      await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
+      await agent.printed(/ready/);
+      process.kill(target, "SIGKILL");
+      const { code, signal } = await agent.exited;
+      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+      assert.match(agent.output.stdout, /^left: 0$/m);
+      assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
+      assert.deepEqual(cgroupsOf(pid), []);
+    });
+  });
+}
+
+describe("an agent that is killed, below a launcher without privileges", () => {
+  it(
+    "does not keep the launcher by a child of another user, which the launcher may not signal",
+    NEEDS_ROOT,
+    async (t) => {
+      const setpriv = join(bundle.folder, "setuid-root-setpriv");
+      copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
+      chmodSync(setpriv, 0o4755);
+      chmodSync(bundle.folder, 0o755);
+      const drop = "exec setpriv --reuid=12345 --regid=12345 --clear-groups";
+      await using agent = await startLaunched(
+        ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; ${drop} "$@"`, "sh"],
+        [],
+      );
+      using stream = new ExecStream(agent);
+      // Root by its real id too: one that only its effective id makes root may be killed by whoever started it.
+      const daemon = `trap '' TERM HUP; (setsid sleep ${DAEMON_SECONDS} &); echo up; exec sleep ${DAEMON_SECONDS}`;
+      await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
+      const roots = await processesWith(DAEMON_SECONDS);
+      t.after(() => {
+        for (const pid of roots) process.kill(pid, "SIGKILL");
+      });
+      assert.ok(roots.every((pid) => /^Uid:\t0\t0\t/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))));
+      process.kill(await agentBelow(agent), "SIGKILL");
+      const { code, signal } = await agent.exited;
+      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+      assert.deepEqual(await processesWith(DAEMON_SECONDS), roots);
+    },
+  );
+});
+
+describe("an agent that starts", () => {
+  it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
+    const killed = await startAgent({ command: SOURCES_COMMAND });
+    const living = await startAgent();
+    t.after(() => living[Symbol.asyncDispose]());
+    if (killed.log.some(({ event }) => event === "no_cgroups")) {
+      await killed[Symbol.asyncDispose]();
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const { exit, stdout } = await exec(killed, { args: ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"] });
+    assert.equal(exit.code, 0);
+    const survivor = Number(String(stdout));
+    using orphan = new ExecStream(killed);
+    await orphan.start({ args: ["sh", "-c", "echo up; read line", ORPHAN], stdin: true }).until("up");
+    using inUse = new ExecStream(living);
+    await inUse.start({ args: ["cat"], stdin: true }).next();
+    killed.kill("SIGKILL");
+    await killed.exited;
+    assert.equal(cgroupsOf(killed.pid).length, 3, "one is kept ready");
+    await noProcessWith(ORPHAN);
+    await using next = await startAgent();
+    const left = cgroupsOf(killed.pid);
+    process.kill(survivor, "SIGKILL");
+    assert.equal(left.length, 1, "that of the background process");
+    assert.equal(cgroupsOf(living.pid).length, 2, "that of the command, and the one that is kept ready");
+    await exec(next, { args: ["true"] });
+    assert.equal((await inUse.end().outcome()).exit.code, 0);
+    await killed[Symbol.asyncDispose]();
+    await using last = await startAgent();
+    assert.deepEqual(cgroupsOf(killed.pid), []);
+    assert.equal((await exec(last, { args: ["true"] })).exit.code, 0);
+  });
+});

@@ -1,0 +1,179 @@
+import assert from "node:assert/strict";
+import { copyFileSync, existsSync, readFileSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import {
+  AGENT_SCRIPT,
+  type AgentOptions,
+  type RunningAgent,
+  SOURCES_COMMAND,
+  startAgent,
+} from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { cgroupMounts, processById } from "../../fixtures/proc.ts";
+import { processGone } from "../../fixtures/processes.ts";
+import { Ticking } from "../../fixtures/ticking.ts";
+
+const LONG_MS = 600_000;
+
+let bundle: LauncherBundle;
+let folder: TestFolder;
+before(async () => {
+  bundle = makeLauncherBundle();
+  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+  folder = await testFolder();
+});
+after(async () => {
+  bundle[Symbol.dispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+/** A workload that takes its time to clean up when it is asked to end, as only one that runs can. */
+function cleaningUp(name: string): readonly string[] {
+  const trap = `trap 'sleep 0.5; touch "${folder.at(name)}"; exit 7' TERM`;
+  return ["sh", "-c", `${trap}; echo up; while :; do sleep 0.05; done`];
+}
+
+/** An agent whose session is frozen; undefined: it has no cgroups here, and the test is skipped. */
+async function frozenAgent(t: TestContext, options: AgentOptions): Promise<RunningAgent | undefined> {
+  const agent = await startAgent(options);
+  if (agent.log.some(({ event }) => event === "no_cgroups")) {
+    await agent[Symbol.asyncDispose]();
+    t.skip("needs a cgroup2 hierarchy that may be written");
+    return undefined;
+  }
+  await agent.printed(/up/);
+  using client = clientOf(agent);
+  const { frozen, freezeProblem } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
+  assert.deepEqual([frozen, freezeProblem], [true, ""]);
+  return agent;
+}
+
+function launched(args: readonly string[]): AgentOptions {
+  return { command: [bundle.launcher, AGENT_SCRIPT], process: { args, stopGraceMs: 10_000 } };
+}
+
+/** The launcher of an agent that has one. */
+function launcherOf(agent: RunningAgent): number {
+  const parent = processById(agent.pid)?.parent ?? 0;
+  assert.match(readFileSync(`/proc/${parent}/cmdline`, "latin1"), /guest-agent/);
+  return parent;
+}
+
+describe("a session does not stay frozen when", NEEDS_ROOT, () => {
+  it("the agent gets SIGTERM: the workload wakes up, gets it too, and has its grace", async (t) => {
+    const agent = await frozenAgent(t, { process: { args: cleaningUp("stopped"), stopGraceMs: 10_000 } });
+    if (agent === undefined) return;
+    await using _ = agent;
+    assert.deepEqual(await agent.stop(), { code: 7, signal: null });
+    assert.ok(existsSync(folder.at("stopped")));
+  });
+
+  it("a node calls Stop", async (t) => {
+    const agent = await frozenAgent(t, { process: { args: cleaningUp("stop-called"), stopGraceMs: 10_000 } });
+    if (agent === undefined) return;
+    await using _ = agent;
+    using client = clientOf(agent);
+    await client.stop();
+    assert.deepEqual(await agent.exited, { code: 7, signal: null });
+  });
+
+  it("the agent gets a signal to forward that asks the workload to end", async (t) => {
+    const args = ["sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"];
+    const agent = await frozenAgent(t, { process: { args } });
+    if (agent === undefined) return;
+    await using _ = agent;
+    agent.kill("SIGINT");
+    assert.deepEqual(await agent.exited, { code: 9, signal: null });
+  });
+
+  it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async (t) => {
+    const agent = await frozenAgent(t, launched(cleaningUp("orphaned")));
+    if (agent === undefined) return;
+    await using _ = agent;
+    process.kill(agent.pid, "SIGKILL");
+    const { code, signal } = await agent.exited;
+    assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+    assert.ok(existsSync(folder.at("orphaned")), "it has cleaned up");
+    assert.deepEqual(sessionsOf(agent.pid), []);
+  });
+
+  it("the agent is killed, and a part of it has moved to another cgroup", async (t) => {
+    const move = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts); own=$mount/away-$$
+mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
+while :; do sleep 0.05; done`;
+    const file = folder.at("away");
+    const agent = await frozenAgent(t, launched(["sh", "-c", move, "sh", file]));
+    if (agent === undefined) return;
+    await using _ = agent;
+    const { pid } = await agent.logged("workload_started");
+    process.kill(agent.pid, "SIGKILL");
+    await agent.exited;
+    assert.equal(existsSync(file), false, "it has cleaned up");
+    await removeCgroups(`away-${String(pid)}`);
+  });
+
+  it("the launcher is killed: the agent thaws it, and leaves as at SIGTERM", async (t) => {
+    const agent = await frozenAgent(t, launched(cleaningUp("unlaunched")));
+    if (agent === undefined) return;
+    await using _ = agent;
+    const { pid } = agent;
+    process.kill(launcherOf(agent), "SIGKILL");
+    await processGone(pid);
+    assert.ok(existsSync(folder.at("unlaunched")), "it has cleaned up");
+    assert.deepEqual(sessionsOf(pid), []);
+  });
+
+  it("the workload is killed: the agent leaves with its status", async (t) => {
+    const agent = await frozenAgent(t, { process: { args: cleaningUp("never") } });
+    if (agent === undefined) return;
+    await using _ = agent;
+    const { pid } = await agent.logged("workload_started");
+    process.kill(Number(pid), "SIGKILL");
+    assert.deepEqual(await agent.exited, { code: 137, signal: null });
+  });
+
+  it("the agent is killed and has no launcher: the next agent there thaws it", async (t) => {
+    const workload = new Ticking(folder.path, "abandoned");
+    const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
+    const agent = await frozenAgent(t, { command: SOURCES_COMMAND, process: { args } });
+    if (agent === undefined) return;
+    await using _ = agent;
+    const { pid } = await agent.logged("workload_started");
+    t.after(() => process.kill(Number(pid), "SIGKILL"));
+    process.kill(agent.pid, "SIGKILL");
+    await processGone(agent.pid);
+    const { rounds } = workload;
+    assert.deepEqual(sessionsOf(agent.pid).length, 1);
+    await using next = await startAgent();
+    await workload.runs();
+    assert.ok(workload.rounds > rounds);
+    assert.deepEqual(sessionsOf(agent.pid).length, 1, "what lives in it keeps it");
+    process.kill(Number(pid), "SIGKILL");
+    await processGone(Number(pid));
+    assert.equal((await next.stop()).code, 0);
+    await using last = await startAgent();
+    assert.deepEqual(sessionsOf(agent.pid), []);
+    assert.equal((await last.stop()).code, 0);
+  });
+});
+
+function sessionsOf(agent: number): string[] {
+  return cgroupMounts()
+    .map((mount) => join(mount, `svc-guest-${agent}-session`))
+    .filter((path) => existsSync(path));
+}
+
+async function removeCgroups(name: string): Promise<void> {
+  for (const path of cgroupMounts().map((mount) => join(mount, name))) {
+    if (!existsSync(path)) continue;
+    await until(() => /populated 0/.test(readFileSync(join(path, "cgroup.events"), "utf8")), "it is empty");
+    rmdirSync(path);
+  }
+}

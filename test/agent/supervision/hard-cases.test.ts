@@ -1,0 +1,113 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { sourceCommand } from "../../../scripts/testing/compiled.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
+import { inMountNamespace, noNamespaces } from "../../fixtures/namespaces.ts";
+import { processGone } from "../../fixtures/processes.ts";
+
+const [NODE, ...GUESTCTL] = sourceCommand("node/guestctl/main.ts");
+const INPUT_CHUNK = Buffer.alloc(1 << 20, "0123456789abcdef");
+
+describe("an exec", () => {
+  it("gets 64 MiB of input into a command that reads slowly, in bounded memory of the agent", async () => {
+    await using agent = await startAgent();
+    using stream = new ExecStream(agent);
+    const slow = "i=0; while [ $i -lt 16 ]; do head -c 4194304 | md5sum; sleep 0.02; i=$((i + 1)); done; wc -c";
+    stream.start({ args: ["sh", "-c", slow], stdin: true });
+    for (let sent = 0; sent < 64; sent++) stream.stdin(INPUT_CHUNK);
+    const { stdout, exit } = await stream.end().outcome();
+    const sums = String(stdout).trim().split("\n");
+    assert.equal(exit.code, 0);
+    assert.equal(sums.pop(), "0", "nothing is left over");
+    assert.equal(sums.length, 16);
+    assert.equal(new Set(sums).size, 1, "every part has the same checksum");
+    const peak = await exec(agent, { args: ["awk", "/^VmHWM/ { print $2 }", `/proc/${agent.pid}/status`] });
+    assert.ok(Number(String(peak.stdout)) < 256 * 1024, `peak of ${String(peak.stdout)} KiB`);
+  });
+
+  it("ends when its client is killed in mid-stream", async () => {
+    await using agent = await startAgent();
+    const dial = [
+      "--server-name",
+      SERVER_NAME,
+      "--address",
+      `127.0.0.1:${agent.port}`,
+      "--credentials",
+      agent.credentialsDir,
+    ];
+    const client = spawn(NODE, [...GUESTCTL, "exec", ...dial, "--", "sh", "-c", "echo $$; exec yes 0123456789"], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const [first] = (await once(client.stdout, "data")) as [Buffer];
+    const pid = Number(/^\d+/.exec(String(first))?.[0]);
+    assert.ok(pid > 1, String(first).slice(0, 100));
+    client.kill("SIGKILL");
+    await processGone(pid);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+  });
+
+  it("runs as a user with 200 groups, with all of them", async (t) => {
+    const missing = noNamespaces();
+    if (missing !== undefined) {
+      t.skip(missing);
+      return;
+    }
+    const folder = await mkdtemp(join(tmpdir(), "guest-agent-groups-"));
+    try {
+      await chmod(folder, 0o755);
+      const ids = Array.from({ length: 200 }, (_, index) => 30_000 + index);
+      await writeFile(join(folder, "passwd"), "root:x:0:0::/:/bin/sh\nmany:x:4321:4321::/:/bin/sh\n");
+      await writeFile(join(folder, "group"), ids.map((id) => `group${id}:x:${id}:other,many\n`).join(""));
+      const mounts = ["passwd", "group"].map((name) => `mount --bind ${folder}/${name} /etc/${name}`).join(" && ");
+      await using agent = await startAgent({ through: inMountNamespace(mounts) });
+      const { stdout } = await exec(agent, {
+        args: ["grep", "-E", "^(Uid|Gid|Groups):", "/proc/self/status"],
+        user: "many",
+      });
+      const [uid, gid, groups = ""] = String(stdout).trim().split("\n");
+      assert.match(uid ?? "", /\b4321\b/);
+      assert.match(gid ?? "", /\b4321\b/);
+      assert.deepEqual(new Set(groups.split(/\s+/).slice(1).map(Number)), new Set([4321, ...ids]));
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("runs, times out and leaves nothing while /proc is not mounted", async (t) => {
+    const missing = noNamespaces();
+    if (missing !== undefined) {
+      t.skip(missing);
+      return;
+    }
+    await using agent = await startAgent({ through: inMountNamespace("umount -l /proc") });
+    const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "ls /proc; echo $((6 * 7))"] });
+    assert.deepEqual([String(stdout), exit.code], ["42\n", 0]);
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait; wait"], timeoutMs: 100n });
+    const pid = Number(await stream.until("\n"));
+    const ended = await stream.end().outcome();
+    assert.deepEqual([ended.exit.timedOut, ended.exit.signal], [true, 9]);
+    await processGone(pid);
+  });
+
+  it("says that the command dumped core, and only when it did", async () => {
+    await using agent = await startAgent();
+    const folder = await mkdtemp(join(tmpdir(), "guest-agent-core-"));
+    try {
+      const line = (limit: string): string[] => ["sh", "-c", `ulimit -c ${limit}; kill -SEGV $$`];
+      const dumped = await exec(agent, { args: line("unlimited"), cwd: folder });
+      assert.deepEqual([dumped.exit.signal, dumped.exit.coreDumped, dumped.exit.code], [11, true, 139]);
+      const plain = await exec(agent, { args: line("0"), cwd: folder });
+      assert.deepEqual([plain.exit.signal, plain.exit.coreDumped, plain.exit.code], [11, false, 139]);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+});

@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { getPriority } from "node:os";
+import { after, before, describe, it, type TestContext } from "node:test";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { exec } from "../../fixtures/exec-stream.ts";
+import { memoryCgroup } from "../../fixtures/memory-cgroup.ts";
+
+const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
+const WORKLOAD = ["sh", "-c", "cat /proc/self/oom_score_adj; nice; exec sleep 1000"];
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent({ process: { args: WORKLOAD } });
+});
+after(() => agent[Symbol.asyncDispose]());
+
+function skipped(t: TestContext): boolean {
+  const unprivileged = process.getuid?.() !== 0;
+  if (unprivileged) t.skip("needs root");
+  return unprivileged;
+}
+
+/** Number as in capabilities(7). */
+function hasCapability(number: number): boolean {
+  const mask = /^CapEff:\s*(\S+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
+  return ((BigInt(`0x${mask}`) >> BigInt(number)) & 1n) === 1n;
+}
+
+function ownScore(): string {
+  return readFileSync("/proc/self/oom_score_adj", "utf8");
+}
+
+/** What children have: the score from before where the agent may lower its own, else one that is 900 higher. */
+function childScore(agentIsPrivileged = hasCapability(24)): string {
+  return agentIsPrivileged ? ownScore() : `${Math.min(Number(ownScore()) + 900, 1000)}\n`;
+}
+
+describe("the agent beside its children", () => {
+  it("is among the last that the out-of-memory killer takes, where the kernel permits that", () => {
+    const expected = hasCapability(24) ? "-900\n" : ownScore();
+    assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), expected);
+  });
+
+  it("comes first when it has work", (t) => {
+    if (!hasCapability(23)) {
+      t.skip("needs CAP_SYS_NICE");
+      return;
+    }
+    assert.equal(getPriority(agent.pid), -5);
+  });
+
+  for (const user of ["", "12345:12345"]) {
+    it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, async (t) => {
+      if (skipped(t)) return;
+      const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
+      assert.equal(String(stdout), `${childScore()}${getPriority()}\n`);
+    });
+  }
+
+  it("hands neither down to the workload", async () => {
+    // The workload has written both once its sleep runs.
+    await agent.printed(/(?:.*\n){2}/);
+    assert.equal(agent.output.stdout, `${childScore()}${getPriority()}\n`);
+  });
+
+  it("can neither be dumped nor looked into by an exec of another user", async (t) => {
+    if (skipped(t)) return;
+    const looks = ["environ", "mem", "fd/0", "maps"].map(
+      (name) => `cat /proc/${agent.pid}/${name} >/dev/null && echo ${name}`,
+    );
+    const { stdout } = await exec(agent, { args: ["sh", "-c", `${looks.join("; ")}; :`], user: "12345:12345" });
+    assert.equal(String(stdout), "");
+  });
+});
+
+describe("an agent without privileges", () => {
+  it("cannot be looked into by its own commands, and works", async (t) => {
+    if (skipped(t)) return;
+    await using plain = await startAgent({
+      through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
+    });
+    const look = `cat /proc/${plain.pid}/environ >/dev/null && echo environ; :`;
+    const { stdout, exit } = await exec(plain, { args: ["sh", "-c", look] });
+    assert.deepEqual([String(stdout), exit.code], ["", 0]);
+    // It has no way to do that before the command runs.
+    const raised = `until cat /proc/self/oom_score_adj | grep -x "$0"; do sleep 0.1; done`;
+    const score = childScore(false);
+    assert.equal(String((await exec(plain, { args: ["sh", "-c", raised, score.trim()] })).stdout), score);
+  });
+});
+
+describe("an agent whose guest has no memory left", () => {
+  it("outlives commands that use it up, although each of them is smaller", async (t) => {
+    await using limited = skipped(t) ? undefined : await memoryCgroup(384 * 2 ** 20);
+    if (limited === undefined) {
+      if (!skipped(t)) t.skip("needs the memory controller");
+      return;
+    }
+    await using small = await startAgent({ through: limited.through });
+    const hog = [
+      "for i in $(seq 100); do (x=$(head -c 8000000 /dev/zero | tr '\\0' x); sleep 60) & done",
+      'until grep -q "oom_kill [1-9]" "$0"; do sleep 0.1; done',
+      "kill -KILL 0",
+    ].join("\n");
+    await exec(small, { args: ["sh", "-c", hog, limited.events] });
+    assert.match(readFileSync(limited.events, "utf8"), /^oom_kill [1-9]/m);
+    const { stdout } = await exec(small, { args: ["echo", "alive"] });
+    assert.equal(String(stdout), "alive\n");
+    assert.deepEqual(await small.stop(), { code: 0, signal: null });
+  });
+});

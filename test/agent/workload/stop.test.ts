@@ -1,0 +1,151 @@
+import assert from "node:assert/strict";
+import { copyFileSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { buildNative } from "../../../scripts/build-native.ts";
+import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { exec } from "../../fixtures/exec-stream.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { processesWith } from "../../fixtures/processes.ts";
+import { program } from "../../fixtures/programs/index.ts";
+import { launch, request } from "../../fixtures/spawning.ts";
+
+/** Seconds that only one test of this run sleeps for: by them its processes are found. */
+function mark(fraction: number): string {
+  return `46${process.pid}.${fraction}`;
+}
+
+let bundle: LauncherBundle;
+let folder: string;
+before(() => {
+  bundle = makeLauncherBundle();
+  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+  folder = mkdtempSync(join(tmpdir(), "guest-agent-stop-"));
+});
+after(() => {
+  bundle[Symbol.dispose]();
+  rmSync(folder, { recursive: true });
+});
+
+describe("the end of the grace", () => {
+  it("takes descendants of the workload along that left its session and ignore SIGTERM", async () => {
+    const seconds = mark(125);
+    const daemon = `trap '' TERM; echo up; sleep ${seconds}`;
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", 'setsid sh -c "$0" & wait', daemon], stopGraceMs: 500 },
+    });
+    await agent.printed(/up/);
+    assert.deepEqual(await agent.stop(), { code: 143, signal: null });
+    assert.deepEqual(await processesWith(seconds), []);
+    assert.equal(agent.log.find(({ event }) => event === "workload_killed")?.["outcome"], "killed");
+  });
+});
+
+describe("a stop that the node asks for", () => {
+  const cleaning = (output: string): string[] => [
+    "sh",
+    "-c",
+    `trap 'until test -e "$0.go"; do sleep 0.02; done; echo cleaned up >> "$0"; exit 5' TERM; echo up; while :; do sleep 0.05; done`,
+    output,
+  ];
+
+  it("is answered when it has begun, with the grace that the workload gets; the workload cleans up, and its status is the agent's", async () => {
+    const output = join(folder, "asked");
+    await using agent = await startAgent({ process: { args: cleaning(output), stopGraceMs: 60_000 } });
+    await agent.printed(/up/);
+    using client = clientOf(agent);
+    assert.equal((await client.stop()).stopGraceMs, 60_000);
+    const again = await failureOf(client.stop());
+    assert.deepEqual([again.status, again.reason], ["UNAVAILABLE", "SHUTTING_DOWN"]);
+    writeFileSync(`${output}.go`, "");
+    assert.deepEqual(await agent.exited, { code: 5, signal: null });
+    assert.equal(readFileSync(output, "utf8"), "cleaned up\n");
+    assert.ok(agent.log.some(({ event }) => event === "stop_asked"));
+  });
+
+  it("kills a workload at the end of its grace", async () => {
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"], stopGraceMs: 500 },
+    });
+    await agent.printed(/up/);
+    using client = clientOf(agent);
+    await client.stop();
+    assert.deepEqual(await agent.exited, { code: 137, signal: null });
+  });
+
+  it("ends commands too where there is no workload, which has no grace", async () => {
+    await using agent = await startAgent({});
+    using client = clientOf(agent);
+    const command = client.exec({ args: ["sleep", "1000"] });
+    await command.started;
+    assert.equal((await client.stop()).stopGraceMs, 0);
+    assert.equal((await command.wait()).signal, 15);
+    assert.deepEqual(await agent.exited, { code: 0, signal: null });
+  });
+});
+
+describe("below the launcher, which orphans become children of, a stop", () => {
+  const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
+  const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
+
+  it("gives daemons that forked twice their grace too", async () => {
+    const output = join(folder, "daemon");
+    const daemon = `trap 'sleep 0.3; echo cleaned up >> "$0"; exit' TERM; echo up > "$0"; while :; do sleep 0.05; done`;
+    await using agent = await startAgent({
+      command: launched(),
+      process: { args: [...forkedTwice, daemon, output] },
+    });
+    await until(async () => (await exec(agent, { args: ["test", "-s", output] })).exit.code === 0, "the daemon is up");
+    await agent.stop();
+    assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
+  });
+
+  it("leaves none of them at the end of the grace, nor what commands left in the background", async () => {
+    const [daemon, left] = [mark(250), mark(375)];
+    await using agent = await startAgent({
+      command: launched(),
+      process: { args: [...forkedTwice, `trap '' TERM; echo up; sleep ${daemon}; :`], stopGraceMs: 500 },
+    });
+    await agent.printed(/up/);
+    const line = `trap '' TERM; setsid sleep ${left} >/dev/null 2>&1 &`;
+    assert.equal((await exec(agent, { args: ["sh", "-c", line] })).exit.code, 0);
+    await agent.stop();
+    assert.deepEqual([...(await processesWith(daemon)), ...(await processesWith(left))], []);
+  });
+});
+
+describe("a workload whose start hangs in a dead file system", NEEDS_ROOT, () => {
+  for (const [signal, code] of [
+    ["SIGTERM", 143],
+    ["SIGINT", 130],
+  ] as const) {
+    it(`does not keep the agent: it leaves with ${code} at ${signal}`, async (t) => {
+      const mountPoint = mkdtempSync(join(folder, "hang-"));
+      await using mount = await launch(
+        request([program("hanging_mount"), mountPoint], { stdio: { kind: "pipes", stdin: true } }),
+      );
+      if ((await mount.stdout.until(/ready/).catch(() => undefined)) === undefined) {
+        t.skip("needs FUSE");
+        return;
+      }
+      await using agent = await startAgent({
+        process: { args: ["sleep", "1000"], cwd: mountPoint },
+        command: AGENT_COMMAND,
+        awaitListening: false,
+      });
+      await agent.logged("workload_socket_listening");
+      agent.kill(signal);
+      assert.deepEqual(await agent.exited, { code, signal: null });
+      assert.ok(agent.log.some(({ event }) => event === "workload_start_given_up"));
+      assert.ok(!agent.log.some(({ event }) => event === "management_listening"));
+      mount.child.stdin?.end();
+      await mount.child.ended;
+      rmdirSync(mountPoint);
+    });
+  }
+});

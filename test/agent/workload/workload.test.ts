@@ -1,0 +1,248 @@
+import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { status } from "@grpc/grpc-js";
+import { startAgent } from "../../fixtures/agent.ts";
+import { exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+
+const STAYS = ["sleep", "1000"];
+
+describe("the agent around a workload", () => {
+  it("leaves with the workload's exit code", async () => {
+    for (const code of [0, 1, 42, 255]) {
+      await using agent = await startAgent({
+        process: { args: ["sh", "-c", `exit ${code}`] },
+        awaitListening: false,
+      });
+      assert.deepEqual(await agent.exited, { code, signal: null });
+    }
+  });
+
+  it("leaves with 128 + n when signal n ended the workload, real-time signals included", async () => {
+    for (const signal of [1, 9, 11, 15, 40]) {
+      await using agent = await startAgent({
+        process: { args: ["bash", "-c", `kill -${signal} $$; sleep 100`] },
+        awaitListening: false,
+      });
+      assert.deepEqual(await agent.exited, { code: 128 + signal, signal: null });
+    }
+  });
+
+  it("gives the workload its own standard output and error", async () => {
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "echo to out; echo to err >&2; exec sleep 1000"] },
+    });
+    await exec(agent, { args: ["true"] });
+    await agent.stop();
+    assert.equal(agent.output.stdout, "to out\n");
+    assert.equal(agent.output.stderr, "to err\n");
+  });
+
+  it("runs the workload in the directory and as the user of its spec", async (t) => {
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "id -u; pwd"], cwd: "/usr", user: "nobody" },
+      awaitListening: false,
+    });
+    await agent.exited;
+    assert.equal(agent.output.stdout, "65534\n/usr\n");
+  });
+
+  it("makes the spec's user and directory the defaults of exec", async (t) => {
+    if (process.getuid?.() !== 0) {
+      t.skip("needs root");
+      return;
+    }
+    await using agent = await startAgent({ process: { args: STAYS, cwd: "/usr", user: "nobody" } });
+    assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), "65534\n/usr\n");
+  });
+
+  it("forwards the signals that it gets", async () => {
+    const names = [
+      "SIGHUP",
+      "SIGINT",
+      "SIGQUIT",
+      "SIGUSR1",
+      "SIGUSR2",
+      "SIGWINCH",
+      "SIGCONT",
+      "SIGTSTP",
+      "SIGTTIN",
+    ] as const;
+    await using agent = await startAgent({
+      process: {
+        args: [
+          "bash",
+          "-c",
+          `for s in ${names.join(" ")}; do trap "echo got $s" $s; done; echo ready; while :; do sleep 0.02; done`,
+        ],
+      },
+    });
+    await agent.printed(/ready/);
+    for (const name of names) {
+      agent.kill(name);
+      await agent.printed(new RegExp(`got ${name}\n`));
+    }
+  });
+
+  it("on SIGTERM gives the workload its grace, refuses new calls, and then kills it", async () => {
+    await using agent = await startAgent({
+      process: {
+        args: ["bash", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done"],
+        stopGraceMs: 1500,
+      },
+    });
+    await agent.printed(/ready/);
+    agent.kill("SIGTERM");
+    await agent.printed(/asked/);
+    const failure = await failingExec(agent, { args: ["true"] });
+    assert.deepEqual([failure.code, failure.reason], [status.UNAVAILABLE, "SHUTTING_DOWN"]);
+    assert.deepEqual(await agent.exited, { code: 137, signal: null });
+  });
+
+  it("leaves with the workload's status also when SIGTERM comes while it is being started", async () => {
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "while :; do sleep 0.05; done"] },
+      awaitListening: false,
+    });
+    await agent.logged("agent_started");
+    agent.kill("SIGTERM");
+    assert.deepEqual(await agent.exited, { code: 143, signal: null });
+  });
+
+  it("ends running execs with the workload, and their clients still get the exits", async () => {
+    await using agent = await startAgent({ process: { args: STAYS } });
+    using obedient = new ExecStream(agent);
+    obedient.start({ args: ["sleep", "1000"] });
+    await obedient.next();
+    using stubborn = new ExecStream(agent);
+    stubborn.start({ args: ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"] });
+    await stubborn.until("ready");
+    agent.kill("SIGTERM");
+    const outcomes = await Promise.all([obedient.outcome(), stubborn.outcome()]);
+    assert.deepEqual(
+      outcomes.map(({ exit }) => [exit.signal, exit.timedOut]),
+      [
+        [constants.signals.SIGTERM, false],
+        [constants.signals.SIGKILL, false],
+      ],
+    );
+    assert.deepEqual(await agent.exited, { code: 143, signal: null });
+  });
+
+  it("leaves although a client never reads what its exec wrote", async () => {
+    await using agent = await startAgent({ process: { args: STAYS } });
+    using stream = new ExecStream(agent);
+    stream.start({ args: ["cat", "/dev/zero"] });
+    await stream.next();
+    assert.deepEqual(await agent.stop(), { code: 143, signal: null });
+  });
+
+  it("leaves with 127 or 126 when the workload cannot be started, and says why", async () => {
+    for (const [args, code] of [
+      [["/no/such/command"], 127],
+      [["/etc"], 126],
+    ] as const) {
+      await using agent = await startAgent({ process: { args }, awaitListening: false });
+      assert.deepEqual(await agent.exited, { code, signal: null });
+      const line = agent.log.find(({ event }) => event === "start_failed");
+      assert.match(String(line?.["problem"]), /cannot start/);
+    }
+  });
+});
+
+describe("the agent without a workload", () => {
+  it("stays, serves, and leaves with 0 when it is asked to", async () => {
+    await using agent = await startAgent();
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+    assert.deepEqual(await agent.stop(), { code: 0, signal: null });
+  });
+});
+
+describe("the workload's socket", () => {
+  it("is bound before the workload starts", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "guest-agent-bound-"));
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", `test -S "$SVC_WORKLOAD_SOCKET" && echo bound > ${folder}/verdict`] },
+      awaitListening: false,
+    });
+    await agent.exited;
+    assert.equal(await readFile(join(folder, "verdict"), "utf8"), "bound\n");
+    await rm(folder, { recursive: true });
+  });
+});
+
+describe("an agent that cannot have its listener", () => {
+  it("says so, stops the workload, and leaves with 71", async () => {
+    await using first = await startAgent();
+    await using second = await startAgent({
+      process: { args: STAYS },
+      env: { SVC_GUEST_PORT: String(first.port) },
+      awaitListening: false,
+    });
+    assert.deepEqual(await second.exited, { code: 71, signal: null });
+    assert.match(String(second.log.find(({ event }) => event === "start_failed")?.["problem"]), /in use/i);
+    assert.ok(second.log.some(({ event }) => event === "workload_ended"));
+  });
+});
+
+describe("an agent whose socket cannot be made", () => {
+  async function startFailure(socket: string, through: readonly string[] = []): Promise<unknown> {
+    await using agent = await startAgent({ env: { SVC_WORKLOAD_SOCKET: socket }, through, awaitListening: false });
+    assert.deepEqual(await agent.exited, { code: 71, signal: null });
+    const { reason, problem } = await agent.logged("start_failed");
+    assert.match(String(problem), new RegExp(socket));
+    return reason;
+  }
+
+  it("says that a part of the path is a file (EEXIST), which is no fault of its own", async () => {
+    assert.equal(await startFailure("/etc/passwd/run/workload.sock"), "FILE_ERROR");
+    assert.equal(await startFailure("/etc/passwd/workload.sock"), "FILE_ERROR");
+  });
+
+  it("says that the file system is read-only (EROFS), which is no fault of its own", NEEDS_NAMESPACES, async () => {
+    const readOnly = 'mount -t tmpfs none /mnt && mount -o remount,ro /mnt && exec "$@"';
+    const through = ["unshare", "--mount", "sh", "-c", readOnly, "sh"];
+    assert.equal(await startFailure("/mnt/workload.sock", through), "PATH_PERMISSION_DENIED");
+    assert.equal(await startFailure("/mnt/run/workload.sock", through), "PATH_PERMISSION_DENIED");
+  });
+});
+
+describe("a misspelt variable", () => {
+  it("is warned of by its name and the right one, and the agent works without it", async () => {
+    await using agent = await startAgent({ env: { SVC_LOG_LEVLE: "secret marker" } });
+    const { level, name, meant } = await agent.logged("variable_misspelt");
+    assert.deepEqual([level, name, meant], ["warn", "SVC_LOG_LEVLE", "SVC_LOG_LEVEL"]);
+    assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
+  });
+
+  it("is told beside the faults that it causes", async () => {
+    const env = { SVC_GUEST_PORT: undefined, SVC_GEUST_PORT: "7071" };
+    await using agent = await startAgent({ env, awaitListening: false });
+    assert.deepEqual(await agent.exited, { code: 78, signal: null });
+    assert.match(agent.output.stderr, /^guest-agent: SVC_GEUST_PORT is not known; SVC_GUEST_PORT may be meant$/m);
+  });
+});
+
+describe("a faulty bootstrap channel", () => {
+  it("is reported with every fault at once and no value, and ends the agent with 78 before anything starts", async () => {
+    await using agent = await startAgent({
+      process: { args: ["sh", "-c", "echo must not run"], cwd: "relative" },
+      env: { SVC_INSTANCE_TOKEN: "secret marker", SVC_GUEST_PORT: "seventy", SVC_TLS_KEY_FILE: "/no/such/key" },
+      awaitListening: false,
+    });
+    assert.deepEqual(await agent.exited, { code: 78, signal: null });
+    const { stderr, stdout } = agent.output;
+    for (const variable of ["SVC_INSTANCE_TOKEN", "SVC_GUEST_PORT", "SVC_TLS_KEY_FILE", "SVC_PROCESS_SPEC"]) {
+      assert.match(stderr, new RegExp(`^guest-agent: ${variable}: `, "m"));
+    }
+    assert.doesNotMatch(stderr, /secret marker|seventy/);
+    assert.equal(stdout, "");
+  });
+});

@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { missingPrograms } from "../../scripts/machine/programs.ts";
+import { isCurrent, markCurrent, sourcesDigest } from "../../scripts/package/currency.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const [missing] = missingPrograms([{ name: "flock", package: "util-linux" }]);
+
+function temporary(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), "build-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+/** Takes its turn, tells of it, and goes when its input ends. */
+const WORKER = `
+  import { takeTurn } from ${JSON.stringify(join(ROOT, "scripts/machine/turn.ts"))};
+  takeTurn(process.argv[1], () => console.log("waits"));
+  console.log("works");
+  process.stdin.resume();
+`;
+
+function start(t: TestContext, file: string, args: readonly string[]): ChildProcessWithoutNullStreams {
+  const child = spawn(file, args, { cwd: ROOT });
+  t.after(() => child.kill("SIGKILL"));
+  return child;
+}
+
+async function said({ stdout }: ChildProcessWithoutNullStreams): Promise<string> {
+  const [text] = (await once(stdout, "data")) as [Buffer];
+  return text.toString();
+}
+
+describe("builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
+  test("take turns: one that comes second waits until the first has ended, also by SIGKILL", async (t) => {
+    const lock = join(temporary(t), "dist/.lock");
+    const args = ["--input-type=module", "-e", WORKER, lock];
+    const first = start(t, process.execPath, args);
+    assert.equal(await said(first), "works\n");
+    const second = start(t, process.execPath, args);
+    assert.equal(await said(second), "waits\n");
+    first.kill("SIGKILL");
+    assert.equal(await said(second), "works\n");
+    const third = start(t, process.execPath, args);
+    assert.equal(await said(third), "waits\n");
+    second.stdin.end();
+    assert.equal(await said(third), "works\n");
+    third.stdin.end();
+    await once(third, "exit");
+  });
+
+  test("say that they wait", async (t) => {
+    const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
+    assert.equal(await said(holder), "has it\n");
+    const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);
+    const [text] = (await once(build.stderr, "data")) as [Buffer];
+    assert.equal(text.toString(), "build: waiting for another build of this checkout\n");
+    build.kill("SIGKILL");
+    holder.stdin.end();
+    await once(holder, "exit");
+  });
+});
+
+describe("what was built", () => {
+  test("is current while it is there and its sources are the same", (t) => {
+    const root = temporary(t);
+    for (const product of ["guestctl", "linux-x64"]) mkdirSync(join(root, "dist", product), { recursive: true });
+    writeFileSync(join(root, "dist/guestctl/guestctl"), "");
+    writeFileSync(join(root, "dist/linux-x64/SHA256SUMS"), "");
+    assert.equal(isCurrent(root, "guestctl", "1"), false);
+    markCurrent(root, "guestctl", "1");
+    assert.deepEqual([isCurrent(root, "guestctl", "1"), isCurrent(root, "guestctl", "2")], [true, false]);
+    // Another product is another question: guestctl may be newer than the agent.
+    assert.equal(isCurrent(root, "linux-x64", "1"), false);
+    rmSync(join(root, "dist/guestctl"), { recursive: true });
+    assert.equal(isCurrent(root, "guestctl", "1"), false);
+  });
+
+  test("has other sources as soon as one of them changes", (t) => {
+    const root = temporary(t);
+    for (const folder of ["src", "scripts/package"]) mkdirSync(join(root, folder), { recursive: true });
+    for (const file of ["src/a.ts", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"]) {
+      writeFileSync(join(root, file), "1");
+    }
+    const before = sourcesDigest(root);
+    assert.equal(sourcesDigest(root), before);
+    writeFileSync(join(root, "src/a.ts"), "2");
+    assert.notEqual(sourcesDigest(root), before);
+  });
+});

@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { type CallOptions, type FileContent, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { startStandIn } from "../../fixtures/stand-in-agent.ts";
+
+/** A source that has given a part and then has nothing more to give; resolves when it is closed. */
+function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<void> } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let given = false;
+  const source = {
+    [Symbol.asyncIterator]: () => ({
+      next: () => {
+        if (given) return new Promise<IteratorResult<Uint8Array>>(() => {});
+        given = true;
+        return Promise.resolve({ done: false as const, value: Buffer.from("a part") });
+      },
+      return: () => {
+        resolve();
+        return Promise.resolve({ done: true as const, value: undefined });
+      },
+    }),
+  };
+  return { source, closed: promise };
+}
+
+/** Every operation, on a server that takes calls and never ends them. */
+const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
+  Health: (client, options) => client.health(options),
+  StatPath: (client, options) => client.statPath("/x", options),
+  RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
+  RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
+  Exec: (client, options) => client.run({ args: ["true"] }, Buffer.from("input"), options),
+  ReadFile: (client, options) => client.readFile("/x", {}, options)[Symbol.asyncIterator]().next(),
+  "ReadFile as a stream": (client, options) => client.readFile("/x", {}, options).stream().getReader().read(),
+  WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, {}, options),
+};
+
+describe("aborting", () => {
+  for (const [name, operate] of Object.entries(OPERATIONS)) {
+    const method = name.split(" ")[0] ?? name;
+
+    test(`${name} before it begins rejects with the reason as its cause`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
+      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", 1, "early"]);
+      assert.deepEqual(agent.calls, []);
+    });
+
+    test(`${name} in the turn that began it leaves nothing running at the agent`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      // On an open connection grpc-js makes the call at once.
+      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { deadlineMs: 100 }));
+      const controller = new AbortController();
+      const failure = failureOf(operate(agent.client, { signal: controller.signal }));
+      controller.abort("at once");
+      assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
+      // Calls of a connection arrive in order: had the operation been made, it would be here before this one.
+      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { deadlineMs: 100 }));
+      await agent.idle();
+    });
+
+    test(`${name} in mid-flight ends the call at the agent, and rejects with the reason as its cause`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const controller = new AbortController();
+      const failure = failureOf(operate(agent.client, { signal: controller.signal }));
+      await agent.called(method);
+      controller.abort("late");
+      const error = await failure;
+      assert.deepEqual([error.status, error.cause], ["CANCELLED", "late"]);
+      await agent.cancelled(method);
+    });
+  }
+
+  test("a write closes its source, even one that has nothing to give", async () => {
+    await using agent = await startStandIn({ service: GuestAgent });
+    const { source, closed } = stalledSource();
+    const controller = new AbortController();
+    const failure = failureOf(agent.client.writeFile("/x", source, {}, { signal: controller.signal }));
+    await agent.called("WriteFile");
+    controller.abort();
+    assert.equal((await failure).status, "CANCELLED");
+    await closed;
+  });
+
+  /** Begins to read in each of the ways; the function that it returns leaves in mid-read. */
+  const READERS: Readonly<Record<string, (content: FileContent) => () => unknown>> = {
+    "a stream of Node that is destroyed": (content) => {
+      const stream = content.readable().resume();
+      return () => stream.destroy();
+    },
+    "a web stream that is cancelled": (content) => {
+      const reader = content.stream().getReader();
+      void reader.read().catch(() => undefined);
+      return () => reader.cancel();
+    },
+  };
+  for (const [name, read] of Object.entries(READERS)) {
+    test(`${name} while it waits for the file ends the call at the agent`, async () => {
+      await using agent = await startStandIn({ service: GuestAgent });
+      const leave = read(agent.client.readFile("/x"));
+      await agent.called("ReadFile");
+      await leave();
+      await agent.cancelled("ReadFile");
+    });
+  }
+
+  test("a restore ends it wherever it is", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },
+    });
+    const controller = new AbortController();
+    const failure = failureOf(agent.client.restore({ signal: controller.signal }));
+    await agent.called("RunHook");
+    controller.abort("enough");
+    const error = await failure;
+    assert.deepEqual([error.status, error.cause], ["CANCELLED", "enough"]);
+    // It looks at the guest's clock some times.
+    const steps = agent.calls.filter((call, at) => call !== agent.calls[at - 1]);
+    assert.deepEqual(steps, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
+    const never = await failureOf(agent.client.restore({ signal: AbortSignal.abort() }));
+    assert.equal(never.status, "CANCELLED");
+  });
+
+  test("leaves no listener on a signal that outlives its calls", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }) },
+      streams: { ReadFile: [{ data: Buffer.from("x") }], Exec: [{ frame: { case: "exit", value: {} } }] },
+    });
+    const { signal } = new AbortController();
+    const counts = { added: 0, removed: 0 };
+    const add = signal.addEventListener.bind(signal);
+    const remove = signal.removeEventListener.bind(signal);
+    signal.addEventListener = (...args: Parameters<typeof add>): void => {
+      counts.added++;
+      add(...args);
+    };
+    signal.removeEventListener = (...args: Parameters<typeof remove>): void => {
+      counts.removed++;
+      remove(...args);
+    };
+    await agent.client.health({ signal });
+    await agent.client.run({ args: ["true"] }, undefined, { signal });
+    for await (const _ of agent.client.readFile("/x", {}, { signal })) continue;
+    await agent.client.health();
+    assert.ok(counts.added >= 3);
+    assert.equal(counts.removed, counts.added);
+  });
+});

@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+import { connect, type GuestClient, GuestError, HookKind, restoreDuties } from "../../../src/node/client/index.ts";
+import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+/** What a program without types may pass. */
+const anything = (value: unknown): never => value as never;
+
+describe("arguments", { timeout: 120_000 }, () => {
+  let agent: SocketAgent;
+  let client: GuestClient;
+  let folder: TestFolder;
+  before(async () => {
+    folder = await testFolder();
+    agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["true"] } } });
+    client = connect({ address: `unix:${agent.socketPath}`, token: agent.token });
+  });
+  after(async () => {
+    client.close();
+    await agent[Symbol.asyncDispose]();
+    await folder[Symbol.asyncDispose]();
+  });
+
+  test("that hold the token as its file does are good, and no error ever shows a token", async () => {
+    using withBreak = connect({ address: `unix:${agent.socketPath}`, token: `${agent.token}\n` });
+    assert.equal((await withBreak.health()).alive, true);
+    for (const token of [
+      "",
+      " \n",
+      "secret with spaces",
+      "secret\nlines",
+      "sécret",
+      "secret\u0000",
+      "s".repeat(5000),
+      undefined,
+    ]) {
+      const error = thrown(() => connect({ address: `unix:${agent.socketPath}`, token: anything(token) }));
+      assert.deepEqual(
+        [error.status, /s.?cret|ssss/.test(`${error.stack}${JSON.stringify(error)}`)],
+        ["INVALID_ARGUMENT", false],
+      );
+      assert.match(error.message, /^token /);
+    }
+  });
+
+  test("of connect that make no sense are refused by GuestError", () => {
+    for (const options of [
+      undefined,
+      {},
+      { token: "t" },
+      { token: "t", address: 5 },
+      { token: "t", address: "x:1", caPem: undefined, certPem: "", keyPem: 7 },
+      { token: "t", bridge: "docker" },
+      { token: "t", bridge: 5 },
+    ]) {
+      assert.equal(thrown(() => connect(anything(options))).status, "INVALID_ARGUMENT", JSON.stringify(options));
+    }
+  });
+
+  test("that cannot be sent are refused before a call is opened, with the field's name", async () => {
+    const calls: readonly (readonly [RegExp, () => unknown])[] = [
+      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: NaN })],
+      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: -1 })],
+      [/timeoutMs wants/, () => client.run({ args: ["true"], timeoutMs: anything("5s") })],
+      [/deadlineMs wants/, () => client.run({ args: ["true"] }, undefined, { deadlineMs: NaN })],
+      [/deadlineMs wants/, () => client.health({ deadlineMs: Infinity })],
+      [/maxOutputBytes wants/, () => client.run({ args: ["true"] }, undefined, { maxOutputBytes: 0.5 })],
+      [/cols/, () => client.run({ args: ["true"], terminal: { cols: 80.5, rows: 24 } })],
+      [/^args want a list of texts/, () => client.run(anything({}))],
+      [/^args want a list of texts/, () => client.run(anything(undefined))],
+      [/^args want a list of texts/, () => client.run(anything({ args: "ls" }))],
+      [/^args want a list of texts/, () => client.run(anything({ args: ["ls", 5] }))],
+      [/^args are empty/, () => client.run({ args: [] })],
+      [
+        /^there is no timeout in the command; there are args, /,
+        () => client.exec(anything({ args: ["ls"], timeout: 5 })),
+      ],
+      [
+        /^there is no replace in keep; /,
+        () => client.exec(anything({ args: ["ls"], keep: { name: "a", replace: true } })),
+      ],
+      [
+        /^there is no deadline in the options of run; /,
+        () => client.run({ args: ["ls"] }, "", anything({ deadline: 5 })),
+      ],
+      [/^there is no timeoutMs in the options of health; /, () => client.health(anything({ timeoutMs: 5 }))],
+      [/^the options of health want an object/, () => client.health(anything(5))],
+      [
+        /^there is no createParent in the file of writeFile; /,
+        () => client.writeFile("/x", "", anything({ createParent: 1 })),
+      ],
+      [
+        /^there is no length_ in the range of readFile; /,
+        () => client.readFile("/x", anything({ length_: 5n })).bytes(),
+      ],
+      [/^address is missing; /, () => connect(anything({ token: "t" }))],
+      [/^there is no adress in the options of connect; /, () => connect(anything({ adress: "x:1", token: "t" }))],
+      [/timeout_ms/, () => client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 333.3 })],
+      [/offset/, () => client.readFile("/etc/hosts", { offset: -1n }).bytes()],
+      [/size/, () => client.writeFile(folder.at("x"), "x", { size: -1n })],
+      [/mode/, () => client.writeFile(folder.at("x"), "x", { mode: 0.5 })],
+      [
+        /entropyBytes wants/,
+        () =>
+          restoreDuties(() => connect({ address: `unix:${agent.socketPath}`, token: agent.token }), {
+            entropyBytes: NaN,
+          }),
+      ],
+      [/reachMs wants/, () => client.restore({ reachMs: NaN })],
+    ];
+    for (const [problem, call] of calls) {
+      const error = await failureOf(Promise.resolve().then(call));
+      assert.equal(error.status, "INVALID_ARGUMENT", String(problem));
+      assert.match(error.message, problem);
+      const [, field] =
+        /^(?:there is no )?(args|address|adress|timeout|deadline|createParent) /.exec(error.message) ?? [];
+      if (field !== undefined) assert.equal(error.metadata["field"], field);
+    }
+  });
+
+  test("in fractions of a millisecond are rounded up", async () => {
+    assert.equal(
+      (await client.run({ args: ["true"], timeoutMs: 100_000 / 3 }, undefined, { deadlineMs: 100_000 / 3 })).code,
+      0,
+    );
+  });
+
+  test("that are wrong leave nothing behind that rejects later and ends the process", async () => {
+    const library = join(import.meta.dirname, "../../../src/node/client/index.ts");
+    const program = `
+      import { connect } from ${JSON.stringify(library)};
+      const client = connect({ address: "unix:${agent.socketPath}", token: process.env.TOKEN });
+      await client.health();
+      for (const timeoutMs of [NaN, -1, "x"]) {
+        await client.run({ args: ["true"], timeoutMs }).catch((error) => console.log(error.name, error.status));
+      }
+      const command = client.exec({ args: ["sleep", "1"] });
+      for (const wrong of [() => command.signal("SIGNOPE"), () => command.signal(1.5), () => command.resize(NaN, 1)]) {
+        try { wrong(); } catch (error) { console.log(error.name, error.status); }
+      }
+      console.log((await command.wait()).code);
+      client.close();`;
+    const env = { ...process.env, TOKEN: agent.token };
+    const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program], { env });
+    assert.equal(stdout, `${"GuestError INVALID_ARGUMENT\n".repeat(6)}0\n`);
+  });
+
+  test("may name a signal", async () => {
+    const command = client.exec({ args: ["sleep", "1000"] });
+    await command.started;
+    command.signal("SIGUSR1");
+    assert.deepEqual((await command.wait()).signal, 10);
+    assert.match(thrown(() => command.signal(anything("TERM"))).message, /"TERM" is no signal/);
+  });
+
+  test("bound what run collects: the command is given up", async () => {
+    const yes = client.run({ args: ["yes"] }, undefined, { maxOutputBytes: 1_000_000 });
+    const error = await failureOf(yes);
+    assert.equal(error.status, "RESOURCE_EXHAUSTED");
+    assert.match(error.message, /more than 1000000 bytes to stdout.*maxOutputBytes/);
+    const fits = await client.run({ args: ["head", "-c", "5", "/dev/zero"] }, undefined, { maxOutputBytes: 5 });
+    assert.equal(fits.stdout.length, 5);
+  });
+
+  test("may be text, where bytes are wanted", async () => {
+    assert.equal((await client.run({ args: ["cat"] }, "größer")).stdout.toString(), "größer");
+    const path = folder.at("text");
+    await client.writeFile(path, "größer\n");
+    assert.equal(await client.readFile(path).text(), "größer\n");
+    assert.deepEqual(await client.readFile(path, { offset: 2n, length: 2n }).bytes(), Buffer.from("ö"));
+    await client.writeFile(path, Readable.from(["two ", "parts"]));
+    assert.equal(await client.readFile(path).text(), "two parts");
+    for (const source of [5, null, Readable.from([5])]) {
+      const error = await failureOf(client.writeFile(path, anything(source)));
+      assert.deepEqual([error.status, error.cause instanceof TypeError], ["CANCELLED", true]);
+    }
+    assert.equal(await client.readFile(path).text(), "two parts");
+  });
+});
+
+function thrown(act: () => unknown): GuestError {
+  try {
+    act();
+  } catch (error) {
+    assert.ok(error instanceof GuestError, String(error));
+    return error;
+  }
+  return assert.fail("nothing was thrown");
+}

@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { HookKind, restoreSequence } from "../../../../src/node/client/index.ts";
+import { type EndExecRequest, ExecSessions } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
+import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
+import { failureOf } from "../../../fixtures/guest-errors.ts";
+
+/** The released schema without one of its methods. */
+function without(method: string): ReleasedSchema {
+  const schema = new ReleasedSchema();
+  schema.guestAgent.method = schema.guestAgent.method.filter(({ name }) => name !== method);
+  return schema;
+}
+
+describe("a client of an older agent", () => {
+  test("names the method that the agent lacks, the agent's version, and what to do", async () => {
+    await using agent = await startStandIn({
+      service: without("RunHook").service(),
+      answers: { Health: () => ({ alive: true }) },
+      version: "0.0.9",
+    });
+    const { client } = agent;
+    assert.equal(client.agentVersion, undefined);
+    const before = await failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT }));
+    assert.deepEqual([before.status, before.code], ["UNIMPLEMENTED", 12]);
+    assert.equal(before.message, "the agent has no method RunHook");
+    assert.match(before.nextStep ?? "", /update the agent/);
+    await client.health();
+    assert.equal(client.agentVersion, "0.0.9");
+    const after = await failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT }));
+    assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
+  });
+
+  test("names it for calls with streams as well", async () => {
+    for (const [method, call] of [
+      ["Exec", (client) => client.run({ args: ["true"] })],
+      ["ReadFile", (client) => client.readFile("/x")[Symbol.asyncIterator]().next()],
+      ["WriteFile", (client) => client.writeFile("/x", Buffer.from("x"))],
+    ] as const satisfies readonly (readonly [
+      string,
+      (client: Awaited<ReturnType<typeof startStandIn>>["client"]) => Promise<unknown>,
+    ])[]) {
+      await using agent = await startStandIn({ service: without(method).service() });
+      const error = await failureOf(call(agent.client));
+      assert.deepEqual([error.status, error.message], ["UNIMPLEMENTED", `the agent has no method ${method}`]);
+    }
+  });
+
+  test("forgets a command by its id where EndExec only ends it", async () => {
+    const asked: unknown[] = [];
+    await using agent = await startStandIn({
+      service: ExecSessions,
+      answers: {
+        EndExec: (request) => {
+          const { name, execId } = request as EndExecRequest;
+          asked.push([name, execId]);
+          return { exit: { code: 143, signal: 15 }, forgotten: execId !== "" };
+        },
+        ListExecs: () => ({
+          execs: [
+            { name: "other", execId: "1", exit: {} },
+            { name: "build", execId: "2", exit: {} },
+          ],
+        }),
+      },
+    });
+    const { forgotten } = await agent.client.endExec("build", { forget: true });
+    assert.deepEqual(
+      [forgotten, asked],
+      [
+        true,
+        [
+          ["build", ""],
+          ["build", "2"],
+        ],
+      ],
+    );
+    asked.length = 0;
+    assert.equal((await agent.client.endExec("build")).forgotten, false);
+    assert.deepEqual(asked, [["build", ""]]);
+  });
+
+  test("does without the fields that the agent lacks", async () => {
+    const schema = new ReleasedSchema();
+    const health = schema.message("HealthResponse");
+    health.field = health.field.filter(({ name }) => !["guest_time", "idle_declared", "ready_cmd_exit"].includes(name));
+    const chunk = schema.message("FileChunk");
+    chunk.field = chunk.field.filter(({ name }) => name === "data");
+    const exit = schema.message("ExecExit");
+    exit.field = exit.field.filter(({ name }) => ["code", "signal"].includes(name));
+    await using agent = await startStandIn({
+      service: schema.service(),
+      answers: {
+        Health: () => ({ alive: true, ready: true, lastUserActivity: { seconds: 7n } }),
+        RunRestoreDuties: () => ({ entropyBytesMixed: 64 }),
+        RunHook: () => ({}),
+      },
+      streams: { ReadFile: [{ data: Buffer.from("x") }], Exec: [{ frame: { case: "exit", value: { code: 3 } } }] },
+    });
+    const answer = await agent.client.health();
+    assert.deepEqual([answer.alive, answer.ready, answer.readyCmdExit], [true, true, 0]);
+    assert.deepEqual([answer.lastUserActivity?.getTime(), answer.guestTime], [7_000, undefined]);
+    const result = await agent.client.run({ args: ["true"] });
+    assert.deepEqual([result.code, result.oomKilled, result.durationMs], [3, false, 0]);
+    const file = agent.client.readFile("/x");
+    assert.deepEqual(await Array.fromAsync(file, (part) => part.length), [1]);
+    assert.equal(await file.attributes, undefined);
+    const { clockErrorMs, hook } = await restoreSequence(() => agent.redial());
+    assert.deepEqual([clockErrorMs, hook.ran], [Number.NaN, false]);
+  });
+});

@@ -1,0 +1,140 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { after, afterEach, before, beforeEach, describe, test } from "node:test";
+import { type GuestClient, GuestError, type KeptProcess } from "../../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { type CuttingProxy, startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { seededRandom } from "../../../fixtures/seeded-random.ts";
+
+const CUTS = Number(process.env["KEPT_CUTS"] ?? 100);
+const SEED = Number(process.env["KEPT_SEED"] ?? 2_111);
+/** Many times what a handshake takes: most connections carry something, and some do not even come about. */
+const LARGEST_CUT_BYTES = 96 * 1024;
+/** Both ways together that is as much as all cuts let through: the last bytes pass after the last cut. */
+const INPUT_BYTES = (CUTS * LARGEST_CUT_BYTES) / 4;
+/** Small, so that the command waits for its reader again and again. */
+const BUFFER_BYTES = 64 * 1024;
+/** Of the input, at a time: what is cut in half is sent again as a whole. */
+const PIECE_BYTES = 4 * 1024;
+
+function sha256(...parts: readonly Uint8Array[]): string {
+  const hash = createHash("sha256");
+  for (const part of parts) hash.update(part);
+  return hash.digest("hex");
+}
+
+describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
+  const random = seededRandom(SEED);
+  const input = random.bytes(INPUT_BYTES);
+  let agent: RunningAgent;
+  let proxy: CuttingProxy;
+  let folder: string;
+  before(async () => {
+    agent = await startAgent();
+    folder = await mkdtemp(join(tmpdir(), "kept-cuts-"));
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+  beforeEach(async () => {
+    proxy = await startCuttingProxy(agent.port);
+  });
+  afterEach(() => proxy[Symbol.asyncDispose]());
+
+  const cutting = (): void =>
+    proxy.cutAfter(() => (proxy.cuts < CUTS ? 1 + random.below(LARGEST_CUT_BYTES) : Number.POSITIVE_INFINITY));
+  const through = (): GuestClient & Disposable => clientOf({ ...agent, port: proxy.port });
+
+  function* pieces(): Generator<Buffer> {
+    for (let at = 0; at < input.length; at += PIECE_BYTES) yield input.subarray(at, at + PIECE_BYTES);
+  }
+
+  test("is whole for one client that resumes", async () => {
+    const copy = join(folder, "resumed");
+    using client = through();
+    const events = new Map<string, number>();
+    const command = client.exec(
+      { args: ["tee", copy], stdin: true, keep: { name: "resumed", bufferBytes: BUFFER_BYTES, whenFull: "block" } },
+      { resume: true, onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1) },
+    );
+    await command.attached;
+    cutting();
+    Readable.from(pieces()).pipe(command.stdin);
+    const output = createHash("sha256");
+    for await (const bytes of command.stdout as AsyncIterable<Buffer>) output.update(bytes);
+    assert.equal((await command.wait()).code, 0);
+    assert.equal(output.digest("hex"), sha256(input), "what came out");
+    assert.equal(sha256(await readFile(copy)), sha256(input), "what the command got");
+    assert.equal(proxy.cuts, CUTS);
+    assert.equal(events.get("gap"), undefined);
+    assert.equal(events.get("back"), events.get("lost"));
+    assert.ok((events.get("lost") ?? 0) > CUTS / 2, `lost ${events.get("lost")} times`);
+  });
+
+  test("is whole for clients that die one after the other and know only what they have stored", async () => {
+    const copy = join(folder, "stored");
+    {
+      using client = clientOf(agent);
+      const keep = { name: "stored", bufferBytes: BUFFER_BYTES, whenFull: "block" } as const;
+      await client.exec({ args: ["tee", copy], stdin: true, keep }).detach();
+    }
+    const stored: Buffer[] = [];
+    let storedBytes = 0;
+    let clients = 0;
+    cutting();
+    for (let code: number | undefined; code === undefined; clients++) {
+      using client = through();
+      const command = client.attach("stored", {
+        stdoutOffset: BigInt(storedBytes),
+        stderrOffset: 0n,
+        acknowledge: "told",
+        failOnGap: true,
+      });
+      command.stdout.on("data", (bytes: Buffer) => {
+        stored.push(Buffer.from(bytes));
+        storedBytes += bytes.length;
+        command.acknowledge({ stdoutOffset: BigInt(storedBytes) });
+      });
+      command.stderr.resume();
+      void writeFrom(command, input);
+      try {
+        ({ code } = await command.wait());
+      } catch (error) {
+        assert.ok(error instanceof GuestError && error.reason === undefined, String(error));
+      }
+      if (code !== undefined) {
+        assert.equal(code, 0);
+        await command.forget();
+      }
+    }
+    assert.equal(sha256(...stored), sha256(input), "what came out");
+    assert.equal(sha256(await readFile(copy)), sha256(input), "what the command got");
+    assert.equal(proxy.cuts, CUTS);
+    assert.ok(clients > CUTS / 2, `${clients} clients`);
+    using client = clientOf(agent);
+    assert.ok((await client.listExecs()).every(({ name }) => name !== "stored"));
+  });
+});
+
+/** Gives the rest of the input, as the agent says what it has. A client that dies leaves the others to go on. */
+async function writeFrom(command: KeptProcess, input: Buffer): Promise<void> {
+  try {
+    const { stdinOffset, stdinClosed } = await command.attached;
+    if (stdinClosed) return;
+    for (let at = Number(stdinOffset); at < input.length; at += PIECE_BYTES) {
+      const piece = input.subarray(at, at + PIECE_BYTES);
+      await new Promise<void>((resolve, reject) => {
+        command.stdin.write(piece, (error) => (error ? reject(error) : resolve()));
+      });
+    }
+    command.stdin.end();
+  } catch {
+    // Its call has failed, which wait() tells.
+  }
+}

@@ -1,0 +1,405 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import {
+  type GuestClient,
+  type GuestError,
+  type KeptEvent,
+  type KeptOptions,
+  type KeptProcess,
+} from "../../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { SERVER_NAME } from "../../../fixtures/certificates.ts";
+import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { failureOf } from "../../../fixtures/guest-errors.ts";
+import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
+import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
+
+const KIBIBYTE = 1024;
+
+async function text(stream: AsyncIterable<Uint8Array>): Promise<string> {
+  const parts: Uint8Array[] = [];
+  for await (const part of stream) parts.push(part);
+  return Buffer.concat(parts).toString();
+}
+
+/** Reads until `marker` has come, and leaves the stream open. */
+async function until(process: KeptProcess, marker: string): Promise<string> {
+  let seen = "";
+  for await (const part of process.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    seen += part.toString();
+    if (seen.includes(marker)) return seen;
+  }
+  return assert.fail(`ended before ${marker}: ${seen}`);
+}
+
+/** Options that note what happens, and something to wait with for an event of a kind. */
+function watched(options: KeptOptions = {}): {
+  readonly options: KeptOptions;
+  readonly events: KeptEvent[];
+  readonly next: (kind: KeptEvent["kind"]) => Promise<void>;
+} {
+  const events: KeptEvent[] = [];
+  const waiting = new Map<string, () => void>();
+  const onEvent = (event: KeptEvent): void => {
+    events.push(event);
+    waiting.get(event.kind)?.();
+  };
+  const next = (kind: KeptEvent["kind"]): Promise<void> => new Promise((resolve) => waiting.set(kind, resolve));
+  return { options: { ...options, onEvent }, events, next };
+}
+
+describe("a kept command", () => {
+  let agent: RunningAgent;
+  let client: GuestClient;
+  before(async () => {
+    agent = await startAgent();
+    client = clientOf(agent);
+  });
+  after(async () => {
+    client.close();
+    await agent[Symbol.asyncDispose]();
+  });
+
+  const stateOf = async (name: string) => (await client.listExecs()).find((exec) => exec.name === name);
+
+  test("goes on when its client detaches, and the next one misses nothing and gets the exit", async () => {
+    const args = ["sh", "-c", "echo out; echo err >&2; read line; echo got $line; exit 7"];
+    const first = client.exec({ args, stdin: true, keep: { name: "detached" } });
+    await until(first, "out\n");
+    const position = await first.detach();
+    assert.equal(position.stdoutOffset, 4n);
+    const left = await failureOf(first.wait());
+    assert.deepEqual([left.status, left.reason], ["CANCELLED", undefined]);
+
+    const exec = await stateOf("detached");
+    assert.deepEqual([exec?.exit, exec?.execId], [undefined, position.execId]);
+    using other = clientOf(agent);
+    const second = other.attach("detached", { ...position, stderrOffset: 0n });
+    const { execId, stdinOffset, stdinClosed, terminal, pid } = await second.attached;
+    assert.deepEqual([execId, stdinOffset, stdinClosed, terminal], [position.execId, 0n, false, false]);
+    assert.equal(pid, exec?.pid);
+    second.stdin.end("hello\n");
+    assert.deepEqual(await Promise.all([text(second.stdout), text(second.stderr)]), ["got hello\n", "err\n"]);
+    assert.equal((await second.wait()).code, 7);
+  });
+
+  test("hands detach() only after the agent has what was written", async () => {
+    const command = client.exec({ args: ["cat"], stdin: true, keep: { name: "written" } });
+    command.stdin.write("before ");
+    const { stdinOffset } = await command.detach();
+    assert.equal(stdinOffset, 7n);
+    const next = client.attach("written");
+    next.stdin.end("after");
+    assert.equal(await text(next.stdout), "before after");
+    assert.equal((await next.wait()).code, 0);
+  });
+
+  test("is forgotten once its end has come, unless that is left to its client", async () => {
+    const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
+      const command = client.exec({ args: ["true"], keep: { name } }, options);
+      command.stdout.resume();
+      command.stderr.resume();
+      await command.wait();
+      return command;
+    };
+    await run("forgotten", {});
+    assert.equal(await stateOf("forgotten"), undefined);
+    const kept = await run("remembered", { forget: false });
+    assert.equal((await stateOf("remembered"))?.exit?.code, 0);
+    const told = await run("told", { acknowledge: "told" });
+    assert.equal((await stateOf("told"))?.exit?.code, 0);
+    const used = await failureOf(client.exec({ args: ["true"], keep: { name: "told" } }).attached);
+    assert.deepEqual([used.status, used.reason], ["ALREADY_EXISTS", "EXEC_NAME_IN_USE"]);
+    await told.forget();
+    assert.equal(await stateOf("told"), undefined);
+    await kept.forget();
+  });
+
+  test("is ended and forgotten in one call", async () => {
+    await client.exec({ args: ["sleep", "1000"], keep: { name: "once" } }, { forget: false }).detach();
+    const { exit, forgotten } = await client.endExec("once", { forget: true });
+    assert.deepEqual([exit?.signal, forgotten], [15, true]);
+    assert.equal(await stateOf("once"), undefined);
+  });
+
+  test("is taken over by a later attach, and the earlier call does not come back", async () => {
+    const { options, events } = watched({ resume: true });
+    const first = client.exec({ args: ["sleep", "1000"], keep: { name: "taken" } }, options);
+    await first.attached;
+    using other = clientOf(agent);
+    const second = other.attach("taken", { fromNow: true });
+    await second.attached;
+    const error = await failureOf(first.wait());
+    assert.deepEqual([error.status, error.reason, events], ["ABORTED", "EXEC_TAKEN_OVER", []]);
+    const { exit, forgotten } = await client.endExec("taken", { signal: "SIGKILL" });
+    assert.deepEqual([exit?.signal, forgotten], [9, false]);
+    assert.equal((await second.wait()).signal, 9);
+  });
+
+  test("is told that it was taken over also where nobody reads for longer than a moment, and does not come back", async () => {
+    const { options, events } = watched({ resume: true });
+    const args = ["head", "-c", String(64 * 1024 * KIBIBYTE), "/dev/zero"];
+    const first = client.exec({ args, keep: { name: "unread", bufferBytes: 16 * 1024 * KIBIBYTE } }, options);
+    await first.attached;
+    while ((await stateOf("unread"))?.exit === undefined);
+    using other = clientOf(agent);
+    const second = other.attach("unread", { fromNow: true });
+    await second.wait();
+    await other.run({ args: ["sleep", "2"] });
+    first.stdout.resume();
+    first.stderr.resume();
+    const error = await failureOf(first.wait());
+    assert.deepEqual([error.status, error.reason], ["ABORTED", "EXEC_TAKEN_OVER"]);
+    assert.deepEqual(
+      events.filter(({ kind }) => kind !== "gap"),
+      [],
+    );
+  });
+
+  test("tells of output that it does not hold any more, with its size", async () => {
+    const size = 300 * KIBIBYTE;
+    const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
+    const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };
+    const first = client.exec({ args: ["sh", "-c", script], keep });
+    first.stdout.resume();
+    await new Promise((resolve) => first.stderr.once("data", resolve));
+    await first.detach();
+    const { options, events } = watched();
+    const second = client.attach("gap", { ...options, stdoutOffset: 0n });
+    let received = 0;
+    second.stdout.on("data", (bytes: Buffer) => (received += bytes.length));
+    while (Number(second.position.stdoutOffset) < size) await new Promise(setImmediate);
+    const [gap] = events;
+    assert.ok(gap?.kind === "gap");
+    assert.deepEqual([gap.stream, gap.offset], ["stdout", 0n]);
+    assert.equal(Number(gap.bytes) + received, size);
+    const refused = client.attach("gap", { stdoutOffset: 0n, failOnGap: true });
+    const error = await failureOf(refused.wait());
+    assert.deepEqual([error.status, error.reason], ["DATA_LOSS", "OUTPUT_LOST"]);
+    await client.endExec("gap");
+  });
+
+  test("waits for what is read to be acknowledged where it blocks, and for what is told", async () => {
+    const size = 256 * KIBIBYTE;
+    const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
+    const command = client.exec(
+      { args: ["sh", "-c", `head -c ${size} /dev/zero; echo end >&2`], keep },
+      { acknowledge: "told" },
+    );
+    command.stderr.resume();
+    let received = 0;
+    for await (const bytes of command.stdout as AsyncIterable<Buffer>) {
+      received += bytes.length;
+      if (received % keep.bufferBytes > 0) continue;
+      assert.equal(Number((await stateOf("blocked"))?.stdoutOffset), received, "nothing is let go of unasked");
+      assert.throws(() => command.acknowledge({ stdoutOffset: BigInt(received + 1) }), { status: "INVALID_ARGUMENT" });
+      command.acknowledge({ stdoutOffset: BigInt(received) });
+    }
+    assert.equal(received, size);
+    assert.equal((await command.wait()).code, 0);
+    await command.forget();
+  });
+
+  test("is resized and signalled after a lost connection as it was asked meanwhile", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const { options, next } = watched({ resume: true });
+    const script = "trap 'stty size; exit 3' USR1; echo up; while :; do sleep 0.05; done";
+    const terminal = { cols: 80, rows: 24 };
+    const shell = through.exec({ args: ["sh", "-c", script], terminal, keep: { name: "size" } }, options);
+    await until(shell, "up");
+    const lost = next("lost");
+    const back = next("back");
+    proxy.cut();
+    await lost;
+    shell.resize(101, 33);
+    shell.signal("SIGUSR1");
+    proxy.mend();
+    await back;
+    assert.match(await text(shell.stdout), /33 101/);
+    assert.equal((await shell.wait()).code, 3);
+  });
+
+  test("is given up when its agent does not come back in time, when it is cancelled, and when its signal is aborted", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const start = async (
+      name: string,
+      options: KeptOptions,
+    ): Promise<{ command: KeptProcess; lost: Promise<void> }> => {
+      const { options: all, next } = watched(options);
+      const lost = next("lost");
+      const command = through.exec({ args: ["sleep", "1000"], keep: { name } }, all);
+      await command.attached;
+      return { command, lost };
+    };
+    const controller = new AbortController();
+    const impatient = await start("impatient", { resume: { patienceMs: 300 } });
+    const cancelled = await start("cancelled", { resume: true });
+    const aborted = await start("aborted", { resume: true, signal: controller.signal });
+    const late = await start("late", { resume: true, deadlineMs: 60_000 });
+    proxy.cut();
+    for (const { lost } of [impatient, cancelled, aborted, late]) await lost;
+    cancelled.command.cancel();
+    controller.abort("enough");
+    const failures = await Promise.all([impatient, cancelled, aborted].map(({ command }) => failureOf(command.wait())));
+    assert.deepEqual(
+      failures.map(({ status, cause }) => [status, typeof cause === "string" ? cause : ""]),
+      [
+        ["UNAVAILABLE", ""],
+        ["CANCELLED", ""],
+        ["CANCELLED", "enough"],
+      ],
+    );
+    late.command.cancel();
+    for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
+  });
+
+  test("drops what is written to one without input, however much it is", async () => {
+    const command = client.exec({ args: ["sleep", "1000"], keep: { name: "deaf" } });
+    await command.attached;
+    const { stdin, attached } = client.attach("deaf");
+    await attached;
+    await new Promise<void>((resolve, reject) => {
+      stdin.write(Buffer.alloc(512 * KIBIBYTE * KIBIBYTE), (error) => (error ? reject(error) : resolve()));
+    });
+    await client.endExec("deaf");
+  });
+
+  test("is given up when its connection is lost after its client was closed", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    const through = clientOf({ ...agent, port: proxy.port });
+    const command = through.exec({ args: ["sleep", "1000"], keep: { name: "closed" } }, { resume: true });
+    await command.attached;
+    through.close();
+    proxy.cut();
+    assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
+    await client.endExec("closed");
+  });
+
+  test("comes back although an attempt finds somebody who never answers", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const { options, next } = watched({ resume: true });
+    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "frozen" } }, options);
+    await command.attached;
+    const back = next("back");
+    const caught = proxy.freeze();
+    command.stdin.end("typed meanwhile");
+    await caught;
+    proxy.mend();
+    await back;
+    assert.equal(await text(command.stdout), "typed meanwhile");
+  });
+
+  test("is dialled anew where its agent is by then, with the credentials that are right by then", async () => {
+    const gone = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: gone.port });
+    const { ca, client: own } = agent.certificates;
+    let asked = 0;
+    const { options, next } = watched({
+      resume: {
+        connectOptions: () => ({
+          address: `127.0.0.1:${agent.port}`,
+          caPem: ca,
+          certPem: own.cert,
+          keyPem: own.key,
+          serverName: SERVER_NAME,
+          token: ++asked === 1 ? "not-there-yet-0123456789" : agent.token,
+        }),
+      },
+    });
+    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "moved" } }, options);
+    await command.attached;
+    const back = next("back");
+    await gone[Symbol.asyncDispose]();
+    await back;
+    assert.equal(asked, 2);
+    command.stdin.end("over there");
+    assert.equal(await text(command.stdout), "over there");
+    assert.equal((await command.wait()).code, 0);
+    assert.equal(await stateOf("moved"), undefined);
+  });
+
+  test("fails to be forgotten with the client's own error where its agent cannot be dialled by then", async () => {
+    const gone = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: gone.port });
+    const { ca, client: own } = agent.certificates;
+    const there = { caPem: ca, certPem: own.cert, keyPem: own.key, serverName: SERVER_NAME, token: agent.token };
+    let areThere = true;
+    const connectOptions = () => {
+      if (!areThere) throw new TypeError("the credentials are just being replaced");
+      return { address: `127.0.0.1:${agent.port}`, ...there };
+    };
+    const { options, next } = watched({ forget: false, resume: { connectOptions } });
+    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "unforgotten" } }, options);
+    await command.attached;
+    const back = next("back");
+    await gone[Symbol.asyncDispose]();
+    await back;
+    command.stdin.end();
+    await command.wait();
+    areThere = false;
+    const error = await failureOf(command.forget());
+    assert.deepEqual([error.status, /cannot be dialled: .*replaced/.test(error.message)], ["UNAVAILABLE", true]);
+    areThere = true;
+    await command.forget();
+    assert.equal(await stateOf("unforgotten"), undefined);
+  });
+
+  test("is an error where nobody asked to resume, and can be taken up where it was", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const command = through.exec({ args: ["sh", "-c", "echo one; exec cat"], stdin: true, keep: { name: "plain" } });
+    await until(command, "one\n");
+    proxy.cut();
+    assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
+    const again = client.attach("plain", command.position);
+    again.stdin.end("two\n");
+    assert.equal(await text(again.stdout), "two\n");
+  });
+
+  test("says what is wrong with options that are none", async () => {
+    const wrong = (keep: object, options: object = {}): GuestError => {
+      try {
+        client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options);
+      } catch (error) {
+        return error as GuestError;
+      }
+      return assert.fail("it was taken");
+    };
+    for (const [error, message] of [
+      [wrong({ bufferBytes: -1 }), /keep\.bufferBytes wants a whole number/],
+      [wrong({ lingerMs: Number.NaN }), /keep\.lingerMs wants a number of milliseconds/],
+      [wrong({ whenFull: "wait" }), /keep\.whenFull is "wait"; give drop-oldest or block/],
+      [wrong({}, { resume: { patienceMs: -1 } }), /resume\.patienceMs wants a number/],
+    ] as const) {
+      assert.equal(error.status, "INVALID_ARGUMENT");
+      assert.match(error.message, message);
+    }
+    const { status, reason } = await failureOf(client.exec({ args: ["true"], keep: { name: "no/name" } }).wait());
+    assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
+    assert.equal((await failureOf(client.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
+  });
+});
+
+describe("an agent that cannot keep commands", () => {
+  test("has the command ended, whether it was started or to be attached to, and is told of by name", async () => {
+    await using agent = await startStandIn({
+      service: new ReleasedSchema().service(),
+      version: "0.1.0",
+      begins: {
+        Exec: { frame: { case: "started", value: { pid: 12 } } },
+      },
+    });
+    const command = agent.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
+    command.stdin.write("never sent");
+    for (const error of [await failureOf(command.wait()), await failureOf(command.attached)]) {
+      assert.deepEqual([error.status, error.reason], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
+      assert.match(error.message, /the agent \(version 0\.1\.0\) cannot keep commands/);
+    }
+    await agent.cancelled("Exec");
+    assert.equal((await failureOf(agent.client.listExecs())).status, "UNIMPLEMENTED");
+  });
+});

@@ -1,0 +1,188 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { constants } from "node:os";
+import { after, before, describe, test } from "node:test";
+import { GuestError, type ExecProcess, type GuestClient } from "../../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { failureOf } from "../../../fixtures/guest-errors.ts";
+
+function sha256(...parts: Uint8Array[]): string {
+  const hash = createHash("sha256");
+  for (const part of parts) hash.update(part);
+  return hash.digest("hex");
+}
+
+async function text(stream: AsyncIterable<Uint8Array>): Promise<string> {
+  const parts: Uint8Array[] = [];
+  for await (const part of stream) parts.push(part);
+  return Buffer.concat(parts).toString();
+}
+
+/** Reads until `marker` has come, and leaves the stream open. */
+async function until(process: ExecProcess, marker: string): Promise<string> {
+  let seen = "";
+  for await (const part of process.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    seen += part.toString();
+    if (seen.includes(marker)) return seen;
+  }
+  return assert.fail(`ended before ${marker}: ${seen}`);
+}
+
+describe("ExecProcess", () => {
+  let agent: RunningAgent;
+  let client: GuestClient;
+  before(async () => {
+    agent = await startAgent({ process: { env: { LAYER: "process" } } });
+    client = clientOf(agent);
+  });
+  after(async () => {
+    client.close();
+    await agent[Symbol.asyncDispose]();
+  });
+
+  test("keeps stdout and stderr apart and reports the exit code", async () => {
+    const result = await client.run({ args: ["sh", "-c", "echo out; echo err >&2; exit 7"] });
+    assert.deepEqual([result.stdout.toString(), result.stderr.toString(), result.code], ["out\n", "err\n", 7]);
+    assert.deepEqual([result.signal, result.timedOut, result.outputComplete], [0, false, true]);
+    assert.ok(result.durationMs >= 0);
+  });
+
+  test("gives the process id of the running command", async () => {
+    const process = client.exec({ args: ["sh", "-c", "echo $$"] });
+    assert.equal(String(await process.started), (await text(process.stdout)).trim());
+    await process.wait();
+  });
+
+  test("passes environment, directory and user on", async () => {
+    const command = { args: ["sh", "-c", 'echo "$LAYER $NAME $(pwd) $(id -u)"'], env: { NAME: "ä b" }, cwd: "/tmp" };
+    const result = await client.run({ ...command, user: String(process.getuid?.() ?? 0) });
+    assert.equal(result.stdout.toString(), `process ä b /tmp ${process.getuid?.()}\n`);
+  });
+
+  test("carries standard input to its end, byte for byte", async () => {
+    const input = randomBytes(5 * 1024 * 1024 + 1);
+    const result = await client.run({ args: ["cat"] }, input);
+    assert.equal(sha256(result.stdout), sha256(input));
+  });
+
+  test("has no standard input unless it was asked for", async () => {
+    const process = client.exec({ args: ["cat"] });
+    assert.equal(process.stdin.writableEnded, true);
+    assert.equal(await text(process.stdout), "");
+    assert.equal((await process.wait()).code, 0);
+  });
+
+  test("drops input that the command does not want, and still reports its end", async () => {
+    const result = await client.run({ args: ["true"] }, randomBytes(8 * 1024 * 1024));
+    assert.equal(result.code, 0);
+  });
+
+  test("holds the command up while nobody reads, and loses nothing", async () => {
+    const megabytes = 48;
+    const process = client.exec({ args: ["sh", "-c", `head -c ${megabytes}M /dev/zero; echo done >&2`] });
+    const firstOfStderr = new Promise((resolve) => {
+      process.stderr.once("data", resolve);
+    });
+    let received = 0;
+    let isDone = false;
+    let largestBacklog = 0;
+    void firstOfStderr.then(() => (isDone = true));
+    for await (const chunk of process.stdout as AsyncIterable<Buffer>) {
+      received += chunk.length;
+      largestBacklog = Math.max(largestBacklog, process.stdout.readableLength);
+      // What can be on its way: windows of both ends, a pipe, a few chunks. A tenth of it all is far more.
+      if (received < (megabytes * 1024 * 1024) / 2) assert.equal(isDone, false, "the command ran ahead of its reader");
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
+    }
+    assert.equal(received, megabytes * 1024 * 1024);
+    assert.ok(largestBacklog <= 1024 * 1024, `${largestBacklog} bytes were waiting`);
+    assert.equal((await process.wait()).code, 0);
+  });
+
+  test("goes on with the other stream when one is destroyed", async () => {
+    const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
+    process.stderr.destroy();
+    assert.equal(await text(process.stdout), "out\n");
+    assert.equal((await process.wait()).code, 0);
+  });
+
+  test("sends signals and reports the one that ended the command", async () => {
+    const process = client.exec({ args: ["sleep", "1000"] });
+    await process.started;
+    process.signal(constants.signals.SIGTERM);
+    process.stdout.resume();
+    const result = await process.wait();
+    assert.deepEqual([result.code, result.signal], [143, 15]);
+  });
+
+  test("reports the timeout of the command", async () => {
+    const result = await client.run({ args: ["sleep", "1000"], timeoutMs: 100 });
+    assert.deepEqual([result.timedOut, result.signal], [true, 15]);
+  });
+
+  test("runs a command in a terminal, types into it and resizes it", async () => {
+    const process = client.exec({ args: ["sh"], terminal: { cols: 91, rows: 17, term: "vt100" } });
+    process.stdin.write("stty size; echo $TERM-$((40+2))\n");
+    assert.match(await until(process, "vt100-42"), /17 91/);
+    process.resize(101, 23);
+    process.stdin.write("stty size; echo again-$((40+2))\n");
+    assert.match(await until(process, "again-42"), /23 101/);
+    process.stdin.end("exit 5\n");
+    process.stdout.resume();
+    assert.equal((await process.wait()).code, 5);
+    assert.equal(await text(process.stderr), "");
+  });
+
+  test("rejects with status, reason and metadata when the command cannot be started", async () => {
+    const process = client.exec({ args: ["/no/such/command"], stdin: true });
+    for (const error of [await failureOf(process.wait()), await failureOf(process.started)]) {
+      assert.deepEqual(
+        [error.status, error.reason, error.metadata["errno"]],
+        ["NOT_FOUND", "EXEC_NOT_FOUND", "ENOENT"],
+      );
+      assert.match(error.message, /\/no\/such\/command/);
+    }
+    await assert.rejects(text(process.stdout), GuestError);
+    assert.ok(process.stdin.destroyed);
+  });
+
+  test("crashes nobody who asks for nothing", async () => {
+    const process = client.exec({ args: ["/no/such/command"] });
+    await new Promise((resolve) => {
+      process.stdout.once("close", resolve);
+    });
+    assert.ok(process.stdout.errored instanceof GuestError);
+  });
+
+  test("gives up when its signal is aborted, before or after the start", async () => {
+    const early = await failureOf(client.run({ args: ["true"] }, undefined, { signal: AbortSignal.abort("early") }));
+    assert.deepEqual([early.status, early.cause], ["CANCELLED", "early"]);
+
+    const controller = new AbortController();
+    const process = client.exec({ args: ["sleep", "1000"] }, { signal: controller.signal });
+    await process.started;
+    controller.abort(new Error("enough"));
+    const late = await failureOf(process.wait());
+    assert.equal(late.status, "CANCELLED");
+    assert.equal((late.cause as Error).message, "enough");
+  });
+
+  test("gives up at its deadline", async () => {
+    const error = await failureOf(client.run({ args: ["sleep", "1000"] }, undefined, { deadlineMs: 200 }));
+    assert.equal(error.status, "DEADLINE_EXCEEDED");
+  });
+
+  test("runs many at once without mixing them up", async () => {
+    const numbers = Array.from({ length: 40 }, (_, index) => index);
+    const results = await Promise.all(
+      numbers.map((number) => client.run({ args: ["sh", "-c", `cat; exit ${number}`] }, Buffer.from(`in ${number}`))),
+    );
+    assert.deepEqual(
+      results.map((result) => [result.stdout.toString(), result.code]),
+      numbers.map((number) => [`in ${number}`, number]),
+    );
+  });
+});

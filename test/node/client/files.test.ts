@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { GuestError, type GuestClient } from "../../../src/node/client/index.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+
+async function collected(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const parts: Uint8Array[] = [];
+  for await (const chunk of chunks) parts.push(chunk);
+  return Buffer.concat(parts);
+}
+
+describe("files of a GuestClient", () => {
+  const content = randomBytes(3 * 1024 * 1024 + 7);
+  let agent: RunningAgent;
+  let client: GuestClient;
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "guest-client-files-"));
+    agent = await startAgent();
+    client = clientOf(agent);
+  });
+  after(async () => {
+    client.close();
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test("are read whole, or a range of them", async () => {
+    const path = join(folder, "read");
+    await writeFile(path, content);
+    assert.ok((await collected(client.readFile(path))).equals(content));
+    const range = await collected(client.readFile(path, { offset: 1_000_000n, length: 5n }));
+    assert.deepEqual(range, content.subarray(1_000_000, 1_000_005));
+    await writeFile(join(folder, "empty"), "");
+    assert.equal((await collected(client.readFile(join(folder, "empty")))).length, 0);
+  });
+
+  test("tell the attributes of what was opened, even when something else has its name by then", async () => {
+    const path = join(folder, "attributes");
+    await writeFile(path, content);
+    const opened = client.readFile(path);
+    const chunks = opened[Symbol.asyncIterator]();
+    await chunks.next();
+    await rm(path);
+    await writeFile(path, "another");
+    const attributes = await opened.attributes;
+    assert.deepEqual([attributes?.type, attributes?.size], [FileType.REGULAR, content.length]);
+    await chunks.return?.(undefined);
+    const absent = client.readFile(join(folder, "absent"));
+    await assert.rejects(collected(absent), GuestError);
+    await assert.rejects(absent.attributes, GuestError);
+  });
+
+  test("are not read further than the reader goes", async () => {
+    const path = join(folder, "large");
+    await writeFile(path, content);
+    for await (const chunk of client.readFile(path)) {
+      assert.ok(chunk.length > 0);
+      break;
+    }
+    assert.equal((await client.health()).alive, true);
+  });
+
+  test("are written from bytes and from streams, with their attributes", async () => {
+    const sha256 = createHash("sha256").update(content).digest();
+    const whole = await client.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
+    assert.equal(whole.bytesWritten, BigInt(content.length));
+    assert.deepEqual(Buffer.from(whole.sha256), sha256);
+    assert.ok((await readFile(join(folder, "whole"))).equals(content));
+    assert.equal((await stat(join(folder, "whole"))).mode & 0o777, 0o640);
+
+    async function* pieces(): AsyncGenerator<Uint8Array> {
+      for (let start = 0; start < content.length; start += 100_000) yield content.subarray(start, start + 100_000);
+    }
+    await client.writeFile(join(folder, "new", "streamed"), pieces(), { createParents: true });
+    assert.ok((await readFile(join(folder, "new", "streamed"))).equals(content));
+  });
+
+  test("stay as they were when the source of a write fails", async () => {
+    const path = join(folder, "kept");
+    await writeFile(path, "old");
+    async function* failing(): AsyncGenerator<Uint8Array> {
+      yield content;
+      throw new Error("the disk of the host is gone");
+    }
+    await assert.rejects(client.writeFile(path, failing()), /the disk of the host is gone/);
+    assert.equal(await readFile(path, "utf8"), "old");
+  });
+
+  test("are refused with status and reason, before the whole content has been sent", async () => {
+    const closed = Promise.withResolvers<void>();
+    async function* endless(): AsyncGenerator<Uint8Array> {
+      try {
+        for (;;) yield content;
+      } finally {
+        closed.resolve();
+      }
+    }
+    const refused = client.writeFile(join(folder, "no", "such", "folder"), endless());
+    await assert.rejects(refused, (error) => error instanceof GuestError && error.status === "NOT_FOUND");
+    await closed.promise;
+    await assert.rejects(collected(client.readFile(join(folder, "absent"))), (error) => {
+      assert.ok(error instanceof GuestError);
+      return error.status === "NOT_FOUND" && error.reason === "PATH_NOT_FOUND";
+    });
+    assert.ok(!(await readdir(folder)).includes("no"));
+  });
+
+  test("are given up when the signal is aborted", async () => {
+    const signal = AbortSignal.abort();
+    const isCancelled = (error: unknown): boolean => error instanceof GuestError && error.status === "CANCELLED";
+    await assert.rejects(collected(client.readFile(join(folder, "read"), {}, { signal })), isCancelled);
+    await assert.rejects(client.writeFile(join(folder, "aborted"), content, {}, { signal }), isCancelled);
+    assert.ok(!(await readdir(folder)).includes("aborted"));
+  });
+
+  test("are described", async () => {
+    await writeFile(join(folder, "described"), "12345");
+    const described = await client.statPath(join(folder, "described"));
+    assert.deepEqual([described.type, described.size], [FileType.REGULAR, 5]);
+  });
+});

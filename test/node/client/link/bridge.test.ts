@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { execa } from "execa";
+import { connect, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
+import { processGone } from "../../../fixtures/processes.ts";
+import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
+
+const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts");
+
+async function folderOf(t: TestContext): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "bridge-client-"));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+async function failureOver(t: TestContext, bridge: readonly string[]): Promise<GuestError> {
+  const client = connect({ bridge, token: "any" });
+  t.after(() => client.close());
+  return client.health({ deadlineMs: 30_000 }).then(
+    () => assert.fail("somebody answered"),
+    (error: unknown) => (error instanceof GuestError ? error : assert.fail(String(error))),
+  );
+}
+
+describe("a bridge command", () => {
+  test("that cannot be started is named, and what to do", async (t) => {
+    const error = await failureOver(t, ["/no/such/bridge", "secret-argument"]);
+    assert.deepEqual(
+      [error.status, error.message],
+      ["UNAVAILABLE", "cannot start the bridge command /no/such/bridge: ENOENT"],
+    );
+    assert.match(error.nextStep ?? "", /run the bridge command by hand/);
+    assert.doesNotMatch((await failureOver(t, ["a\0b", "secret-argument"])).message, /secret/);
+  });
+
+  test("that fails is quoted with its status and its complaint, and without its arguments", async (t) => {
+    const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
+    const error = await failureOver(t, ["sh", "-c", script, "secret-argument"]);
+    assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
+  });
+
+  test("that is killed or has nothing to say is told apart", async (t) => {
+    assert.match((await failureOver(t, ["sh", "-c", "kill -9 $$"])).message, /was ended by SIGKILL/);
+    assert.match((await failureOver(t, ["true"])).message, /ended with status 0/);
+  });
+
+  test("runs once for each connection, with the environment that it was given, and ends with the client", async (t) => {
+    const folder = await folderOf(t);
+    await using agent = await startSocketAgent();
+    const pids = join(folder, "pids");
+    const [program, ...args] = agent.bridge;
+    const bridge = ["sh", "-c", 'echo "$$ $MARK" >>"$PIDS"; exec "$@"', "sh", program ?? "", ...args];
+    const options = { bridge, token: agent.token, env: { PATH: process.env["PATH"], PIDS: pids, MARK: "mine" } };
+    const clients: readonly GuestClient[] = [connect(options), connect(options)];
+    for (const client of clients) {
+      await Promise.all([client.health(), client.health()]);
+      await client.health();
+    }
+    const lines = (await readFile(pids, "utf8")).trim().split("\n");
+    assert.equal(lines.length, 2);
+    for (const client of clients) client.close();
+    for (const line of lines) {
+      const [pid, mark] = line.split(" ");
+      assert.equal(mark, "mine");
+      await processGone(Number(pid));
+    }
+  });
+
+  test("is started anew when it has died, and what it carried fails", async (t) => {
+    const folder = await folderOf(t);
+    await using agent = await startSocketAgent();
+    const pids = join(folder, "pids");
+    const [program, ...args] = agent.bridge;
+    const bridge = ["sh", "-c", 'echo $$ >>"$0"; exec "$@"', pids, program ?? "", ...args];
+    const client = connect({ bridge, token: agent.token });
+    t.after(() => client.close());
+    const command = client.exec({ args: ["sleep", "1000"] });
+    await command.started;
+    process.kill(Number(await readFile(pids, "utf8")), "SIGKILL");
+    await assert.rejects(command.wait(), (error) => {
+      assert.ok(error instanceof GuestError);
+      return error.status === "UNAVAILABLE" && /sh was ended by SIGKILL/.test(error.message);
+    });
+    assert.equal((await client.health({ waitForReady: true, deadlineMs: 60_000 })).alive, true);
+    assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
+  });
+
+  test("keeps no process alive that has nothing more to do, and leaves nothing behind a closed client", async (t) => {
+    const folder = await folderOf(t);
+    await using agent = await startSocketAgent();
+    const program = join(folder, "program.ts");
+    const text = `import { connect } from ${JSON.stringify(CLIENT)};
+      const client = connect(JSON.parse(process.argv[2] ?? ""));
+      await client.health();
+      if (process.argv[3] === "close") client.close();
+      process.stdout.write("done");`;
+    await writeFile(program, text);
+    const options = JSON.stringify({ bridge: agent.bridge, token: agent.token });
+    const left = async (): Promise<number> =>
+      (await readdir(folder)).filter((name) => name.startsWith("guest-agent-bridge-")).length;
+    for (const [close, folders] of [
+      ["close", 0],
+      ["keep", 1],
+    ] as const) {
+      const run = await execa(process.execPath, [program, options, close], { env: { TMPDIR: folder } });
+      assert.deepEqual([run.stdout, await left()], ["done", folders]);
+    }
+  });
+
+  test("needs a place for its private socket, and says so where there is none", async (t) => {
+    const folder = await folderOf(t);
+    const long = join(folder, "x".repeat(100));
+    await mkdir(long);
+    const before = process.env["TMPDIR"];
+    t.after(() => {
+      if (before === undefined) delete process.env["TMPDIR"];
+      else process.env["TMPDIR"] = before;
+    });
+    process.env["TMPDIR"] = long;
+    const error = await failureOver(t, ["true"]);
+    assert.deepEqual([error.status, /^cannot listen on .*short path$/.test(error.message)], ["UNAVAILABLE", true]);
+    process.env["TMPDIR"] = join(folder, "absent");
+    assert.throws(() => connect({ bridge: ["true"], token: "any" }), /set TMPDIR/);
+    process.env["TMPDIR"] = folder;
+    const client = connect({ bridge: ["true"], token: "any" });
+    const made = (await readdir(folder)).find((name) => name.startsWith("guest-agent-bridge-")) ?? "";
+    assert.equal((await stat(join(folder, made))).mode & 0o777, 0o700);
+    client.close();
+    assert.ok(!(await readdir(folder)).includes(made));
+  });
+});

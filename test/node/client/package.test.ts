@@ -1,0 +1,171 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+const ROOT = join(import.meta.dirname, "../../..");
+const machine = machineNode();
+const examples = ["README.md", "docs/node/client.md"].flatMap((name) =>
+  examplesOf(readFileSync(join(ROOT, name), "utf8")),
+);
+
+interface Example {
+  /** The heading that it stands under, and its number there. */
+  readonly title: string;
+  readonly code: string;
+}
+
+/** The examples in TypeScript. One that does not connect goes on from the first, before its client is closed. */
+function examplesOf(document: string): Example[] {
+  const first = /```ts\n([\s\S]*?)```/.exec(document)?.[1] ?? "";
+  return document.split(/^## /m).flatMap((section) => {
+    const heading = section.split("\n")[0] ?? "";
+    return Array.from(section.matchAll(/^```ts\n([\s\S]*?)^```$/gm), ([, code = ""], index) => ({
+      title: `${heading} ${index + 1}`,
+      code: code.includes("connect({") ? code : first.replace("client.close();\n", `${code}client.close();\n`),
+    }));
+  });
+}
+
+/** What some of them must print. */
+const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
+  ["Dial it 1", /^0 HELLO SANDBOX$/m],
+  ["Connect 1", /^true true \d{4}-\d\d-\d\dT\S+Z$/m],
+  ["Connect 2", /^true$/m],
+  ["Connect 3", /^true$/m],
+  ["Run commands 1", /^3 input oops$/m],
+  ["Run commands 2", /^apple\npear\n\{[\s\S]*outputComplete: true/m],
+  ["Run commands 3", /^\d+ 0$/m],
+  ["Run commands 4", /40 120[\s\S]*^5$/m],
+  ["Run commands 5", /^process \d+\n\{[\s\S]*signal: 15/m],
+  ["Run commands 6", /^build true undefined\nstep 1\nstep 2\nstep 3\n0$/m],
+  ["Run commands 7", /^1 true$/m],
+  ["Files 1", /^first\n\n4\n6 640 \d{4}-\d\d-\d\dT\S+Z$/m],
+  ["Hooks and restore 1", /^true false 0 at rest/m],
+  ["Hooks and restore 2", /^false true /m],
+  ["Errors 1", /^NOT_FOUND 5 EXEC_NOT_FOUND /m],
+  ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
+];
+
+describe("the package of the client library", { skip: typeof machine === "string" ? machine : false }, () => {
+  let agent: SocketAgent;
+  let folder: string;
+  let installed: InstalledClient;
+  const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "client-package-"));
+    agent = await startSocketAgent({ hooks: { pre_snapshot: { args: ["echo", "at rest"] } } });
+    installed = await installClient(folder, path);
+    await Promise.all(
+      examples.map(({ code }, index) =>
+        writeFile(join(installed.folder, `example-${index}.ts`), code.replaceAll("/srv/example", join(folder, "srv"))),
+      ),
+    );
+    const docker = join(folder, "docker");
+    await writeFile(docker, `#!/bin/sh\nexec ${agent.bridge.map((word) => `'${word}'`).join(" ")}\n`);
+    await chmod(docker, 0o755);
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  test("holds modules, types, a licence and its documentation, and nothing else", async () => {
+    const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.c?ts)$/.test(file));
+    assert.deepEqual(kinds, ["LICENSE", "README.md", "package.json"]);
+    const declared = installed.packed.filter(
+      (file) => file.endsWith(".js") && !installed.packed.includes(file.replace(/js$/, "d.ts")),
+    );
+    assert.deepEqual(declared, []);
+    const manifest = JSON.parse(
+      await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
+    ) as Record<string, unknown>;
+    assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
+  });
+
+  test("is what the project exports as its client", async () => {
+    const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
+      exports: Record<"./client" | "./sandboxes", Record<"types" | "default", string>>;
+    };
+    for (const file of [...Object.values(exports["./client"]), ...Object.values(exports["./sandboxes"])]) {
+      assert.ok(installed.packed.includes(file.replace("./dist/client/", "")), file);
+    }
+  });
+
+  test("type-checks with sandboxes where what only they need is not installed, and says what is missing", async () => {
+    const program = join(installed.folder, "sandboxes.ts");
+    const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
+const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));
+await connectHypeman({ apiToken: "any" }).catch(said);
+const open: (options: Parameters<typeof Sandboxes.open>[0]) => Promise<Sandboxes> = (options) => Sandboxes.open(options);
+await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "state"))}, nodeId: "n" }).catch(said);
+`;
+    await writeFile(program, code);
+    assert.equal(await installed.compile(), "");
+    const { stdout } = await execa(node, [program.replace(/ts$/, "js")], { extendEnv: false, env: { PATH: path } });
+    assert.match(stdout, /^MISSING_PACKAGE .*npm install @onkernel\/hypeman$/m);
+    const { stdout: version } = await execa(node, ["-p", "process.versions.node"]);
+    const [major = 0, minor = 0] = version.split(".").map(Number);
+    const hasSqlite = major > 22 || (major === 22 && minor >= 13);
+    assert.equal(/^MISSING_PACKAGE .*Node 22\.13 or later/m.test(stdout), !hasSqlite, stdout);
+    await rm(program);
+  });
+
+  test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
+    assert.ok(examples.length >= 14, `${examples.length} examples`);
+    assert.equal(await installed.compile(), "");
+    const wrong = join(installed.folder, "wrong.ts");
+    await writeFile(wrong, 'import { connect } from "guest-agent-client";\nconnect({ address: "unix:/x" });\n');
+    assert.match(await installed.compile(), /wrong\.ts.*token/s);
+    await rm(wrong);
+  });
+
+  test("type-checks in a .cts file, which requires it, and has the web streams that are global", async () => {
+    const program = join(installed.folder, "required.cts");
+    const code = `import { connect, GuestError, type Health } from "guest-agent-client";
+export async function main(): Promise<void> {
+  const client = connect({ address: "unix:/x", token: "t" });
+  const health: Health = await client.health();
+  const at: Date | undefined = health.guestTime;
+  const command = client.exec({ args: ["gzip"], stdin: true });
+  await new Blob(["x"]).stream().pipeTo(command.web.stdin);
+  console.log(at, await new Response(command.web.stdout).text(), GuestError);
+  await client.writeFile("/x", new Blob(["x"]).stream());
+  console.log(await new Response(client.readFile("/x").stream()).text());
+}
+`;
+    await writeFile(program, code);
+    // As TypeScript 5.4 has it, which knows no require() of an ES module.
+    assert.equal(await installed.compile("node16", ["*.cts"]), "");
+    await rm(program);
+  });
+
+  for (const [index, { title, code }] of examples.entries()) {
+    test(`runs the example "${title}" on this machine's own Node`, async () => {
+      const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
+        extendEnv: false,
+        all: true,
+        reject: false,
+        timeout: 500_000,
+        env: {
+          PATH: `${folder}${delimiter}${path}`,
+          CREDENTIALS: agent.credentialsDir,
+          ADDRESS: `127.0.0.1:${agent.port}`,
+          SERVER_NAME,
+          SOCKET: agent.socketPath,
+          TOKEN: agent.token,
+        },
+      });
+      assert.equal(result.exitCode, 0, `${code}\n${result.all}`);
+      const expected = OUTPUTS.find(([name]) => name === title)?.[1];
+      assert.match(result.stdout, expected ?? assert.fail(`nothing is expected of "${title}"`));
+    });
+  }
+});

@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { healthOf } from "../../../src/node/client/health.ts";
+import { GuestError, restoreDuties, type RestoredGuest, restoreSequence } from "../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
+
+/** An agent whose duties end every connection, the first time before they have been answered. */
+async function restored(): Promise<StandIn> {
+  let times = 0;
+  const agent = await startStandIn({
+    service: GuestAgent,
+    answers: {
+      Health: () => ({
+        alive: true,
+        ready: true,
+        guestTime: { seconds: BigInt(Math.round(Date.now() / 1000) + 3600) },
+      }),
+      RunRestoreDuties: () => {
+        if (times++ > 0) return { entropyBytesMixed: 64, degraded: "entropy_credit:EPERM" };
+        agent.drop();
+        return new Promise(() => {});
+      },
+      RunHook: () => ({ ran: true, exitCode: 3 }),
+    },
+  });
+  return agent;
+}
+
+describe("restoreSequence", () => {
+  test("has the duties done until they are, then runs the hook once over a connection of its own, then asks", async () => {
+    await using agent = await restored();
+    const { duties, hook, health, clockErrorMs } = await restoreSequence(() => agent.redial());
+    assert.equal(duties.degraded, "entropy_credit:EPERM");
+    assert.deepEqual([hook.ran, hook.exitCode, health.ready], [true, 3, true]);
+    assert.ok(Math.abs(clockErrorMs - 3_600_000) < 60_000, `${clockErrorMs} ms`);
+    const attempt = ["Health", "RunRestoreDuties"];
+    const look = ["Health", "Health", "Health"];
+    assert.deepEqual(agent.calls, [...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
+  });
+
+  test("has the duties done once more, before the hook, where they left the clock more than 50 ms off", async () => {
+    await using agent = await startGuestWithClock([-5_000, 0]);
+    const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
+    assert.equal(duties.clockStepped, true);
+    assert.equal(repeated?.duties.entropyBytesMixed, 64);
+    assert.ok(Math.abs((repeated?.clockErrorMs ?? 0) + 5_000) < 2_500, `${repeated?.clockErrorMs} ms`);
+    assert.ok(Math.abs(clockErrorMs) < 2_500, `${clockErrorMs} ms`);
+    const steps = agent.calls.filter((name) => name !== "Health");
+    assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
+  });
+
+  test("has them done no third time, and not again where they could not step the clock", async () => {
+    for (const [clockStepped, times] of [
+      [true, 2],
+      [false, 1],
+    ] as const) {
+      await using agent = await startGuestWithClock([-5_000], clockStepped);
+      const { clockErrorMs } = await restoreSequence(() => agent.redial());
+      assert.ok(Math.abs(clockErrorMs + 5_000) < 2_500, `${clockErrorMs} ms`);
+      assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, times);
+    }
+  });
+
+  test("dials with what is right at the moment: credentials may be new after the duties", async () => {
+    await using agent = await restored();
+    let dialled = 0;
+    await restoreSequence(async () => {
+      dialled++;
+      await Promise.resolve();
+      return agent.redial();
+    });
+    assert.equal(dialled, 3);
+  });
+
+  test("does not run the hook again when it fails", async () => {
+    const agent = await startStandIn({
+      service: GuestAgent,
+      answers: {
+        Health: () => ({ alive: true }),
+        RunRestoreDuties: () => ({}),
+        RunHook: () => {
+          agent.drop();
+          return new Promise(() => {});
+        },
+      },
+    });
+    await using _ = agent;
+    assert.equal((await failureOf(agent.client.restore())).status, "UNAVAILABLE");
+    assert.equal(agent.calls.filter((name) => name === "RunHook").length, 1);
+  });
+
+  test("waits longer and longer between attempts at an agent that says at once that it is leaving", async () => {
+    let dialled = 0;
+    const leaving: RestoredGuest = {
+      health: () => Promise.resolve(healthOf(create(HealthResponseSchema, { alive: true }))),
+      runHook: () => assert.fail("no duties, no hook"),
+      runRestoreDuties: () =>
+        Promise.reject(new GuestError({ status: "UNAVAILABLE", reason: "SHUTTING_DOWN", message: "leaving" })),
+      close: () => undefined,
+    };
+    const dial = (): RestoredGuest => {
+      dialled++;
+      return leaving;
+    };
+    const error = await failureOf(restoreDuties(dial, { reachMs: 2_000 }));
+    assert.equal(error.reason, "SHUTTING_DOWN");
+    // 50, 100, 200, 400 and 800 ms lie between them: never more than six, however fast this machine is.
+    assert.ok(dialled > 1 && dialled <= 6, `${dialled} attempts`);
+    const patience = new AbortController();
+    const given = failureOf(restoreDuties(dial, { reachMs: 600_000, signal: patience.signal }));
+    patience.abort("enough");
+    assert.deepEqual([(await given).status, (await given).cause], ["CANCELLED", "enough"]);
+  });
+
+  test("gives an agent that does not come back up after reachMs", async () => {
+    const agent = await startStandIn({ service: GuestAgent });
+    await agent[Symbol.asyncDispose]();
+    await assert.rejects(
+      restoreDuties(() => agent.redial(), { reachMs: 300 }),
+      (error) => error instanceof GuestError && ["DEADLINE_EXCEEDED", "UNAVAILABLE"].includes(error.status),
+    );
+  });
+});

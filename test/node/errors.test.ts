@@ -1,0 +1,290 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
+import { type AddressInfo, createServer, type Server } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { GuestError, type TcpOptions } from "../../src/node/client/index.ts";
+import { freePort } from "../../scripts/machine/free-port.ts";
+import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { type CertificateOptions, issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { runGuestctl } from "./guestctl/guestctl.ts";
+
+/** What a person reads: the message, and what to do about it. */
+interface Told {
+  readonly message: string;
+  readonly nextStep: string;
+}
+
+/** A row of the table: who says what when something is wrong. Each is made to happen, to the real client of a real peer. */
+interface Row {
+  readonly who: "library" | "guestctl";
+  readonly when: string;
+  readonly told: () => Promise<Told>;
+  readonly message: RegExp;
+  readonly nextStep: RegExp;
+}
+
+const DAY = /expired on \d{4}-\d\d-\d\dT[\d:.]+Z, by the guest's clock/;
+
+let agent: RunningAgent;
+let folder: string;
+let silent: Server;
+let web: Server;
+before(async () => {
+  agent = await startAgent();
+  folder = await mkdtemp(join(tmpdir(), "errors-"));
+  silent = createServer(() => undefined);
+  web = createHttpServer();
+  for (const server of [silent, web]) await once(server.listen(0, "127.0.0.1"), "listening");
+});
+after(async () => {
+  silent.close();
+  web.close();
+  await agent[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+const portOf = (server: Server): string => `127.0.0.1:${(server.address() as AddressInfo).port}`;
+
+/** What the library says of a call. Default: Health. */
+async function library(
+  options: Partial<TcpOptions>,
+  call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ deadlineMs: 30_000 }),
+): Promise<Told> {
+  using client = clientOf(agent, options);
+  const error = await call(client).then(
+    () => assert.fail("it should have failed"),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof GuestError);
+  return { message: error.message, nextStep: error.nextStep ?? "" };
+}
+
+/** What guestctl says, with the credentials of the agent but for the client's. */
+async function guestctl(args: readonly string[], certificate?: CertificateOptions, address?: string): Promise<Told> {
+  const credentials = await mkdtemp(join(folder, "credentials-"));
+  const { ca, client } = agent.certificates;
+  const own = certificate === undefined ? client : await clientCertificate(certificate);
+  const files = { "ca.pem": ca, "client.pem": own.cert, "client.key": own.key, token: agent.token };
+  for (const [name, text] of Object.entries(files)) await writeFile(join(credentials, name), text);
+  const env = {
+    PATH: process.env["PATH"] ?? "",
+    GUESTCTL_ADDRESS: address ?? `127.0.0.1:${agent.port}`,
+    GUESTCTL_CREDENTIALS: credentials,
+    GUESTCTL_SERVER_NAME: SERVER_NAME,
+  };
+  const { stderr, exitCode } = await runGuestctl(args.includes("--json") ? args : [...args, "--json"], env);
+  assert.equal(exitCode, 125);
+  const { error } = JSON.parse(stderr) as { error: { message: string; next_step?: string } };
+  return { message: error.message, nextStep: error.next_step ?? "" };
+}
+
+/** A client's certificate: one of the agent's authority that has expired, or one of another authority. */
+function clientCertificate({ clientValidity }: CertificateOptions): Promise<{ cert: string; key: string }> {
+  const day = 86_400_000;
+  return clientValidity === "expired"
+    ? agent.certificates.issueClient({
+        notBefore: new Date(Date.now() - 2 * day),
+        notAfter: new Date(Date.now() - day),
+      })
+    : issueCertificates().then(({ client }) => client);
+}
+
+async function withCertificate(options: CertificateOptions): Promise<Partial<TcpOptions>> {
+  const { cert, key } = await clientCertificate(options);
+  return { certPem: cert, keyPem: key };
+}
+
+/** A kept command that has ended, and is not forgotten. */
+async function ended(name: string): Promise<void> {
+  using client = clientOf(agent);
+  await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
+}
+
+/** What is wrong with a request: the agent's words, with the names that each client has for them. */
+const WORDS: readonly Row[] = [
+  {
+    who: "library",
+    when: "the name is that of a command that has ended",
+    told: async () => {
+      await ended("buffer_bytes");
+      return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
+    },
+    message: /^exec "buffer_bytes" is there already, ended; forget it, or set keep\.replaceEnded$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "guestctl",
+    when: "the name is that of a command that has ended",
+    told: async () => {
+      await ended("cwd");
+      return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
+    },
+    message: /^exec "cwd" is there already, ended; "guestctl end" forgets it, or --replace takes the name$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "library",
+    when: "a file's folder is missing",
+    told: () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
+    message: /^cannot write "\/no\/create_parents\/x": its folder does not exist \(createParents makes it\)/,
+    nextStep: /^$/,
+  },
+  {
+    who: "guestctl",
+    when: "a file's folder is missing",
+    told: () => guestctl(["write", "/no/createParents/x"]),
+    message: /^cannot write "\/no\/createParents\/x": its folder does not exist \(--parents makes it\)/,
+    nextStep: /^$/,
+  },
+  {
+    who: "library",
+    when: "a path is relative",
+    told: () => library({}, (client) => client.statPath("etc")),
+    message: /^path is relative; give an absolute one$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "guestctl",
+    when: "a path is relative",
+    told: () => guestctl(["stat", "etc"]),
+    message: /^path is relative; give an absolute one$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "library",
+    when: "a path beneath a folder is missing, which it names whole",
+    told: () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
+    message: /^cannot write "\/etc\/no\/such": its folder does not exist/,
+    nextStep: /^$/,
+  },
+  {
+    who: "library",
+    when: "a command is to start in a relative folder",
+    told: () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
+    message: /^cwd is not an absolute path$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "guestctl",
+    when: "a command is to start in a relative folder",
+    told: () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
+    message: /^--workdir is not an absolute path$/,
+    nextStep: /^$/,
+  },
+  {
+    who: "guestctl",
+    when: "a command is to start in no folder",
+    told: () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
+    message: /^no such directory to start in: "\/no"/,
+    nextStep: /^$/,
+  },
+];
+
+const ROWS: readonly Row[] = [
+  ...WORDS,
+  {
+    who: "library",
+    when: "its client certificate has expired",
+    told: async () => library(await withCertificate({ clientValidity: "expired" })),
+    message: new RegExp(`^the agent refused your client certificate: ${DAY.source}$`),
+    nextStep: /^renew the client certificate, or look at the guest's clock$/,
+  },
+  {
+    who: "library",
+    when: "its client certificate has expired, and it runs a command",
+    told: async () =>
+      library(await withCertificate({ clientValidity: "expired" }), (client) => client.run({ args: ["true"] })),
+    message: new RegExp(`^the agent refused your client certificate: ${DAY.source}$`),
+    nextStep: /^renew the client certificate/,
+  },
+  {
+    who: "library",
+    when: "its client certificate has expired, and it reads a file",
+    told: async () =>
+      library(await withCertificate({ clientValidity: "expired" }), (client) =>
+        client.readFile("/etc/hostname").bytes(),
+      ),
+    message: new RegExp(`^the agent refused your client certificate: ${DAY.source}$`),
+    nextStep: /^renew the client certificate/,
+  },
+  {
+    who: "library",
+    when: "its client certificate is of another authority",
+    told: async () => library(await withCertificate({})),
+    message: /^the agent refused your client certificate: \S/,
+    nextStep: /^give the client certificate that was issued for this agent$/,
+  },
+  {
+    who: "guestctl",
+    when: "its client certificate has expired",
+    told: () => guestctl(["health"], { clientValidity: "expired" }),
+    message: new RegExp(`^the agent refused your client certificate: ${DAY.source}$`),
+    nextStep: /^renew the client certificate, or look at the guest's clock$/,
+  },
+  {
+    who: "guestctl",
+    when: "its client certificate is of another authority",
+    told: () => guestctl(["health"], {}),
+    message: /^the agent refused your client certificate: \S/,
+    nextStep: /^the client certificate in --credentials is not of the agent's authority$/,
+  },
+  ...["restore", "restore-sequence"].flatMap((command): Row[] => [
+    {
+      who: "guestctl",
+      when: `${command} finds no listener, at once`,
+      // In the time that is allowed nothing but the refusal can end it.
+      told: async () => guestctl([command, "--wait", "1h"], undefined, `127.0.0.1:${await freePort()}`),
+      message: /^connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
+      nextStep: /^check that the agent runs and that the address is right$/,
+    },
+    {
+      who: "guestctl",
+      when: `${command} finds a port that says nothing`,
+      told: () => guestctl([command, "--wait", "500ms"], undefined, portOf(silent)),
+      message: /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
+      nextStep: /^what listens there is no guest agent; check the address$/,
+    },
+    {
+      who: "guestctl",
+      when: `${command} finds another protocol, at once`,
+      told: () => guestctl([command, "--wait", "1h"], undefined, portOf(web)),
+      message: /SSL|wrong version/,
+      nextStep: /^what listens there is no guest agent; check the address$/,
+    },
+  ]),
+  {
+    who: "library",
+    when: "a restore finds an agent of another authority, at once",
+    told: async () => {
+      const { ca } = await issueCertificates();
+      return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachMs: 3_600_000 }));
+    },
+    message: /certificate/,
+    nextStep: /^give the authority that issued the agent's certificate as caPem$/,
+  },
+  {
+    who: "library",
+    when: "a call waits for an agent that is not there",
+    told: async () =>
+      library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
+        client.health({ waitForReady: true, deadlineMs: 300 }),
+      ),
+    message: /^no connection until the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
+    nextStep: /^check that the agent runs and that the address is right$/,
+  },
+];
+
+describe("errors say what was wrong and what to do", () => {
+  for (const { who, when, told, message, nextStep } of ROWS) {
+    test(`${who}: ${when}`, async () => {
+      const said = await told();
+      assert.match(said.message, message);
+      assert.match(said.nextStep, nextStep);
+    });
+  }
+});

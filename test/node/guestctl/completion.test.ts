@@ -1,0 +1,216 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test, type TestContext } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
+import { execa } from "execa";
+import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
+import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
+import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+/** Fills a command line's last word in: the words, the script and a folder with a `guestctl` are given. */
+const COMPLETERS = {
+  bash: `source "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl; printf '%s\\n' "\${COMPREPLY[@]}"`,
+  fish: `source $SCRIPT; complete -C (string join ' ' -- $argv) | string replace -r '\\t.*' ''; true`,
+} as const;
+
+function isMissing(t: TestContext, shell: string): boolean {
+  const isThere = spawnSync(shell, ["-c", "true"]).status === 0;
+  if (!isThere) t.skip(`needs ${shell} (Debian: ${shell})`);
+  return !isThere;
+}
+
+describe("guestctl completion", () => {
+  let folder: string;
+  let env: Record<string, string>;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "guestctl-completion-"));
+    await mkdir(join(folder, "bin"));
+    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
+    await writeFile(join(folder, "bin/guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+    env = {
+      PATH: `${join(folder, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
+      HOME: folder,
+      XDG_CONFIG_HOME: join(folder, "config"),
+    };
+    for (const name of ["blue", "green"]) {
+      await runGuestctl(["context", "set", name, "-H", "x", "-c", folder], env);
+    }
+    for (const shell of SHELLS) {
+      const { stdout, stderr, exitCode } = await runGuestctl(["completion", shell], env);
+      assert.deepEqual([stderr, exitCode], ["", 0]);
+      await writeFile(join(folder, shell), stdout);
+    }
+    await mkdir(join(folder, "work/a folder"), { recursive: true });
+    await writeFile(join(folder, "work/a file"), "");
+    await symlink("a file", join(folder, "work/another"));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  async function offers(shell: "bash" | "fish", line: string): Promise<string[]> {
+    const words = ["guestctl", ...line.split(" ")];
+    const args = shell === "bash" ? ["-c", COMPLETERS.bash, "bash", ...words] : ["-c", COMPLETERS.fish, ...words];
+    const { stdout } = await execa(shell, args, {
+      env: { ...env, SCRIPT: join(folder, shell) },
+      extendEnv: false,
+      cwd: join(folder, "work"),
+    });
+    return stdout.split("\n").filter((word) => word !== "");
+  }
+
+  for (const shell of SHELLS) {
+    test(`is a script that ${shell} takes`, (t) => {
+      if (isMissing(t, shell)) return;
+      const { stderr, status } = spawnSync(shell, ["-n", join(folder, shell)], { encoding: "utf8" });
+      assert.deepEqual([stderr, status], ["", 0]);
+    });
+  }
+
+  for (const shell of ["bash", "fish"] as const) {
+    test(`offers commands, options, files, folders, fixed words and contexts in ${shell}`, async (t) => {
+      if (isMissing(t, shell)) return;
+      const all = await offers(shell, "");
+      for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
+      assert.deepEqual(await offers(shell, "he"), ["health"]);
+      for (const [name, entry] of COMMANDS) {
+        const offered = await offers(shell, `${name} --`);
+        assert.deepEqual(
+          offered.toSorted(),
+          Object.keys((await entry.load()).options)
+            .map((option) => `--${option}`)
+            .toSorted(),
+        );
+      }
+      assert.deepEqual(await offers(shell, "health --context "), ["blue", "green"]);
+      assert.deepEqual(await offers(shell, "exec --context g"), ["green"]);
+      assert.deepEqual(await offers(shell, "context use b"), ["blue"]);
+      assert.deepEqual(await offers(shell, "context r"), ["remove"]);
+      assert.deepEqual(await offers(shell, "hook po"), ["post-restore"]);
+      assert.deepEqual(await offers(shell, "completion z"), ["zsh"]);
+      assert.deepEqual(await offers(shell, "health --address "), []);
+      const folders = (await offers(shell, "health --credentials a")).map((name) => name.replace(/\/$/, ""));
+      assert.deepEqual(folders, ["a folder"]);
+    });
+  }
+
+  for (const shell of ["bash", "fish"] as const) {
+    test(`offers names of kept commands, and paths of the sandbox behind a colon, in ${shell}`, async (t) => {
+      if (isMissing(t, shell)) return;
+      await using agent = await startIssuedAgent();
+      const address = `127.0.0.1:${agent.port}`;
+      const reach = ["-H", address, "-c", agent.credentialsDir];
+      await runGuestctl(["exec", ...reach, "--name", "server", "-d", "sleep", "1000"], env);
+      const there = join(folder, "there");
+      await mkdir(join(there, "some folder"), { recursive: true });
+      for (const name of ["some", "other", ".hidden"]) await writeFile(join(there, name), "");
+      // bash takes a word apart at its colons, and completes the part behind the last.
+      const connection = `-H ${shell === "bash" ? address.replace(":", " : ") : address} -c ${agent.credentialsDir}`;
+      const colon = shell === "bash" ? ": " : ":";
+      const found = (names: readonly string[]): string[] =>
+        names.map((name) => name.replace(/^:/, "").replaceAll("\\ ", " ")).toSorted();
+      for (const command of ["attach", "end", "kill"]) {
+        assert.deepEqual(await offers(shell, `${command} ${connection} s`), ["server"]);
+      }
+      for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} ${colon}${there}/s`]) {
+        assert.deepEqual(found(await offers(shell, line)), [`${there}/some`, `${there}/some folder/`]);
+      }
+      assert.deepEqual(found(await offers(shell, `cp ${connection} a ${colon}${there}/`)), [
+        `${there}/other`,
+        `${there}/some`,
+        `${there}/some folder/`,
+      ]);
+      assert.deepEqual(await offers(shell, `cat ${connection} ${there}/none/x`), []);
+      await runGuestctl(["end", ...reach, "server"], env);
+    });
+  }
+
+  test("offers local files to cp, and none to a command that runs in the sandbox, in bash", async (t) => {
+    if (isMissing(t, "bash")) return;
+    assert.deepEqual((await offers("bash", "cp a")).toSorted(), ["a file", "a folder", "another"]);
+    assert.deepEqual((await offers("bash", "cp -H host : 7071 one ano")).toSorted(), ["another"]);
+    assert.deepEqual(await offers("bash", "exec -it a"), []);
+    assert.deepEqual(await offers("bash", "exec ls --"), []);
+    assert.deepEqual(await offers("bash", "exec -- --"), []);
+    assert.ok((await offers("bash", "exec -e A --w")).includes("--workdir"));
+  });
+
+  test("understands the equals sign as bash takes it apart", async (t) => {
+    if (isMissing(t, "bash")) return;
+    assert.deepEqual(await offers("bash", "health --context ="), ["blue", "green"]);
+    assert.deepEqual(await offers("bash", "health --context = bl"), ["blue"]);
+    assert.deepEqual(await offers("bash", "hook --timeout = 5s pre"), ["pre-snapshot"]);
+  });
+
+  test("completes at the Tab key of a real bash", async (t) => {
+    if (isMissing(t, "bash")) return;
+    const command = ["bash", "--norc", "--noprofile"] as const;
+    await using terminal = new Terminal({ cols: 100, rows: 24, env, command });
+    terminal.type(`. '${join(folder, "bash")}'; cd '${join(folder, "work")}'\n`);
+    terminal.type("guestctl heal");
+    terminal.key("Tab");
+    terminal.type("--cont");
+    terminal.key("Tab");
+    terminal.type("gr");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl health --context green$/m);
+    terminal.key("C-u");
+    terminal.type("guestctl cp a\\ fi");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl cp a\\ file$/m);
+  });
+
+  test("completes at the Tab key of a real zsh", async (t) => {
+    if (isMissing(t, "zsh")) return;
+    await using terminal = new Terminal({ cols: 100, rows: 24, env, command: ["zsh", "-f"] });
+    terminal.type(`autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; echo ready-$((1))\n`);
+    await terminal.expect(/^ready-1$/m);
+    terminal.type("guestctl heal");
+    terminal.key("Tab");
+    terminal.type("--cont");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl health --context/);
+    terminal.type(" gr");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl health --context green$/m);
+    terminal.key("C-u");
+    terminal.type("guestctl hook post");
+    terminal.key("Tab");
+    await terminal.expect(/guestctl hook post-restore$/m);
+  });
+
+  test("completes a remote path and a name at the Tab key of real shells", async (t) => {
+    await using agent = await startIssuedAgent();
+    const reaching = { ...env, ...guestctlVariables(agent), PATH: env["PATH"] ?? "" };
+    await runGuestctl(["exec", "--name", "server", "-d", "sleep", "1000"], reaching);
+    await mkdir(join(folder, "far/away"), { recursive: true });
+    for (const [shell, ...args] of [
+      ["bash", "--norc", "--noprofile"],
+      ["zsh", "-f"],
+    ] as const) {
+      if (isMissing(t, shell)) continue;
+      const command = [shell, ...args] as const;
+      await using terminal = new Terminal({ cols: 200, rows: 24, env: reaching, command });
+      const first = shell === "zsh" ? "autoload -U compinit; compinit -u -D; " : "";
+      terminal.type(`${first}. '${join(folder, shell)}'; echo ready-$((1))\n`);
+      await terminal.expect(/^ready-1$/m);
+      terminal.type("guestctl attach ser");
+      terminal.key("Tab");
+      await terminal.expect(/guestctl attach server$/m);
+      terminal.key("C-u");
+      terminal.type(`guestctl cp :${folder}/fa`);
+      terminal.key("Tab");
+      await terminal.expect(/guestctl cp :\S+\/far\/$/m);
+      terminal.key("Tab");
+      await terminal.expect(/guestctl cp :\S+\/far\/away\/$/m);
+    }
+  });
+
+  test("gives the script to programs as well", async () => {
+    const { stdout } = await runGuestctl(["completion", "bash", "--json"], env);
+    const { shell, script } = JSON.parse(stdout) as Record<string, string>;
+    assert.equal(shell, "bash");
+    assert.match(script ?? "", /complete -F _guestctl guestctl\n$/);
+  });
+});

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { AGENT_COMMAND, type RunningAgent } from "../../../fixtures/agent.ts";
+import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
+
+describe("guestctl reaches an agent", () => {
+  let folder: string;
+  let agent: RunningAgent;
+  let env: Record<string, string>;
+  let socket: string;
+  let bridge: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "guestctl-transports-"));
+    socket = join(folder, "guest.sock");
+    bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
+    agent = await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } });
+    const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
+    env = { ...rest, TMPDIR: folder };
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  const exec = ["exec", "-i", "--", "sh", "-c", "cat; echo err >&2; exit 7"];
+  const expected = { stdout: "through", stderr: "err\n", exitCode: 7 };
+
+  test("at its unix socket", async () => {
+    assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_ADDRESS: `unix:${socket}` }, "through"), expected);
+    const [name = "", ...args] = exec;
+    assert.deepEqual(await runGuestctl([name, "-H", `unix:${socket}`, ...args], env, "through"), expected);
+  });
+
+  test("through a bridge command, which is a shell's command line", async () => {
+    const [name = "", ...args] = exec;
+    const command = `BRIDGED=yes ${bridge}`;
+    assert.deepEqual(await runGuestctl([name, "--bridge", command, ...args], env, "through"), expected);
+    assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_BRIDGE: bridge }, "through"), expected);
+    const sequence = await runGuestctl(["restore-sequence", "--no-time", "--json", "--bridge", bridge], env);
+    assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
+  });
+
+  test("by a context, wherever it is used from", async () => {
+    const home = { ...env, XDG_CONFIG_HOME: join(folder, "config") };
+    const set = await runGuestctl(["context", "set", "box", "--bridge", bridge, "-c", agent.credentialsDir], home);
+    assert.deepEqual(set, { stdout: "", stderr: "", exitCode: 0 });
+    const { GUESTCTL_CREDENTIALS: _, ...bare }: Record<string, string> = home;
+    assert.deepEqual(await runGuestctl([...exec], bare, "through"), expected);
+  });
+
+  test("and leaves nothing of a bridge behind, however it ends", async () => {
+    const guestctl = startGuestctl(["exec", "--bridge", bridge, "sh", "-c", "echo up; exec sleep 1000"], env);
+    assert.equal((await guestctl.lines.next()).value, "up");
+    guestctl.kill("SIGHUP");
+    assert.equal(await guestctl.ended, 129);
+    const left = (await readdir(folder)).filter((name) => name.startsWith("guest-agent-bridge-"));
+    assert.deepEqual(left, []);
+  });
+
+  test("and says what is wrong with the bridge, with the next step", async () => {
+    const { stderr, exitCode } = await runGuestctl(["health", "--bridge", "echo no such box >&2; exit 3"], env);
+    assert.equal(exitCode, 125);
+    assert.match(
+      stderr,
+      /^guestctl: the bridge command \/bin\/sh ended with status 3: no such box \[UNAVAILABLE\]; run the/,
+    );
+    const { stderr: missing } = await runGuestctl(["health", "-H", `unix:${folder}/no.sock`], env);
+    assert.match(missing, /^guestctl: connect ENOENT .*no\.sock \[UNAVAILABLE\]; check that the agent runs/);
+  });
+});

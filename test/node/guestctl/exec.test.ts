@@ -1,0 +1,183 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, before, describe, test } from "node:test";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { type GuestctlResult, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+describe("guestctl exec", () => {
+  let agent: RunningAgent;
+  let env: Record<string, string>;
+  before(async () => {
+    agent = await startIssuedAgent();
+    env = guestctlVariables(agent);
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const exec = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
+    runGuestctl(["exec", ...args], env, input);
+
+  test("passes output and exit status of the command on", async () => {
+    const { stdout, stderr, exitCode } = await exec(["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert.deepEqual({ stdout, stderr, exitCode }, { stdout: "out\n", stderr: "err\n", exitCode: 7 });
+  });
+
+  test("leaves with 128 + signal when a signal ended the command", async () => {
+    assert.equal((await exec(["sh", "-c", "kill -SEGV $$"])).exitCode, 128 + 11);
+  });
+
+  test("leaves with 127, 126 and 125 when the command, the permission or the user is missing", async () => {
+    const missing = await exec(["/no/such/command"]);
+    assert.equal(missing.exitCode, 127);
+    assert.match(missing.stderr, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/);
+    const folder = await exec(["/etc"]);
+    assert.equal(folder.exitCode, 126);
+    assert.match(folder.stderr, /EXEC_PERMISSION_DENIED/);
+    const user = await exec(["-u", "nobody-here", "true"]);
+    assert.equal(user.exitCode, 125);
+    assert.match(user.stderr, /nobody-here.*EXEC_BAD_USER/);
+  });
+
+  test("leaves with 124 at --timeout, even if the command then leaves with 0", async () => {
+    const { exitCode, stderr } = await exec([
+      "--timeout",
+      "300ms",
+      "sh",
+      "-c",
+      "trap 'exit 0' TERM; sleep 1000 & wait",
+    ]);
+    assert.equal(exitCode, 124);
+    assert.equal(stderr, "guestctl: timed out after 300ms\n");
+  });
+
+  test("leaves what follows the command to the command", async () => {
+    const { stdout } = await exec(["printf", "%s,", "-i", "--json", "--help", "--", "-e"]);
+    assert.equal(stdout, "-i,--json,--help,--,-e,");
+    assert.equal((await exec(["-e", "A=1", "--", "printenv", "A"])).stdout, "1\n");
+  });
+
+  test("passes environment and directory on; a bare name takes guestctl's own value", async () => {
+    env["FROM_HOST"] = "host value";
+    const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-e", "NOT_SET", "-w", "/tmp", "sh", "-c"];
+    const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|${NOT_SET-unset}|$(pwd)"']);
+    assert.equal(stdout, "1=2|host value|unset|/tmp\n");
+  });
+
+  test("connects standard input with -i only, and its end", async () => {
+    assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
+    assert.equal((await exec(["cat"], "some input")).stdout, "");
+  });
+
+  test("leaves with the command although its own input is still open", async () => {
+    const guestctl = startGuestctl(["exec", "-i", "true"], env, "pipe");
+    assert.equal(await guestctl.ended, 0);
+  });
+
+  test("truncates nothing, however slowly it is read", async () => {
+    const sizeBytes = 20 * 1024 * 1024;
+    const guestctl = startGuestctl(["exec", "head", "-c", String(sizeBytes), "/dev/zero"], env);
+    let received = 0;
+    for await (const chunk of guestctl.stdout as AsyncIterable<Buffer>) {
+      received += chunk.length;
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
+    }
+    assert.equal(received, sizeBytes);
+    assert.equal(await guestctl.ended, 0);
+  });
+
+  test("leaves as a broken pipe does when nobody reads it any more, and the command with it", async () => {
+    const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec yes"], env);
+    const [first] = (await once(guestctl.stdout, "data")) as [Buffer];
+    guestctl.stdout.destroy();
+    assert.equal(await guestctl.ended, 141);
+    await assertGone(Number.parseInt(String(first), 10));
+  });
+
+  test("passes signals on to the command", async () => {
+    const script = "trap 'echo got INT' INT; trap 'echo got TERM; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+    const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
+    const seen = guestctl.lines;
+    assert.equal((await seen.next()).value, "up");
+    guestctl.kill("SIGINT");
+    assert.equal((await seen.next()).value, "got INT");
+    guestctl.kill("SIGTERM");
+    assert.equal((await seen.next()).value, "got TERM");
+    assert.equal(await guestctl.ended, 3);
+  });
+
+  test("gives up at the third SIGINT, and the agent hangs up on the command", async () => {
+    const script = "trap 'echo no' INT; echo $$; while :; do sleep 0.05; done";
+    const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
+    const seen = guestctl.lines;
+    const pid = Number((await seen.next()).value);
+    for (const _attempt of [1, 2]) {
+      guestctl.kill("SIGINT");
+      assert.equal((await seen.next()).value, "no");
+    }
+    guestctl.kill("SIGINT");
+    assert.equal(await guestctl.ended, 130);
+    await assertGone(pid);
+  });
+
+  test("hangs up on the command when it is hung up on", async () => {
+    const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec sleep 1000"], env);
+    const pid = Number((await guestctl.lines.next()).value);
+    guestctl.kill("SIGHUP");
+    assert.equal(await guestctl.ended, 129);
+    await assertGone(pid);
+  });
+
+  test("gives a line of JSON per event with --json", async () => {
+    const { stdout, exitCode } = await exec(["--json", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert.equal(exitCode, 3);
+    const events = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const output = (name: string): string =>
+      events
+        .filter((event) => event["event"] === name)
+        .map((event) => Buffer.from(String(event["data"]), "base64").toString())
+        .join("");
+    assert.equal(events[0]?.["event"], "started");
+    assert.equal(output("stdout"), "out\n");
+    assert.equal(output("stderr"), "err\n");
+    const exit = events.at(-1);
+    assert.deepEqual([exit?.["event"], exit?.["code"], exit?.["output_complete"]], ["exit", 3, true]);
+  });
+
+  test("gives its error as JSON with --json", async () => {
+    const { stdout, stderr, exitCode } = await exec(["--json", "/no/such/command"]);
+    assert.deepEqual([stdout, exitCode], ["", 127]);
+    const { error } = JSON.parse(stderr) as { error: Record<string, unknown> };
+    assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
+  });
+
+  test("says that -it wants a terminal, and with -itt runs a command in one without having one itself", async () => {
+    const refused = await exec(["-it", "sh"], "exit 4\n");
+    assert.equal(refused.exitCode, 125);
+    assert.match(
+      refused.stderr,
+      /^guestctl: standard input is no terminal; leave -t out, or .* -itt \(see --help\)\n$/,
+    );
+    const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");
+    assert.equal(exitCode, 4);
+    assert.match(stdout, /\/dev\/pts\/\d+\r\n24 80\r\n/);
+  });
+});
+
+/** Waits until a process of the sandbox (here: of this machine) is gone; the test's own time limit bounds it. */
+async function assertGone(pid: number): Promise<void> {
+  assert.ok(pid > 1, `no process id: ${pid}`);
+  for (;;) {
+    try {
+      process.kill(pid, 0);
+    } catch {
+      return;
+    }
+    await new Promise((resolve) => {
+      setTimeout(resolve, 20);
+    });
+  }
+}

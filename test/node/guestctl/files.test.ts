@@ -1,0 +1,509 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import {
+  appendFile,
+  chmod,
+  lstat,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { execa } from "execa";
+import { paddingBytes, writeHeader, writePax } from "../../../src/node/tar/index.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { type TestFolder, testFolder, testMount } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import {
+  GUESTCTL,
+  type GuestctlResult,
+  guestctlVariables,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+
+let agent: RunningAgent;
+let folder: TestFolder;
+before(async () => {
+  agent = await startIssuedAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+beforeEach(async () => {
+  folder = await testFolder();
+});
+afterEach(() => folder[Symbol.asyncDispose]());
+
+const guestctl = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(agent));
+
+async function copies(...args: readonly string[]): Promise<void> {
+  assert.deepEqual(await guestctl("cp", ...args), { stdout: "", stderr: "", exitCode: 0 });
+}
+
+/** Everything below a folder: type, mode, and what is in it. */
+async function described(root: string): Promise<Record<string, string>> {
+  const found: Record<string, string> = {};
+  for (const name of (await readdir(root, { recursive: true })).toSorted()) {
+    const path = `${root}/${name}`;
+    const stats = await lstat(path);
+    const mode = (stats.mode & 0o7777).toString(8);
+    if (stats.isDirectory()) found[name] = `directory ${mode}`;
+    else if (stats.isSymbolicLink()) found[name] = `link ${await readlink(path)}`;
+    else
+      found[name] = `file ${mode} ${createHash("sha256")
+        .update(await readFile(path))
+        .digest("hex")}`;
+  }
+  return found;
+}
+
+/** A tree with everything that can be copied. */
+async function tree(root: string): Promise<void> {
+  await mkdir(`${root}/sub/deep`, { recursive: true });
+  await mkdir(`${root}/empty`, { mode: 0o700 });
+  await writeFile(`${root}/a file`, "a");
+  await writeFile(`${root}/sub/program`, "#!/bin/sh\n", { mode: 0o755 });
+  await writeFile(`${root}/sub/deep/large`, randomBytes(3_000_001));
+  await writeFile(`${root}/sub/${"long".repeat(50)}`, "long");
+  await writeFile(`${root}/sub/deep/日本語`, "");
+  await symlink("../a file", `${root}/sub/link`);
+  await chmod(`${root}/sub/deep`, 0o750);
+}
+
+describe("guestctl cat", () => {
+  it("writes files byte for byte, in order", async () => {
+    const content = randomBytes(2_000_000);
+    await writeFile(folder.at("one"), content);
+    await writeFile(folder.at("two"), "second");
+    const [file, ...args] = GUESTCTL;
+    const { stdout } = await execa(file, [...args, "cat", folder.at("one"), folder.at("two")], {
+      env: guestctlVariables(agent),
+      encoding: "buffer",
+      stripFinalNewline: false,
+    });
+    assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
+  });
+
+  it("writes a part", async () => {
+    await writeFile(folder.at("file"), "0123456789");
+    assert.equal((await guestctl("cat", "--offset", "3", "--length", "4", folder.at("file"))).stdout, "3456");
+  });
+
+  it("gives pieces as lines of JSON, with their offsets", async () => {
+    const content = randomBytes(600_000);
+    await writeFile(folder.at("file"), content);
+    const { stdout } = await guestctl("cat", "--json", "--offset", "7", folder.at("file"));
+    const pieces = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, string>);
+    let offset = 7;
+    for (const piece of pieces) {
+      assert.deepEqual([piece["path"], piece["offset"]], [folder.at("file"), String(offset)]);
+      const data = Buffer.from(piece["data"] ?? "", "base64");
+      assert.ok(data.equals(content.subarray(offset, offset + data.length)));
+      offset += data.length;
+    }
+    assert.equal(offset, content.length);
+  });
+
+  it("says what is missing", async () => {
+    const { stderr, exitCode } = await guestctl("cat", folder.at("missing"));
+    assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
+    assert.equal(exitCode, 125);
+    assert.match((await guestctl("cat", folder.path)).stderr, /it is no regular file but a directory/);
+  });
+});
+
+describe("guestctl write", () => {
+  const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
+    runGuestctl(["write", ...args], guestctlVariables(agent), input);
+
+  it("writes standard input, with a mode, into folders that it makes when asked to", async () => {
+    const path = folder.at("a/b/file");
+    assert.match((await write("x", path)).stderr, /its folder does not exist/);
+    const input = "some input\n".repeat(100_000);
+    assert.deepEqual(await write(input, "--parents", "--mode", "0640", path), { stdout: "", stderr: "", exitCode: 0 });
+    assert.equal(await readFile(path, "utf8"), input);
+    assert.equal((await stat(path)).mode & 0o7777, 0o640);
+  });
+
+  it("leaves a file alone that must not be there yet, and tells what it wrote in JSON", async () => {
+    const path = folder.at("file");
+    const sha256 = createHash("sha256").update("first").digest("hex");
+    const first = await write("first", "--exclusive", "--json", path);
+    assert.deepEqual(JSON.parse(first.stdout), { path, bytes_written: "5", sha256 });
+    const second = await write("second", "--exclusive", path);
+    assert.equal(second.exitCode, 125);
+    assert.match(second.stderr, /exists/);
+    assert.equal(await readFile(path, "utf8"), "first");
+  });
+});
+
+describe("guestctl write, given a directory for standard input", () => {
+  it("refuses it, and leaves the file as it is", async () => {
+    const path = folder.at("file");
+    await writeFile(path, "kept");
+    const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
+    const { status, stderr } = spawnSync("env", command, { env: guestctlVariables(agent), encoding: "utf8" });
+    assert.deepEqual([status, stderr], [125, "guestctl: standard input is a directory; give a file or a pipe\n"]);
+    assert.equal(await readFile(path, "utf8"), "kept");
+  });
+});
+
+describe("guestctl stat", () => {
+  it("describes files for people and for programs, links as links unless told otherwise", async () => {
+    await writeFile(folder.at("file"), "12345", { mode: 0o640 });
+    await symlink("file", folder.at("link"));
+    const { stdout } = await guestctl("stat", folder.at("link"));
+    assert.match(stdout, /^path: +\S+link -> file\ntype: +symlink\n/);
+    assert.match((await guestctl("stat", "-L", folder.at("link"))).stdout, /type: +regular\nsize: +5\nmode: +0640\n/);
+    const json = JSON.parse((await guestctl("stat", "--json", folder.at("file"))).stdout) as Record<string, unknown>;
+    assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
+  });
+
+  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_ROOT, async () => {
+    await using far = await testMount("tmpfs", () => "size=1m");
+    for (const [name, seconds, text, year] of [
+      ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
+      ["later", 9_000_000_000_000, "+275760-09-13T00:00:00.000000000Z", "9999-"],
+      ["early", -80_000_000_000, "-000566-11-26T01:46:40.000000000Z", "0001-"],
+    ] as const) {
+      await execa("touch", ["-d", `@${seconds}`, far.at(name)]);
+      assert.match(
+        (await guestctl("stat", far.at(name))).stdout,
+        new RegExp(`^modified: ${RegExp.escape(text)}$`, "m"),
+      );
+      const json = JSON.parse((await guestctl("stat", "--json", far.at(name))).stdout) as Record<string, string>;
+      assert.equal(json["mtime"]?.slice(0, year.length), year);
+    }
+  });
+});
+
+describe("guestctl cp", () => {
+  it("copies a file in and out again, with its mode", async () => {
+    const content = randomBytes(700_001);
+    await writeFile(folder.at("local"), content, { mode: 0o751 });
+    await copies(folder.at("local"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    for (const name of ["remote", "back"]) {
+      assert.ok((await readFile(folder.at(name))).equals(content));
+      assert.equal((await stat(folder.at(name))).mode & 0o7777, 0o751);
+    }
+    assert.deepEqual((await folder.names()).toSorted(), ["back", "local", "remote"]);
+  });
+
+  it("copies several files into a directory, and needs one", async () => {
+    await writeFile(folder.at("a"), "a");
+    await writeFile(folder.at("b"), "");
+    await mkdir(folder.at("in"));
+    await mkdir(folder.at("out"));
+    await copies(folder.at("a"), folder.at("b"), `:${folder.at("in")}`);
+    await copies(`:${folder.at("in/a")}`, `:${folder.at("in/b")}`, folder.at("out"));
+    assert.deepEqual(await readdir(folder.at("out")), ["a", "b"]);
+    const { stderr } = await guestctl("cp", folder.at("a"), folder.at("b"), `:${folder.at("c")}`);
+    assert.match(stderr, /c is no directory; several sources need one/);
+  });
+
+  it("copies what .. names into the folder that was named, and not above it", async () => {
+    await mkdir(folder.at("tree/below"), { recursive: true });
+    await writeFile(folder.at("tree/file"), "x");
+    for (const path of ["in/remote", "out/local"]) await mkdir(folder.at(path), { recursive: true });
+    await copies(`${folder.at("tree/below")}/..`, `:${folder.at("in/remote")}`);
+    await copies(`:${folder.at("tree/below")}/..`, folder.at("out/local"));
+    for (const [place, name] of [
+      ["in", "remote"],
+      ["out", "local"],
+    ] as const) {
+      assert.deepEqual(await readdir(folder.at(place)), [name]);
+      assert.deepEqual(await readdir(folder.at(`${place}/${name}`)), ["below", "file"]);
+    }
+  });
+
+  it("copies no directory over a file, and leaves the file as it is", async () => {
+    await mkdir(folder.at("tree"), { mode: 0o711 });
+    await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
+    assert.match(stderr, /^guestctl: \S+plain is in the way: it is no directory\n$/);
+    assert.equal(exitCode, 125);
+    assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
+  });
+
+  it("makes missing folders only when asked to", async () => {
+    await writeFile(folder.at("a"), "a");
+    const missing = `:${folder.at("x/y/a")}`;
+    assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its folder does not exist/);
+    await copies("--parents", folder.at("a"), missing);
+    assert.equal(await readFile(folder.at("x/y/a"), "utf8"), "a");
+    await mkdir(folder.at("tree"));
+    await writeFile(folder.at("tree/a"), "a");
+    const below = `:${folder.at("p/q/tree")}`;
+    assert.match(
+      (await guestctl("cp", folder.at("tree"), below)).stderr,
+      /its folder does not exist; --parents makes it/,
+    );
+    await copies("--parents", folder.at("tree"), below);
+    assert.equal(await readFile(folder.at("p/q/tree/a"), "utf8"), "a");
+    await copies("--parents", below, folder.at("back/to/tree"));
+    assert.equal(await readFile(folder.at("back/to/tree/a"), "utf8"), "a");
+  });
+
+  it("keeps times, of single files and in folders, those before 1970 and after 2242 too", async () => {
+    await mkdir(folder.at("tree"));
+    const seconds = { old: -86_400 * 365, new: 1_700_000_000, far: 10_413_792_000 };
+    for (const [name, time] of Object.entries(seconds)) {
+      await writeFile(folder.at(`tree/${name}`), name);
+      // Node takes a negative number for now.
+      await utimes(folder.at(`tree/${name}`), new Date(time * 1000), new Date(time * 1000));
+    }
+    await copies("-rp", folder.at("tree"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    await copies(folder.at("tree/old"), folder.at("tree/new"), folder.at("tree/far"), `:${folder.path}`);
+    await mkdir(folder.at("single"));
+    await copies(`:${folder.at("old")}`, `:${folder.at("new")}`, `:${folder.at("far")}`, folder.at("single"));
+    for (const place of ["remote", "back", ".", "single"]) {
+      for (const [name, time] of Object.entries(seconds)) {
+        assert.equal((await stat(folder.at(`${place}/${name}`))).mtimeMs / 1000, time, `${place}/${name}`);
+      }
+    }
+  });
+
+  it("copies names that are not UTF-8, and names them where it cannot", async () => {
+    await mkdir(folder.at("tree"));
+    const name = Buffer.from([0x66, 0xff, 0xfe]);
+    await writeFile(Buffer.concat([Buffer.from(`${folder.at("tree")}/`), name]), "x");
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    assert.deepEqual(await readdir(folder.at("back"), { encoding: "buffer" }), [name]);
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    const args = ["cp", "--parents", folder.at("tree"), `:${folder.at("plain")}`];
+    const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(bare));
+    assert.equal(exitCode, 1);
+    assert.match(stderr, /skipped .*: its name is not UTF-8, and the image has no tar/);
+  });
+
+  it("keeps holes, in and out, alone and in a folder", async () => {
+    await mkdir(folder.at("tree/below"), { recursive: true });
+    const path = folder.at("tree/below/sparse");
+    await writeFile(path, "begin");
+    await truncate(path, 10_000_000);
+    await appendFile(path, "end");
+    await truncate(path, 12_000_000);
+    await writeFile(folder.at("tree/solid"), "solid");
+    await utimes(folder.at("tree/below"), 1_000, 2_000);
+    await utimes(path, 1_000, 3_000);
+    await copies(`:${path}`, folder.at("out"));
+    await copies(`:${folder.at("tree")}`, folder.at("back"));
+    await copies(path, `:${folder.at("in")}`);
+    await copies(folder.at("tree"), `:${folder.at("there")}`);
+    for (const name of ["out", "back/below/sparse", "in", "there/below/sparse"]) {
+      const { size, blocks, mtimeMs } = await stat(folder.at(name));
+      assert.equal(size, 12_000_000);
+      assert.ok(blocks * 512 < 1_000_000, `${name}: ${blocks * 512} bytes on disk`);
+      assert.equal(mtimeMs, 3_000_000, name);
+      assert.ok((await readFile(folder.at(name))).equals(await readFile(path)));
+    }
+    assert.deepEqual(await described(folder.at("there")), await described(folder.at("tree")));
+    assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
+  });
+
+  it("keeps the time of a single file where the image has no touch(1), to the microsecond and before 1970", async () => {
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    for (const time of [1_600_000_000.123456, -86_400.5, 0]) {
+      await writeFile(folder.at("file"), "x");
+      await utimes(folder.at("file"), time, time);
+      const args = ["cp", folder.at("file"), `:${folder.at("copied")}`];
+      const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(bare));
+      assert.equal(exitCode, 0, stderr);
+      const [there, here] = [await stat(folder.at("copied")), await stat(folder.at("file"))];
+      assert.ok(Math.abs(there.mtimeMs - here.mtimeMs) <= 0.002, `${there.mtimeMs} for ${here.mtimeMs}`);
+    }
+  });
+
+  it("gives and takes tar archives on standard output and input", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await mkdir(folder.at("in"));
+    const command = [...GUESTCTL, "cp"].map((word) => `'${word}'`).join(" ");
+    const script = `set -e; ${command} ':${folder.at("tree")}' - | ${command} - ':${folder.at("in")}'`;
+    await execa("sh", ["-c", script], { env: guestctlVariables(agent) });
+    assert.deepEqual(await described(folder.at("in/tree")), await described(folder.at("tree")));
+    const plain = await guestctl("cp", `:${folder.at("tree/a file")}`, "-");
+    assert.equal(plain.stdout.slice(0, 6), "a file");
+    assert.match((await guestctl("cp", "-", `:${folder.at("missing")}`)).stderr, /EXEC_BAD_CWD/);
+    assert.match((await guestctl("cp", `:${folder.at("missing")}`, "-")).stderr, /"tar .*" failed in the sandbox/);
+  });
+
+  it("refuses what a hostile tar of the sandbox sends, and leaves at SIGINT while it sends nothing", async () => {
+    const writesPax = `printf '%s' "$ARCHIVE" | base64 -d`;
+    const pax = writePax(new Map([["size", Buffer.from("x")]]));
+    const names = { name: Buffer.from("f"), linkName: Buffer.alloc(0), mode: 0o644, modifiedSeconds: 0 };
+    const archive = Buffer.concat([
+      writeHeader({ ...names, type: "pax", sizeBytes: pax.length }),
+      pax,
+      Buffer.alloc(paddingBytes(pax.length)),
+      writeHeader({ ...names, type: "file", sizeBytes: 5 }),
+      Buffer.alloc(512),
+    ]);
+    await mkdir(folder.at("bin"));
+    await mkdir(folder.at("tree"));
+    const program = folder.at("bin/tar");
+    const env = { PATH: `${folder.at("bin")}:${process.env["PATH"]}`, ARCHIVE: archive.toString("base64") };
+    await using hostile = await startIssuedAgent({ process: { env } });
+    await writeFile(program, `#!/bin/sh\n${writesPax}; exec sleep 1000\n`, { mode: 0o755 });
+    const args = ["cp", `:${folder.at("tree")}`, folder.at("out")];
+    const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(hostile));
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /^guestctl: the tar stream is damaged/);
+    await writeFile(program, '#!/bin/sh\necho $$ > "$0.pid"; exec sleep 1000\n', { mode: 0o755 });
+    const waiting = startGuestctl(args, guestctlVariables(hostile));
+    while (!existsSync(`${program}.pid`)) await new Promise((resolve) => setTimeout(resolve, 10));
+    waiting.kill("SIGINT");
+    await waiting.ended;
+  });
+
+  it("copies a directory in and out again, with modes, links, long names and empty folders", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    assert.deepEqual(await described(folder.at("remote")), await described(folder.at("tree")));
+    await copies(`:${folder.at("remote")}`, folder.at("back"));
+    assert.deepEqual(await described(folder.at("back")), await described(folder.at("tree")));
+    await copies(folder.at("tree"), `:${folder.at("remote")}`);
+    assert.deepEqual(await described(folder.at("remote/tree")), await described(folder.at("tree")));
+  });
+
+  it("copies a directory file by file where the image has no tar, and names what it left out", async () => {
+    await using bare = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    const result = await runGuestctl(
+      ["cp", "--json", folder.at("tree"), `:${folder.at("remote")}`],
+      guestctlVariables(bare),
+    );
+    assert.equal(result.exitCode, 1);
+    const { files, skipped } = JSON.parse(result.stdout) as { files: number; skipped: string[] };
+    assert.deepEqual([files, skipped.length], [5, 2]);
+    const expected = await described(folder.at("tree"));
+    const { empty: _, "sub/link": __, ...rest } = expected;
+    const deep = { ...rest, "sub/deep": "directory 755" };
+    assert.deepEqual(await described(folder.at("remote")), deep);
+    const back = await runGuestctl(["cp", `:${folder.at("remote")}`, folder.at("back")], guestctlVariables(bare));
+    assert.match(back.stderr, /is a directory, and the image has no tar/);
+  });
+
+  it("says why the image's tar failed", async () => {
+    await mkdir(folder.at("tree"));
+    await tree(folder.at("tree"));
+    await writeFile(folder.at("plain"), "");
+    const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), `:${folder.at("plain/below")}`);
+    assert.match(stderr, /"mkdir -- .*" failed in the sandbox with status 1: .*Not a directory/);
+    assert.equal(exitCode, 125);
+  });
+
+  it("lets neither names nor errors of a sandbox act on the terminal", async () => {
+    const evil = "\u001b]0;evil\u0007";
+    await mkdir(folder.at("tree"));
+    await symlink(`to${evil}`, folder.at("tree/link"));
+    assert.match((await guestctl("stat", folder.at("tree/link"))).stdout, /link -> to\?\]0;evil\?\n/);
+    await execa("mkfifo", [folder.at(`tree/fifo${evil}`)]);
+    const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("out"));
+    assert.deepEqual(
+      [exitCode, stderr.includes("fifo?]0;evil?: neither a file"), stderr.includes(evil)],
+      [1, true, false],
+    );
+    await mkdir(folder.at("bin"));
+    await writeFile(folder.at("bin/tar"), `#!/bin/sh\nprintf 'first${evil}\\nsecond' >&2; exit 3\n`, { mode: 0o755 });
+    const env = { PATH: `${folder.at("bin")}:${process.env["PATH"]}` };
+    await using hostile = await startIssuedAgent({ process: { env } });
+    const failed = await runGuestctl(["cp", `:${folder.at("tree")}`, folder.at("out")], guestctlVariables(hostile));
+    assert.match(failed.stderr, /failed in the sandbox with status 3: first\?\]0;evil\?\nsecond\n$/);
+  });
+
+  it("leaves nothing behind when it is interrupted, and dies of the signal", async () => {
+    await writeFile(folder.at("large"), "");
+    await truncate(folder.at("large"), 100 * 1024 ** 3);
+    await mkdir(folder.at("out"));
+    const copying = startGuestctl(["cp", `:${folder.at("large")}`, folder.at("out/")], guestctlVariables(agent));
+    while ((await readdir(folder.at("out"))).length === 0) {
+      assert.equal(await Promise.race([copying.ended, sleep(10)]), undefined, "it has ended");
+    }
+    copying.kill("SIGINT");
+    assert.equal(await copying.ended, undefined);
+    assert.deepEqual(await readdir(folder.at("out")), []);
+  });
+
+  it("takes no setuid bits out of a sandbox", async () => {
+    await writeFile(folder.at("program"), "x");
+    await chmod(folder.at("program"), 0o4755);
+    await copies(`:${folder.at("program")}`, folder.at("taken"));
+    assert.equal((await stat(folder.at("taken"))).mode & 0o7777, 0o755);
+  });
+
+  it("says what is missing on either side, and what is wrong with the command line", async () => {
+    for (const [args, pattern] of [
+      [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
+      [[":/no/such/file", folder.at("x")], /cannot stat "\/no\/such\/file": no such file/],
+      [[":/etc/passwd", "/no/such/folder/x"], /\/no\/such\/folder\/x: no such file or directory on this machine/],
+      [["/etc/passwd", "/tmp/x"], /begin with a colon/],
+      [[":/etc/passwd", ":/tmp/x"], /begin with a colon/],
+      [["/etc/passwd", ":relative"], /is relative/],
+      [["/etc/passwd"], /wants a source and a destination/],
+    ] as const) {
+      const { stderr, exitCode } = await guestctl("cp", ...args);
+      assert.match(stderr, pattern);
+      assert.equal(exitCode, 125);
+    }
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("names a local file that it cannot read, alone and in a folder", async () => {
+    await mkdir(folder.at("tree"));
+    const secret = folder.at("tree/secret");
+    await writeFile(secret, "x", { mode: 0 });
+    // Root reads every file, unless it lacks all capabilities.
+    const unprivileged = process.getuid?.() === 0 ? ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] : [];
+    const [file = "", ...args] = [...unprivileged, ...GUESTCTL];
+    for (const source of [secret, folder.at("tree")]) {
+      const { stderr, exitCode } = await execa(file, [...args, "cp", source, `:${folder.at("remote")}`], {
+        env: guestctlVariables(agent),
+        reject: false,
+      });
+      assert.deepEqual([stderr, exitCode], [`guestctl: ${secret}: EACCES on this machine`, 125]);
+    }
+  });
+
+  it("shows progress on a terminal", async (t) => {
+    if (spawnSync("script", ["--version"]).status !== 0) {
+      t.skip("needs script(1)");
+      return;
+    }
+    await writeFile(folder.at("large"), "");
+    await truncate(folder.at("large"), 64 * 1024 ** 2);
+    const command = [...GUESTCTL, "cp", folder.at("large"), `:${folder.at("remote")}`].join(" ");
+    const copied = execa("script", ["-qec", command, "/dev/null"], { env: guestctlVariables(agent) });
+    const over = new AbortController();
+    copied.then(
+      () => over.abort(),
+      () => over.abort(),
+    );
+    // An agent that is held up makes the copy last longer than a person waits without a word.
+    while (!over.signal.aborted) {
+      process.kill(agent.pid, "SIGSTOP");
+      await sleep(50);
+      process.kill(agent.pid, "SIGCONT");
+      await sleep(5);
+    }
+    const { stdout } = await copied;
+    assert.match(stdout, /\d+% \[=* *\] [\d.]+\/64\.0 MiB {2}\d+ MiB\/s {2}large/);
+  });
+});

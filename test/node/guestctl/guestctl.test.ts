@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
+import { AGENT_VERSION } from "../../../src/shared/version.ts";
+import { runGuestctl } from "./guestctl.ts";
+
+const ENV = { PATH: "/usr/bin:/bin" };
+
+describe("guestctl", () => {
+  test("shows an overview, and help with examples for every command in it", async () => {
+    const { stdout, exitCode } = await runGuestctl(["--help"], ENV);
+    assert.equal(exitCode, 0);
+    const names = Array.from(stdout.matchAll(/^ {2}([a-z][a-z-]*) {2,}/gm), (match) => match[1] ?? "");
+    assert.deepEqual(names.toSorted(), [...COMMANDS.keys()].toSorted());
+    for (const name of names) {
+      const help = await runGuestctl([name, "--help"], ENV);
+      assert.equal(help.exitCode, 0);
+      assert.match(help.stdout, new RegExp(`^Usage: guestctl ${name} [^]*\nExamples:\n  guestctl ${name}`));
+      for (const line of help.stdout.split("\n")) assert.ok(line.length <= 120, `${name}: ${line}`);
+    }
+    const topic = (await runGuestctl(["help", "connection"], ENV)).stdout;
+    for (const option of ["-H, --address", "--bridge", "-c, --credentials", "--server-name", "--context"]) {
+      assert.ok(topic.includes(option), option);
+    }
+    const usage = (await runGuestctl(["health", "--help"], ENV)).stdout;
+    assert.match(usage, /\n\nWhich agent, and how to be let in: "guestctl help connection"\.\n\n/);
+    assert.doesNotMatch(usage, /--bridge/);
+    assert.equal((await runGuestctl(["help", "health"], ENV)).stdout, usage);
+  });
+
+  test("is documented: every command, and no option that there is not", async () => {
+    const document = await readFile(join(import.meta.dirname, "../../../docs/node/guestctl.md"), "utf8");
+    for (const name of COMMANDS.keys()) assert.match(document, new RegExp(`^\\| (?:.*\`${name}\`.*) \\|`, "m"), name);
+    const lines = Array.from(document.matchAll(/^(?:source <\()?guestctl ([a-z-]+)(.*)$/gm));
+    assert.ok(lines.length > 10);
+    for (const [line, name = "", rest = ""] of lines) {
+      const command = await COMMANDS.get(name)?.load();
+      assert.ok(command, line);
+      const own = rest.split(" -- ")[0] ?? "";
+      for (const [, option = ""] of own.matchAll(/ --([a-z-]+)/g)) assert.ok(option in command.options, line);
+    }
+  });
+
+  test("tells its version", async () => {
+    assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
+  });
+
+  test("says in one line what is wrong with a command line", async () => {
+    for (const [args, problem] of [
+      [[], "no command given"],
+      [["bogus"], 'there is no command "bogus"'],
+      [["helth"], 'there is no command "helth"; did you mean health?'],
+      [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
+      [["exec"], "exec wants a command"],
+      [["exec", "--bogus", "ls"], "Unknown option '--bogus'"],
+      [["exec", "--tmeout", "5s", "ls"], "Unknown option '--tmeout'; did you mean --timeout?"],
+      [["exec", "--timeout", "5", "ls"], "--timeout 5 would be 5 milliseconds; say which, as in 5s or 5ms"],
+      [["-H", "x"], "no command given"],
+      [["-a", "x", "health"], 'there is no option "-a" before the command; the address is -H'],
+      [["completion", "basch"], "say which shell: bash, zsh or fish; did you mean bash?"],
+      [["--adress", "x", "health"], 'there is no option "--adress" before the command; did you mean --address?'],
+      [
+        ["--timeout", "5s", "exec"],
+        'there is no option "--timeout" before the command; options of a command follow it',
+      ],
+      [["-H", "x", "--bridge=y", "health"], "--address and --bridge do not go together"],
+      [["health", "-H", "x:99999", "-c", "."], "x:99999 has no port from 1 to 65535"],
+      [["cp", "-", "-"], "- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv"],
+      [["exec", "--timeout", "soon", "ls"], "--timeout wants a duration above 0, such as 500ms, 5s or 2m"],
+      [["exec", "-e", "=x", "ls"], "--env wants NAME=value or NAME"],
+      [["health", "extra"], "health takes no arguments"],
+      [
+        ["exec", "--escape-char", "ab", "ls"],
+        "--escape-char wants one character such as ~, one with Ctrl such as ^], or none",
+      ],
+      [["write"], "write wants one path"],
+      [["write", "--mode", "rw", "/f"], "--mode wants permissions in octal, such as 0640"],
+      [["health", "-H", "x", "--bridge", "y"], "--address and --bridge do not go together"],
+      [
+        ["health"],
+        'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+      ],
+      [["health", "-H", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
+    ] as const) {
+      const { stdout, stderr, exitCode } = await runGuestctl(args, ENV);
+      assert.deepEqual([stdout, exitCode], ["", 125]);
+      assert.equal(stderr, `guestctl: ${problem} (see --help)\n`);
+    }
+  });
+
+  test("says it in JSON to those who ask for JSON", async () => {
+    const { stdout, stderr, exitCode } = await runGuestctl(["exec", "-t", "--json", "ls"], ENV);
+    assert.deepEqual([stdout, exitCode], ["", 125]);
+    assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json do not go together (see --help)" } });
+  });
+
+  test("names the credential file that it cannot read", async () => {
+    const { stderr, exitCode } = await runGuestctl(["health", "-H", "x", "-c", "/no/such/folder"], ENV);
+    assert.equal(exitCode, 125);
+    assert.match(
+      stderr,
+      /^guestctl: cannot read \/no\/such\/folder\/\S+ \(ENOENT\); name a folder that "guestctl issue" made/,
+    );
+  });
+});

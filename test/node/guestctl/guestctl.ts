@@ -1,0 +1,76 @@
+import type { Readable } from "node:stream";
+import { execa } from "execa";
+import { sourceCommand } from "../../../scripts/testing/compiled.ts";
+import { DEFAULT_SERVER_NAME } from "../../../src/node/client/index.ts";
+import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+
+/** The command that is tested: the sources by default, a built executable where GUESTCTL_ENTRY names one. */
+export const GUESTCTL: readonly [file: string, ...args: string[]] =
+  process.env["GUESTCTL_ENTRY"] === undefined
+    ? sourceCommand("node/guestctl/main.ts")
+    : [process.env["GUESTCTL_ENTRY"]];
+
+const OPTIONS = { reject: false, stripFinalNewline: false, extendEnv: false } as const;
+
+/** How guestctl ended and what it wrote. */
+export interface GuestctlResult {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number | undefined;
+}
+
+/** A guestctl that runs. */
+export interface RunningGuestctl {
+  readonly stdout: Readable;
+  /** Lines of standard output. */
+  readonly lines: AsyncIterator<string>;
+  kill(signal: NodeJS.Signals): void;
+  /** Resolves with the exit status. */
+  readonly ended: Promise<number | undefined>;
+}
+
+/** An agent whose credentials are those that `guestctl issue` makes. */
+export async function startIssuedAgent(options: AgentOptions = {}): Promise<RunningAgent> {
+  const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) };
+  const issueClient = (): Promise<never> => Promise.reject(new Error("the authority's key is thrown away"));
+  const certificates = { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
+  return startAgent({ certificates, ...options });
+}
+
+/** Variables that lead guestctl to an agent. */
+export function guestctlVariables(agent: RunningAgent): Record<string, string> {
+  return {
+    PATH: process.env["PATH"] ?? "/usr/bin:/bin",
+    GUESTCTL_ADDRESS: `127.0.0.1:${agent.port}`,
+    GUESTCTL_CREDENTIALS: agent.credentialsDir,
+  };
+}
+
+/** Starts guestctl as its own process, without a terminal. Its output is the test's to read. */
+export function startGuestctl(
+  args: readonly string[],
+  env: Record<string, string>,
+  stdin: "ignore" | "pipe" = "ignore",
+): RunningGuestctl {
+  const [file, ...before] = GUESTCTL;
+  const process = execa(file, [...before, ...args], { ...OPTIONS, env, stdin, buffer: false });
+  return {
+    stdout: process.stdout,
+    lines: process.iterable(),
+    kill: (signal) => void process.kill(signal),
+    ended: process.then(({ exitCode }) => exitCode),
+  };
+}
+
+/** Runs guestctl to its end; with `input` on a pipe, else with /dev/null for standard input. */
+export async function runGuestctl(
+  args: readonly string[],
+  env: Record<string, string>,
+  input?: string,
+): Promise<GuestctlResult> {
+  const [file, ...before] = GUESTCTL;
+  const standardInput = input === undefined ? ({ stdin: "ignore" } as const) : { input };
+  const { stdout, stderr, exitCode } = await execa(file, [...before, ...args], { ...OPTIONS, env, ...standardInput });
+  return { stdout, stderr, exitCode };
+}

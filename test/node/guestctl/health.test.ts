@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+describe("guestctl health", () => {
+  test("tells people how the agent is", async () => {
+    await using agent = await startIssuedAgent();
+    const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
+    assert.deepEqual([exitCode, stderr], [0, ""]);
+    const time = String.raw`\d{4}-\d\d-\d\dT[\d:.]+Z`;
+    const lines = [
+      "alive: +yes",
+      "ready: +yes",
+      String.raw`last user activity: +${time} \(\d+\.\d s ago\)`,
+      `guest time: +${time}`,
+      "idle declared: +never",
+    ];
+    assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
+  });
+
+  test("tells programs with the names of the contract", async () => {
+    await using agent = await startIssuedAgent();
+    const { stdout } = await runGuestctl(["health", "--json"], guestctlVariables(agent));
+    const health = JSON.parse(stdout) as Record<string, unknown>;
+    assert.deepEqual([health["alive"], health["ready"], health["ready_cmd_exit"]], [true, true, 0]);
+    assert.match(String(health["guest_time"]), /Z$/);
+    assert.match(String(health["last_user_activity"]), /Z$/);
+    assert.ok(!("idle_declared" in health));
+  });
+
+  test("leaves with 1 when the workload is not ready, and says why", async () => {
+    await using agent = await startIssuedAgent({
+      process: { args: ["sleep", "1000"], ready_cmd: { args: ["sh", "-c", "exit 9"] } },
+    });
+    using client = clientOf(agent, { serverName: undefined });
+    while ((await client.health()).readyCmdExit !== 9);
+    const { stdout, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
+    assert.equal(exitCode, 1);
+    assert.match(stdout, /^ready: +no \(ready_cmd: exit 9\)$/m);
+  });
+
+  test("leaves with 125 and one line with the next step when there is no answer", async () => {
+    await using agent = await startIssuedAgent();
+    const env = guestctlVariables(agent);
+    await agent.stop();
+    const { stdout, stderr, exitCode } = await runGuestctl(["health"], env);
+    assert.deepEqual([stdout, exitCode], ["", 125]);
+    assert.match(stderr, /^guestctl: connect ECONNREFUSED \S+ \[UNAVAILABLE\]; check that the agent runs.*\n$/);
+  });
+
+  test("says which credentials do not fit", async () => {
+    await using agent = await startIssuedAgent();
+    await using other = await startIssuedAgent();
+    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
+    const { stderr, exitCode } = await runGuestctl(["health"], env);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /; the agent's certificate is not of the authority in --credentials\n$/);
+  });
+});

@@ -1,0 +1,137 @@
+import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
+import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { Credentials } from "../../../src/agent/config/index.ts";
+import { testMount } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { runGuestctl } from "./guestctl.ts";
+
+const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
+const ENV = { PATH: "/usr/bin:/bin" };
+
+async function temporaryFolder(t: TestContext): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "guestctl-issue-"));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+async function certificate(folder: string, name: string): Promise<X509Certificate> {
+  return new X509Certificate(await readFile(join(folder, name)));
+}
+
+describe("guestctl issue", () => {
+  test("writes all files into a folder that nobody else may enter", async (t) => {
+    const folder = join(await temporaryFolder(t), "nested", "creds");
+    const { exitCode, stdout, stderr } = await runGuestctl(["issue", folder], ENV);
+    assert.deepEqual([exitCode, stderr], [0, ""]);
+    assert.deepEqual((await readdir(folder)).toSorted(), FILES);
+    assert.equal((await stat(folder)).mode & 0o777, 0o700);
+    for (const name of FILES) assert.equal((await stat(join(folder, name))).mode & 0o777, 0o600, name);
+    assert.match(await readFile(join(folder, "token"), "utf8"), /^[\w-]{43}\n$/);
+    assert.match(stdout, /SVC_INSTANCE_TOKEN_FILE=/);
+    assert.match(stdout, new RegExp(`guestctl health --address HOST:7071 --credentials ${folder}\n$`));
+    assert.ok(
+      !stdout.includes((await readFile(join(folder, "token"), "utf8")).trim()),
+      "the token is nobody's to read",
+    );
+  });
+
+  test("issues certificates that cannot play each other and were valid before any guest's clock", async (t) => {
+    const folder = await temporaryFolder(t);
+    await runGuestctl(["issue", "--days", "7", folder], ENV);
+    const [ca, server, client] = await Promise.all(
+      ["ca.pem", "server.pem", "client.pem"].map((name) => certificate(folder, name)),
+    );
+    assert.ok(ca && server && client);
+    assert.equal(ca.ca, true);
+    assert.deepEqual([server.ca, client.ca], [false, false]);
+    assert.ok(server.verify(ca.publicKey) && client.verify(ca.publicKey));
+    assert.deepEqual(server.keyUsage, ["1.3.6.1.5.5.7.3.1"]);
+    assert.deepEqual(client.keyUsage, ["1.3.6.1.5.5.7.3.2"]);
+    assert.equal(server.checkHost("guest-agent"), "guest-agent");
+    assert.equal(server.checkHost("localhost"), "localhost");
+    assert.equal(server.checkIP("127.0.0.1"), "127.0.0.1");
+    assert.equal(server.checkIP("::1"), "::1");
+    assert.equal(client.subjectAltName, undefined);
+    assert.equal(server.validFromDate.getTime(), 0);
+    const days = (server.validToDate.getTime() - Date.now()) / 86_400_000;
+    assert.ok(days > 6.9 && days < 7.1, `${days} days`);
+  });
+
+  test("gives the agent what its bootstrap channel wants", async (t) => {
+    const folder = await temporaryFolder(t);
+    const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
+    const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
+    const variables = new Map(Object.entries(issued.agent_variables));
+    const { credentials, faults } = await Credentials.load({
+      token: { file: variables.get("SVC_INSTANCE_TOKEN_FILE") ?? "" },
+      tls: {
+        cert: variables.get("SVC_TLS_CERT_FILE"),
+        key: variables.get("SVC_TLS_KEY_FILE"),
+        clientCa: variables.get("SVC_TLS_CLIENT_CA_FILE"),
+      },
+    });
+    assert.deepEqual(faults, []);
+    assert.ok(credentials?.matchesToken((await readFile(join(folder, "token"), "utf8")).trim()));
+  });
+
+  test("does not replace credentials unless it is told to", async (t) => {
+    const folder = await temporaryFolder(t);
+    await runGuestctl(["issue", folder], ENV);
+    const before = await readFile(join(folder, "ca.pem"), "utf8");
+    const refused = await runGuestctl(["issue", folder], ENV);
+    assert.equal(refused.exitCode, 125);
+    assert.match(refused.stderr, /ca\.pem is already there; .*--force\n$/);
+    assert.equal(await readFile(join(folder, "ca.pem"), "utf8"), before);
+    assert.equal((await runGuestctl(["issue", "--force", folder], ENV)).exitCode, 0);
+    assert.notEqual(await readFile(join(folder, "ca.pem"), "utf8"), before);
+    assert.deepEqual((await readdir(folder)).toSorted(), FILES);
+  });
+
+  test("does not put keys where others may look", async (t) => {
+    const folder = await temporaryFolder(t);
+    await chmod(folder, 0o755);
+    const { exitCode, stderr } = await runGuestctl(["issue", folder], ENV);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /is open to others; .*chmod 700/);
+    assert.deepEqual(await readdir(folder), []);
+  });
+
+  test("says where there can be no folder, also on a file system that makes none", async (t) => {
+    const folder = await temporaryFolder(t);
+    const file = join(folder, "file");
+    await writeFile(file, "");
+    for (const [path, problem] of [
+      [file, /file is no folder; name another\n$/],
+      [join(file, "deep"), /cannot create .*deep \(ENOTDIR\); name another folder\n$/],
+      ["/proc/none/deep", /cannot create \/proc\/none\/deep \(ENOENT\); name another folder\n$/],
+    ] as const) {
+      const { exitCode, stderr } = await runGuestctl(["issue", path], ENV);
+      assert.deepEqual([exitCode, problem.test(stderr)], [125, true], stderr);
+    }
+  });
+
+  test("names the file that a full disk does not take, and leaves no part of it", NEEDS_ROOT, async () => {
+    await using full = await testMount("tmpfs", () => "size=4k,mode=700");
+    const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
+    assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); mend that, or name another folder\n$/);
+    assert.equal(exitCode, 125);
+    assert.deepEqual(
+      (await readdir(full.path)).filter((name) => name.startsWith(".")),
+      [],
+    );
+  });
+
+  test("refuses odd arguments", async (t) => {
+    const folder = await temporaryFolder(t);
+    for (const args of [[], [""], [folder, "more"], ["--days", "0", folder], ["--days", "99999999", folder]]) {
+      const { exitCode, stderr } = await runGuestctl(["issue", ...args], ENV);
+      assert.equal(exitCode, 125, args.join(" "));
+      assert.match(stderr, /^guestctl: .* \(see --help\)\n$/);
+    }
+    assert.deepEqual(await readdir(folder), []);
+  });
+});

@@ -1,0 +1,199 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
+import {
+  GUESTCTL,
+  type GuestctlResult,
+  guestctlVariables,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+
+describe("guestctl and kept commands", () => {
+  let agent: RunningAgent;
+  let env: Record<string, string>;
+  before(async () => {
+    agent = await startIssuedAgent();
+    env = guestctlVariables(agent);
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const guestctl = (args: readonly string[], input?: string): Promise<GuestctlResult> => runGuestctl(args, env, input);
+  const listed = async (): Promise<readonly Record<string, unknown>[]> =>
+    (await guestctl(["execs", "--json"])).stdout
+      .split("\n")
+      .filter((line) => line !== "")
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+  test("starts one and leaves, lists it, takes it up from the start, passes its status on and forgets it", async () => {
+    const script = "echo first; read line; echo got $line; exit 6";
+    const started = await guestctl(["exec", "--name", "build", "-d", "-i", "--", "sh", "-c", script]);
+    assert.deepEqual([started.stderr, started.exitCode], ["", 0]);
+    assert.equal(started.stdout, "build\n");
+    assert.equal((await guestctl(["execs", "--quiet"])).stdout, "build\n");
+    const { stdout } = await guestctl(["execs"]);
+    assert.match(stdout, /^NAME +PID +STATE +STARTED .*\nbuild +\d+ +running +\S+Z +6 +0 +6 +[0-9a-f]{32}\n$/);
+    const attached = await guestctl(["attach", "-i", "build"], "a line\n");
+    assert.deepEqual([attached.stdout, attached.stderr, attached.exitCode], ["first\ngot a line\n", "", 6]);
+    assert.deepEqual(await listed(), []);
+  });
+
+  test("ends one with the signal it is told, which frees its name, and forgets one that has ended", async () => {
+    await guestctl(["exec", "--name", "server", "-d", "sleep", "1000"]);
+    assert.equal((await guestctl(["end", "--signal", "int", "server"])).stdout, "ended: code 130, signal 2\n");
+    assert.deepEqual(await listed(), []);
+    const runToEnd = async (): Promise<void> => {
+      await guestctl(["exec", "--name", "server", "-d", "sh", "-c", "exit 7"]);
+      await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
+    };
+    await runToEnd();
+    const taken = await guestctl(["exec", "--name", "server", "true"]);
+    assert.equal(taken.exitCode, 125);
+    assert.match(taken.stderr, /\[ALREADY_EXISTS, EXEC_NAME_IN_USE\]/);
+    assert.equal((await guestctl(["end", "server"])).stdout, "ended: code 7, signal 0\n");
+    await runToEnd();
+    assert.equal((await guestctl(["exec", "--name", "server", "--replace", "true"])).exitCode, 0);
+    assert.deepEqual(await listed(), []);
+    const unknown = await guestctl(["end", "server"]);
+    assert.equal(unknown.exitCode, 125);
+    assert.match(unknown.stderr, /^guestctl: there is no kept exec "server".*\[NOT_FOUND, EXEC_UNKNOWN\]/);
+    assert.match((await guestctl(["attach", "server"])).stderr, /there is no kept command "server"; there are none/);
+  });
+
+  test("leaves with 125 when another one takes its command up", async () => {
+    const first = startGuestctl(["exec", "--name", "shared", "--json", "sh", "-c", "echo up; exec sleep 1000"], env);
+    const events = first.lines;
+    const started = JSON.parse(String((await events.next()).value)) as Record<string, unknown>;
+    assert.equal(started["event"], "started");
+    const second = startGuestctl(["attach", "shared"], env);
+    assert.equal((await second.lines.next()).value, "up");
+    assert.equal(await first.ended, 125);
+    const ended = JSON.parse((await guestctl(["end", "--json", "shared"])).stdout) as Record<string, unknown>;
+    assert.equal(ended["forgotten"], true);
+    assert.equal(await second.ended, 128 + 15);
+  });
+
+  test("comes back after a lost connection, and tells of it in JSON too", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    const through = { ...env, GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
+    const script = "echo before; while ! read line; do :; done; echo after";
+    const running = startGuestctl(["exec", "--name", "json", "--json", "-i", "sh", "-c", script], through, "pipe");
+    const events = running.lines;
+    const next = async (): Promise<string> =>
+      String((JSON.parse(String((await events.next()).value)) as Record<string, unknown>)["event"]);
+    assert.deepEqual([await next(), await next()], ["started", "stdout"]);
+    proxy.cut();
+    assert.equal(await next(), "lost");
+    proxy.mend();
+    assert.equal(await next(), "back");
+    await guestctl(["end", "json"]);
+    assert.equal(await next(), "exit");
+    assert.equal(await running.ended, 128 + 15);
+  });
+
+  test("survives a lost connection at a terminal, says so, and has the screen drawn anew", async () => {
+    await using proxy = await startCuttingProxy(agent.port);
+    const through = { ...env, PS1: "", GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
+    await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: through });
+    const draw = `trap 'echo drawn-$(stty size | tr " " x)' WINCH; while :; do read key && echo typed-$key; done`;
+    terminal.type(
+      `${GUESTCTL.join(" ")} exec -it --name screen -- sh -c '${draw.replaceAll("'", String.raw`'\''`)}'\n`,
+    );
+    terminal.type("one\n");
+    await terminal.read(/typed-one/);
+    proxy.cut();
+    await terminal.read(/guestctl: lost the connection to screen: [^\r\n]*; trying to come back\r\n/);
+    terminal.type("two\n");
+    proxy.mend();
+    await terminal.read(/guestctl: back after \d+\.\d s\r\n/);
+    await terminal.read(/drawn-31x97/);
+    terminal.type("three\n");
+    await terminal.read(/typed-three/);
+    terminal.type("\n~.");
+    await terminal.read(/left by the escape key; the command goes on: guestctl attach screen/);
+    const [screen] = await listed();
+    assert.deepEqual([screen?.["name"], screen?.["exit"]], ["screen", undefined]);
+
+    terminal.type(`${GUESTCTL.join(" ")} attach screen\n`);
+    await terminal.read(/drawn-31x97/);
+    terminal.type("four\n");
+    await terminal.read(/typed-four/);
+    await guestctl(["end", "screen"]);
+  });
+
+  test("makes a name up for one that is started with -d alone", async () => {
+    const { stdout, exitCode } = await guestctl(["exec", "-d", "--", "/bin/sleep", "1000"]);
+    assert.match(stdout, /^sleep-[0-9a-f]{4}\n$/);
+    assert.equal(exitCode, 0);
+    const [exec] = await listed();
+    assert.equal(`${String(exec?.["name"])}\n`, stdout);
+    assert.equal((await guestctl(["end", stdout.trim()])).exitCode, 0);
+  });
+
+  test("takes one up that runs, and starts it anew where it has ended or is not there, with --attach-or-start", async () => {
+    const run = (script: string): Promise<GuestctlResult> =>
+      guestctl(["exec", "--name", "one", "-A", "sh", "-c", script]);
+    assert.equal((await run("echo new")).stdout, "new\n");
+    await guestctl(["exec", "--name", "one", "-d", "-i", "sh", "-c", "echo old; read line; echo $line; exit 3"]);
+    const taken = await guestctl(["exec", "--name", "one", "-A", "-i", "true"], "a line\n");
+    assert.deepEqual([taken.stdout, taken.exitCode], ["old\na line\n", 3]);
+    await guestctl(["exec", "--name", "one", "-d", "sh", "-c", "exit 4"]);
+    await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
+    assert.equal((await run("echo anew")).stdout, "anew\n");
+  });
+
+  test("sends signals by name or number beside whoever is attached, and says that one has ended", async () => {
+    const script = 'for s in HUP INT USR1 TERM; do trap "echo $s" $s; done; echo up; while :; do sleep 0.05; done';
+    const running = startGuestctl(["exec", "--name", "target", "bash", "-c", script], env);
+    assert.equal((await running.lines.next()).value, "up");
+    for (const [args, signal] of [
+      [["target", "HUP"], "HUP"],
+      [["target", "sigint"], "INT"],
+      [["-s", "10", "target"], "USR1"],
+      [["-USR1", "target"], "USR1"],
+      [["target"], "TERM"],
+    ] as const) {
+      assert.deepEqual(await guestctl(["kill", ...args]), { stdout: "", stderr: "", exitCode: 0 });
+      // bash tells of the child that the signal has ended, too.
+      let line: unknown;
+      do ({ value: line } = (await running.lines.next()) as { value: unknown });
+      while (line !== signal && line !== undefined);
+      assert.equal(line, signal);
+    }
+    await guestctl(["kill", "-9", "target"]);
+    assert.equal(await running.ended, 128 + 9);
+    await guestctl(["exec", "--name", "target", "-d", "true"]);
+    await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
+    assert.match((await guestctl(["kill", "target"])).stderr, /target has ended.*\[FAILED_PRECONDITION, EXEC_ENDED\]/);
+    await guestctl(["end", "target"]);
+  });
+
+  test("says what is wrong with a command line", async () => {
+    for (const [args, problem] of [
+      [["exec", "--linger", "5s", "true"], "--linger wants --name or -d"],
+      [["exec", "--attach-or-start", "true"], "--attach-or-start wants --name"],
+      [["kill"], "kill wants one name, and one signal at most"],
+      [["kill", "a", "HUP", "b"], "kill wants one name, and one signal at most"],
+      [["exec", "--name", "a", "--when-full", "wait", "true"], "--when-full wants drop-oldest or block"],
+      [["exec", "--name", "a", "--buffer", "much", "true"], "--buffer wants a size above 0, such as 65536, 64K or 1M"],
+      [["attach"], "attach wants the name of one kept command"],
+      [["attach", "--from", "then", "a"], "--from wants held or now"],
+      [["attach", "-i", "--no-input", "a"], "-i and --no-input do not go together"],
+      [["execs", "a"], "execs takes no arguments"],
+      [["end"], "end wants the name of one kept command"],
+    ] as const) {
+      const { stdout, stderr, exitCode } = await guestctl(args);
+      assert.deepEqual([stdout, stderr, exitCode], ["", `guestctl: ${problem} (see --help)\n`, 125]);
+    }
+    for (const args of [
+      ["end", "--signal", "SIGNONE", "a"],
+      ["kill", "a", "none"],
+    ]) {
+      assert.match((await guestctl(args)).stderr, /"SIGNONE" is no signal/);
+    }
+  });
+});

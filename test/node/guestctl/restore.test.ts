@@ -1,0 +1,183 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+/** An agent that may not step this machine's clock. */
+const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
+const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root" };
+
+const HOOKS = {
+  pre_snapshot: { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] },
+  post_restore: { args: ["sh", "-c", "echo restored; sleep ${PAUSE:-0}"] },
+};
+
+describe("guestctl hook", () => {
+  test("runs a hook, shows what it wrote, and passes its status on", async () => {
+    await using agent = await startIssuedAgent({ hooks: HOOKS });
+    const env = guestctlVariables(agent);
+    const pre = await runGuestctl(["hook", "pre-snapshot"], env);
+    assert.deepEqual([pre.exitCode, pre.stdout, pre.stderr], [3, "out\n", "err\n"]);
+    const post = await runGuestctl(["hook", "post-restore", "--json"], env);
+    assert.equal(post.exitCode, 0);
+    assert.deepEqual(JSON.parse(post.stdout), {
+      ran: true,
+      timed_out: false,
+      exit_code: 0,
+      stdout_tail: "restored\n",
+      stderr_tail: "",
+      frozen: false,
+      frozen_processes: 0,
+      freeze_problem: "",
+    });
+  });
+
+  test("says that none is configured, and that is no failure", async () => {
+    await using agent = await startIssuedAgent();
+    const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));
+    assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);
+  });
+
+  test("leaves with 124 when the hook was killed at its timeout", async () => {
+    await using agent = await startIssuedAgent({ hooks: HOOKS, process: { env: { PAUSE: "1000" } } });
+    const args = ["hook", "post-restore", "--timeout", "300ms"];
+    const { exitCode, stdout, stderr } = await runGuestctl(args, guestctlVariables(agent));
+    assert.deepEqual([exitCode, stdout], [124, "restored\n"]);
+    assert.match(stderr, /killed at its timeout/);
+  });
+
+  test("freezes the session for a snapshot, which the duties thaw, and fails where it cannot", async (t) => {
+    await using agent = await startIssuedAgent();
+    const env = guestctlVariables(agent);
+    if (agent.log.some(({ event }) => event === "no_cgroups")) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const frozen = await runGuestctl(["hook", "pre-snapshot", "--freeze", "90s"], env);
+    assert.equal(frozen.exitCode, 0);
+    assert.match(frozen.stderr, /0 processes are frozen/);
+    const refused = await runGuestctl(["exec", "true"], env);
+    assert.equal(refused.exitCode, 125);
+    assert.match(refused.stderr, /frozen for a snapshot/);
+    await runGuestctl(["restore"], env);
+    assert.equal((await runGuestctl(["exec", "true"], env)).exitCode, 0);
+    const wrong = await runGuestctl(["hook", "post-restore", "--freeze", "90s"], env);
+    assert.equal(wrong.exitCode, 125);
+    assert.match(wrong.stderr, /only PRE_SNAPSHOT freezes/);
+  });
+
+  test("wants one of the two kinds", async () => {
+    for (const args of [["hook"], ["hook", "other"], ["hook", "toString"], ["hook", "pre-snapshot", "more"]]) {
+      const { exitCode, stderr } = await runGuestctl(args, {});
+      assert.equal(exitCode, 125);
+      assert.match(stderr, /pre-snapshot or post-restore/);
+    }
+  });
+});
+
+describe("guestctl restore", NEEDS_ROOT, () => {
+  test("has the duties done with this host's entropy, the clock left alone", async () => {
+    await using agent = await startIssuedAgent();
+    const { exitCode, stdout } = await runGuestctl(["restore", "--no-time"], guestctlVariables(agent));
+    assert.equal(exitCode, 0);
+    assert.equal(
+      stdout,
+      ["entropy:        64 bytes mixed in, credited", "clock:          left alone", "degraded:       no", ""].join(
+        "\n",
+      ),
+    );
+  });
+
+  test("sends this host's time, and leaves with 1 when a duty could not be done", async () => {
+    await using agent = await startIssuedAgent(WITHOUT_CLOCK);
+    const args = ["restore", "--entropy-bytes", "16", "--json"];
+    const { exitCode, stdout } = await runGuestctl(args, guestctlVariables(agent));
+    assert.equal(exitCode, 1);
+    const { clock_drift_ms: drift, ...rest } = JSON.parse(stdout) as Record<string, unknown>;
+    assert.deepEqual(rest, {
+      entropy_bytes_mixed: 16,
+      entropy_credited: true,
+      clock_stepped: false,
+      degraded: "entropy_short;clock_set:EPERM",
+      frozen: false,
+    });
+    assert.ok(Math.abs(Number(drift)) < 60_000, String(drift));
+  });
+
+  test("refuses amounts of entropy that the agent would refuse", async () => {
+    for (const bytes of ["0", "65537", "many"]) {
+      const { exitCode, stderr } = await runGuestctl(["restore", "--entropy-bytes", bytes], {});
+      assert.equal(exitCode, 125);
+      assert.match(stderr, /--entropy-bytes/);
+    }
+  });
+
+  test("gives up when there is no agent in the time allowed", async () => {
+    await using agent = await startIssuedAgent();
+    const env = guestctlVariables(agent);
+    await agent.stop();
+    const { exitCode, stderr } = await runGuestctl(["restore", "--wait", "300ms"], env);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /DEADLINE_EXCEEDED|UNAVAILABLE/);
+  });
+});
+
+describe("guestctl restore-sequence", NEEDS_ROOT, () => {
+  test("does the duties, dials anew, runs the hook, and tells how the guest is", async () => {
+    await using agent = await startIssuedAgent({ hooks: HOOKS });
+    const { exitCode, stdout } = await runGuestctl(["restore-sequence", "--no-time"], guestctlVariables(agent));
+    assert.equal(exitCode, 0);
+    const lines = [
+      "entropy: +64 bytes mixed in, credited",
+      "clock: +left alone",
+      "degraded: +no",
+      "POST_RESTORE: +exit 0",
+      "ready: +yes",
+      String.raw`clock now: +guest minus host: -?\d+\.\d ms`,
+    ];
+    assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
+    const events = agent.log.map((line) => line.event);
+    assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
+  });
+
+  test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {
+    const credentials = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
+    t.after(() => rm(credentials, { recursive: true }));
+    await writeFile(join(credentials, "token"), "any");
+    const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
+      await using agent = await startGuestWithClock(errorsMs);
+      const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials, ...options];
+      return await runGuestctl(args, {});
+    };
+    const put = await restored([-5_000, 0]);
+    assert.deepEqual([put.exitCode, put.stderr], [0, ""]);
+    assert.match(put.stdout, /once more: +the clock was still \d+\.\d ms behind\nentropy: +64 bytes mixed in/);
+    assert.match(put.stdout, /clock now: +guest minus host: -?\d{1,2}\.\d ms\n$/);
+
+    const off = await restored([-5_000], "--json");
+    assert.equal(off.exitCode, 1);
+    assert.match(off.stderr, /^guestctl: warning: the guest's clock is \d+\.\d ms behind against this host's/);
+    const { repeated, clock_error_ms: errorMs } = JSON.parse(off.stdout) as Record<string, Record<string, unknown>>;
+    assert.ok(Number(repeated?.["clock_error_ms"]) < -100 && Number(errorMs) < -100);
+    assert.ok(repeated?.["duties"] !== undefined);
+
+    const right = await restored([0], "--json");
+    assert.equal((JSON.parse(right.stdout) as Record<string, unknown>)["repeated"], null);
+  });
+
+  test("leaves with 1 when not all went as intended, and tells programs what", async () => {
+    await using agent = await startIssuedAgent({
+      ...WITHOUT_CLOCK,
+      hooks: { post_restore: { args: ["sh", "-c", "exit 5"] } },
+    });
+    const { exitCode, stdout } = await runGuestctl(["restore-sequence", "--json"], guestctlVariables(agent));
+    assert.equal(exitCode, 1);
+    const { duties, hook, health } = JSON.parse(stdout) as Record<string, Record<string, unknown>>;
+    assert.equal(duties?.["degraded"], "clock_set:EPERM");
+    assert.equal(hook?.["exit_code"], 5);
+    assert.equal(health?.["ready"], true);
+  });
+});

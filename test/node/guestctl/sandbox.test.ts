@@ -1,0 +1,178 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
+import { type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let env: Record<string, string>;
+  let idle: string;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    const folder = join(substrate.stateFolder, "../cli");
+    await mkdir(folder, { mode: 0o700 });
+    idle = join(folder, "process.json");
+    const declare =
+      "curl -sf --unix-socket /run/guest/workload.sock -H 'content-type: application/json' -d '{}' " +
+      "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
+    await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${declare}; exec sleep 100000`] }));
+    env = {
+      PATH: process.env["PATH"] ?? "",
+      HOME: folder,
+      HYPEMAN_BASE_URL: substrate.baseUrl,
+      HYPEMAN_API_KEY: substrate.apiToken,
+      GUESTCTL_AGENT: substrate.agentArchive,
+      GUESTCTL_NODE_ID: "node-7",
+    };
+  });
+  after(() => substrate[Symbol.asyncDispose]());
+
+  const sandbox = (...args: readonly string[]): Promise<GuestctlResult> =>
+    runGuestctl(["sandbox", ...args, "--agent-port", String(substrate.agentPort)], env);
+  const json = async (...args: readonly string[]): Promise<Json> =>
+    JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
+
+  test("makes one, says each step, and shows where it is for all other commands", async () => {
+    const made = await runGuestctl(
+      [
+        "sandbox",
+        "create",
+        "--agent-port",
+        String(substrate.agentPort),
+        "--name",
+        "box",
+        "--tag",
+        "a=b=c",
+        IMAGE,
+        "--",
+        "sleep",
+        "100000",
+      ],
+      env,
+    );
+    assert.equal(made.exitCode, 0, made.stderr);
+    assert.match(made.stderr, /^guestctl: create box: look at image and daemon\n/);
+    assert.match(made.stderr, /\nguestctl: create box: wait for the agent\n/);
+    const [, command = ""] = /^box runs\n {2}guestctl (.*) -- true\n$/.exec(made.stdout) ?? [];
+    const run = await runGuestctl([...command.split(" "), "--", "echo", "hello"], env);
+    assert.deepEqual([run.stdout, run.exitCode], ["hello\n", 0]);
+    const listed = await sandbox("ls");
+    assert.match(
+      listed.stdout,
+      /^NAME +STATE +IMAGE +ADDRESS +CREDENTIALS\nbox +Running +debian:12 +127\.[\d.]+:\d+ +\/.*\/box\n$/,
+    );
+    assert.equal(listed.stderr, "");
+    const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
+    assert.deepEqual([first["name"], first["phase"], (first["tags"] as Json)["a"]], ["box", "ready", "b=c"]);
+    assert.equal((first["tags"] as Json)["svc.node_id"], "node-7");
+  });
+
+  test("puts it to sleep, wakes it up, takes a snapshot and forks it, and leaves with 1 where the duties were degraded", async () => {
+    const asleep = await sandbox("standby", "box");
+    assert.deepEqual([asleep.exitCode, asleep.stdout], [0, "box sleeps; PRE_SNAPSHOT: not configured\n"]);
+    const resumed = await sandbox("resume", "box");
+    assert.equal(resumed.exitCode, 1);
+    assert.equal(
+      // Beside a load the clock is measured badly.
+      resumed.stdout.replace(/^box: the guest's clock .*\n/m, ""),
+      "box: the duties could not do: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready\n",
+    );
+    const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
+    assert.equal((snapshot as Json)["source"], "box");
+    assert.equal((source as Json)["ready"], true);
+    const forked = await json("fork", "taken", "--name", "twin");
+    assert.equal((forked["sandbox"] as Json)["name"], "twin");
+    assert.equal(forked["source"], null);
+    assert.match((await sandbox("ls")).stdout, /\ntaken +snapshot of box\n/);
+  });
+
+  test("tells what went wrong with its code, for people and for programs", async () => {
+    const refused = await sandbox("resume", "box");
+    assert.equal(refused.exitCode, 125);
+    assert.match(refused.stderr, /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
+    const none = await sandbox("standby", "none", "--json");
+    assert.deepEqual(JSON.parse(none.stderr), { error: { code: "NOT_FOUND", message: 'there is no sandbox "none"' } });
+    const { HYPEMAN_API_KEY: _key, ...keyless } = env;
+    assert.match((await runGuestctl(["sandbox", "ls"], keyless)).stderr, /HYPEMAN_API_KEY/);
+    const unset = { HYPEMAN_BASE_URL: "", GUESTCTL_AGENT: "", GUESTCTL_NODE_ID: "", GUESTCTL_STATE: "" };
+    const local = await runGuestctl(["sandbox", "ls", "--api", substrate.baseUrl], { ...env, ...unset });
+    assert.deepEqual([local.exitCode, local.stderr], [0, ""]);
+    substrate.images.set("scratch:1", { digest: "sha256:4", status: "ready", hasShell: false });
+    const unsuitable = await sandbox("create", "scratch:1");
+    assert.match(
+      unsuitable.stderr,
+      /\[IMAGE_UNSUITABLE\]; use an image with \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,
+    );
+    const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
+    assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
+    for (const [args, said] of [
+      [[], /say what to do with sandboxes: create, ls/],
+      [["toString"], /say what to do/],
+      [["create"], /wants an image/],
+      [["standby"], /wants one name/],
+      [["rm"], /wants names/],
+      [["ls", "box"], /takes no names/],
+      [["create", IMAGE, "--idle-action", "hibernate"], /idleAction wants none, standby or stop/],
+      [["create", IMAGE, "--tag", "novalue"], /--tag wants KEY=VALUE/],
+      [["create", IMAGE, "--process", "/none"], /cannot read \/none/],
+      [["ls", "--api", "localhost"], /--api wants a URL/],
+    ] as const) {
+      const { exitCode, stderr } = await sandbox(...args);
+      assert.equal(exitCode, 125);
+      assert.match(stderr, said);
+    }
+  });
+
+  test("stops one and starts it again", async () => {
+    await sandbox("create", "--name", "other", "--hypervisor", "qemu", "--overlay-size", "20GB", "--vcpus", "1", IMAGE);
+    const { hypervisor, overlay_size, vcpus } = substrate.created.at(-1) ?? {};
+    assert.deepEqual([hypervisor, overlay_size, vcpus], ["qemu", "20GB", 1]);
+    const stopped = await sandbox("stop", "other");
+    assert.deepEqual([stopped.exitCode, stopped.stdout], [0, "other is stopped\n"], stopped.stderr);
+    assert.equal((await sandbox("start", "other")).stdout, "other has booted anew\n");
+    const again = await json("stop", "other");
+    assert.deepEqual([again["warnings"], (again["sandbox"] as Json)["state"]], [[], "Stopped"]);
+    assert.equal((await sandbox("rm", "other")).exitCode, 0);
+  });
+
+  test("says in its own words how to sweep what another journal has made", async () => {
+    const other = { ...env, GUESTCTL_STATE: join(substrate.stateFolder, "../other-cli") };
+    const swept = await runGuestctl(["sandbox", "sweep"], other);
+    assert.equal(swept.exitCode, 125);
+    assert.match(swept.stderr, /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
+  });
+
+  test("watches until it is interrupted; ls works beside it, and another command is refused", async () => {
+    const made = await sandbox("create", IMAGE, "--name", "idler", "--idle-action", "standby", "--process", idle);
+    assert.equal(made.exitCode, 0, made.stderr);
+    const watch = startGuestctl(
+      ["sandbox", "watch", "--poll", "50ms", "--json", "--agent-port", String(substrate.agentPort)],
+      env,
+    );
+    let line = await watch.lines.next();
+    while (line.done !== true && !line.value.includes("standby")) line = await watch.lines.next();
+    assert.deepEqual(JSON.parse(String(line.value)), {
+      name: "idler",
+      event: "standby",
+      message: "its workload has declared itself idle",
+    });
+    assert.match((await sandbox("ls")).stdout, /\nidler +Standby +/);
+    assert.match((await sandbox("rm", "idler")).stderr, /\[JOURNAL_LOCKED\]/);
+    watch.kill("SIGINT");
+    assert.equal(await watch.ended, 0);
+  });
+
+  test("removes them, and the sweep finds nothing", async () => {
+    const gone = await sandbox("rm", "box", "taken", "twin", "idler");
+    assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntaken is gone\ntwin is gone\nidler is gone\n"]);
+    assert.deepEqual(substrate.left(), []);
+    assert.deepEqual(await sandbox("sweep"), { exitCode: 0, stdout: "nothing to sweep\n", stderr: "" });
+    await chmod(join(env["HOME"] ?? "", ".local/state/guestctl/sandboxes"), 0o755);
+    assert.match((await sandbox("ls")).stderr, /chmod 700 .*\[JOURNAL_FAILED\]/);
+  });
+});

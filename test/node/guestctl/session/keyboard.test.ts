@@ -1,0 +1,153 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+import { Terminal } from "../../../../scripts/machine/terminal.ts";
+import type { RunningAgent } from "../../../fixtures/agent.ts";
+import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
+
+const KIB = 1024;
+
+describe("guestctl exec -it at a keyboard", () => {
+  let agent: RunningAgent;
+  before(async () => {
+    agent = await startIssuedAgent();
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
+
+  async function atTerminal(use: (terminal: Terminal) => Promise<void>): Promise<void> {
+    const command = ["bash", "--norc", "--noprofile"] as const;
+    await using terminal = new Terminal({ cols: 100, rows: 30, env: guestctlVariables(agent), command });
+    await terminal.expect(/^\$/);
+    await use(terminal);
+  }
+
+  /** Types a command of the local shell, on a clean screen: nothing before it can be taken for its output. */
+  async function run(terminal: Terminal, command: string): Promise<void> {
+    terminal.clear();
+    terminal.type(`${command}\n`);
+  }
+
+  /** Starts a far `cat`, and waits until its terminal is there: what is typed is then to be seen twice. */
+  async function startCat(terminal: Terminal, options = "-it"): Promise<number> {
+    await run(terminal, `${guestctl(`${options} -- sh -c 'echo far-$$; exec cat'`)}; echo status-$?`);
+    const [pid] = await terminal.expect(/^far-(\d+)$/m);
+    terminal.type("hello\n");
+    await terminal.expect(/^hello\nhello$/m);
+    return Number(pid);
+  }
+
+  async function modes(terminal: Terminal): Promise<string> {
+    await run(terminal, "stty -g; echo modes-$((1))");
+    const [found] = await terminal.expect(/^([0-9a-f:]+)\nmodes-1$/m);
+    return found ?? assert.fail("no modes");
+  }
+
+  function assertGone(pid: number): void {
+    assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
+  }
+
+  test("leaves at ~. and says so; the terminal is as it was, and the command was hung up on", () =>
+    atTerminal(async (terminal) => {
+      const original = await modes(terminal);
+      const pid = await startCat(terminal);
+      terminal.type("~.");
+      await terminal.expect(/^~\.\nguestctl: left by the escape key; the agent hangs up on the command\nstatus-125$/m);
+      assert.equal(await modes(terminal), original);
+      await run(terminal, `while kill -0 ${pid} 2> /dev/null; do sleep 0.05; done; echo gone-$((1))`);
+      await terminal.expect(/^gone-1$/m);
+      assertGone(pid);
+    }));
+
+  test("sends ~~ as ~, shows its keys at ~?, and knows a ~ only at the start of a line", () =>
+    atTerminal(async (terminal) => {
+      await startCat(terminal);
+      terminal.type("~~one\n");
+      await terminal.expect(/^~one\n~one$/m);
+      terminal.type("a~.b\n");
+      await terminal.expect(/^a~\.b\na~\.b$/m);
+      terminal.type("~?");
+      await terminal.expect(/^At the start of a line:\n {2}~\. {4}leave.*\n {2}~\^Z {3}suspend guestctl$/m);
+      terminal.key("C-d");
+      await terminal.expect(/^status-0$/m);
+    }));
+
+  test("takes another escape character, or none", () =>
+    atTerminal(async (terminal) => {
+      await startCat(terminal, "-it --escape-char ^]");
+      terminal.type("~.\n");
+      await terminal.expect(/^~\.\n~\.$/m);
+      terminal.key("C-]");
+      terminal.type(".");
+      await terminal.expect(/^status-125$/m);
+      await startCat(terminal, "-it --escape-char none");
+      terminal.type("~.\n");
+      await terminal.expect(/^~\.\n~\.$/m);
+      terminal.key("C-d");
+      await terminal.expect(/^status-0$/m);
+    }));
+
+  test("is suspended at ~ Ctrl-Z with the shell's terminal back, and goes on with the size of then", () =>
+    atTerminal(async (terminal) => {
+      const original = await modes(terminal);
+      await run(terminal, guestctl(`-it -- sh -c 'echo up-$((1)); while read -r line; do stty size; done'`));
+      await terminal.expect(/^up-1$/m);
+      terminal.type("\n");
+      await terminal.expect(/^30 100$/m);
+      terminal.type("~");
+      terminal.key("C-z");
+      await terminal.expect(/^~\^Z \(suspended; "fg" goes on\)$[^]*Stopped/m);
+      assert.equal(await modes(terminal), original);
+      terminal.resize(80, 20);
+      await run(terminal, "fg");
+      await terminal.expect(/while read -r line/);
+      // A key may be read before the signal that brings the size: the command is asked again until it has it.
+      let size: string | undefined;
+      do {
+        terminal.type("\n");
+        [size] = await terminal.read(/(\d+ \d+)\r\n/);
+      } while (size !== "20 80");
+      terminal.key("C-d");
+      await terminal.expect(/^\$ $|^\$$/m);
+      assert.equal(await modes(terminal), original);
+    }));
+
+  test("goes on at ~ Ctrl-Z where nobody could continue it", async () => {
+    const command = [...GUESTCTL, "exec", "-it", "--", "sh", "-c", "echo up; exec cat"] as const;
+    await using terminal = new Terminal({ cols: 100, rows: 30, env: guestctlVariables(agent), command });
+    await terminal.expect(/^up$/m);
+    terminal.type("~");
+    terminal.key("C-z");
+    await terminal.expect(/suspended/);
+    terminal.type("~?");
+    await terminal.expect(/^At the start of a line:$/m);
+    terminal.type("hello\n");
+    await terminal.expect(/^hello\nhello$/m);
+  });
+
+  test("loses nothing of a large paste", () =>
+    atTerminal(async (terminal) => {
+      const lines = Array.from({ length: 4000 }, (_, index) => `${index}: ${"x".repeat(60)} ~. \t é`).join("\n");
+      const sizeBytes = Buffer.byteLength(lines);
+      assert.ok(sizeBytes > 256 * KIB);
+      const far = `stty raw -echo; echo up-$((1)); head -c ${sizeBytes} | sha256sum`;
+      await run(terminal, `${guestctl(`-it -- sh -c '${far}'`)}; echo status-$?`);
+      await terminal.expect(/^ *up-1$/m);
+      terminal.paste(lines);
+      const [sum] = await terminal.expect(/([0-9a-f]{64})[^]*status-0/);
+      assert.equal(sum, createHash("sha256").update(lines).digest("hex"));
+    }));
+
+  test("gives the terminal back when it is hung up on", () =>
+    atTerminal(async (terminal) => {
+      const original = await modes(terminal);
+      await run(terminal, `sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?`);
+      const [pid] = await terminal.expect(/^pid-(\d+)$/m);
+      terminal.type("hello\n");
+      await terminal.expect(/^hello\nhello$/m);
+      process.kill(Number(pid), "SIGHUP");
+      await terminal.expect(/^status-129$/m);
+      assert.equal(await modes(terminal), original);
+    }));
+});

@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Terminal } from "../../../../scripts/machine/terminal.ts";
+import type { RunningAgent } from "../../../fixtures/agent.ts";
+import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
+
+/** Makes the far shell's prompt `inner-`. Quotes keep the echo of the command line from looking like it. */
+const INNER_PROMPT = '-e PS1=in""ner-';
+
+/** Modes of the terminal, the size apart. Asked for twice: a setting must be that of the shell, not of the answer. */
+async function modesOf(terminal: Terminal): Promise<string> {
+  terminal.type("stty -g; echo modes-$((1))\n");
+  const [modes] = await terminal.read(/([0-9a-f:]{20,})\r\nmodes-1\r\n/);
+  return modes ?? assert.fail("no modes");
+}
+
+describe("guestctl exec -it in a terminal", () => {
+  let agent: RunningAgent;
+  before(async () => {
+    agent = await startIssuedAgent();
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
+
+  async function withTerminal(
+    use: (terminal: Terminal) => Promise<void>,
+    env: Record<string, string> = guestctlVariables(agent),
+  ): Promise<void> {
+    await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: { ...env, PS1: "" } });
+    await use(terminal);
+  }
+
+  test("gives the command a terminal of the local size and type, and follows the size", () =>
+    withTerminal(async (terminal) => {
+      terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}\n`);
+      await terminal.read(/inner-/);
+      terminal.type("stty size; echo $TERM\n");
+      await terminal.read(/31 97\r\nxterm-256color\r\n/);
+      // Not in the shell itself: it gives the terminal to each command that it runs.
+      terminal.type(`exec sh -c 'trap "stty size" WINCH; echo ready-$((1)); while :; do sleep 0.05; done'\n`);
+      await terminal.read(/ready-1\r\n/);
+      terminal.resize(64, 20);
+      await terminal.read(/20 64\r\n/);
+    }));
+
+  test("hands every key over, Ctrl-C and Ctrl-D included, and gives the status and the terminal back", () =>
+    withTerminal(async (terminal) => {
+      const modes = await modesOf(terminal);
+      terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
+      await terminal.read(/inner-/);
+      // Said by the process that the terminal belongs to: the shell itself would shrug a Ctrl-C off.
+      terminal.type("sh -c 'echo up-$((1)); exec sleep 1000'\n");
+      await terminal.read(/up-1\r\n/);
+      terminal.type("\x03");
+      await terminal.read(/\^C/);
+      terminal.type("echo rc-$?; (exit 9)\n");
+      await terminal.read(/rc-130\r\n/);
+      await terminal.read(/inner-/);
+      terminal.type("\x04");
+      await terminal.read(/status-9\r\n/);
+      assert.equal(await modesOf(terminal), modes);
+    }));
+
+  test("leaves line feeds as the command writes them", () =>
+    withTerminal(async (terminal) => {
+      terminal.type(`${guestctl("-it sh -c 'stty -onlcr; printf one\\\\ntwo; printf [end]'")}; echo\n`);
+      await terminal.read(/one\ntwo\[end\]/);
+    }));
+
+  test("gives the terminal back when it is terminated", () =>
+    withTerminal(async (terminal) => {
+      const modes = await modesOf(terminal);
+      terminal.type(`sh -c 'echo pid-$$; exec ${guestctl("-it -- cat")}'; echo status-$?\n`);
+      const [pid] = await terminal.read(/pid-(\d+)\r\n/);
+      // An echo that only the far terminal can give: guestctl is in raw mode from here on.
+      terminal.type("far\n");
+      await terminal.read(/far\r\n[^]*far\r\n/);
+      process.kill(Number(pid), "SIGTERM");
+      await terminal.read(/status-143\r\n/);
+      assert.equal(await modesOf(terminal), modes);
+    }));
+
+  test("gives the terminal back when the agent dies", async () => {
+    const doomed = await startIssuedAgent();
+    try {
+      await withTerminal(async (terminal) => {
+        const modes = await modesOf(terminal);
+        terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
+        await terminal.read(/inner-/);
+        // The cursor is in the middle of a line then.
+        terminal.type("half a line");
+        await terminal.read(/half a line/);
+        process.kill(doomed.pid, "SIGKILL");
+        await terminal.read(
+          /^\r\nguestctl: connection lost: [^\r\n]* \[UNAVAILABLE\]; with --name a command outlives its connection\r\n/,
+        );
+        await terminal.read(/status-125\r\n/);
+        assert.equal(await modesOf(terminal), modes);
+      }, guestctlVariables(doomed));
+    } finally {
+      await doomed[Symbol.asyncDispose]();
+    }
+  });
+
+  test("gives the terminal back when guestctl crashes", async (t) => {
+    if (process.env["GUESTCTL_ENTRY"] !== undefined) {
+      t.skip("the built guestctl takes no code to crash it");
+      return;
+    }
+    const crash = "process.on('SIGWINCH',()=>{throw(new(Error)('crash'))})";
+    const env = { ...guestctlVariables(agent), NODE_OPTIONS: `--import=data:text/javascript,${crash}` };
+    await withTerminal(async (terminal) => {
+      const modes = await modesOf(terminal);
+      terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
+      await terminal.read(/inner-/);
+      terminal.resize(50, 10);
+      await terminal.read(/Error: crash[^]*status-\d+\r\n/);
+      assert.equal(await modesOf(terminal), modes);
+    }, env);
+  });
+
+  test("without -i leaves the local terminal alone, and Ctrl-C is a signal", () =>
+    withTerminal(async (terminal) => {
+      terminal.type(`${guestctl("-t -- sh -c 'echo up-$((1)); exec sleep 1000'")}; echo status-$?\n`);
+      await terminal.read(/up-1[\r\n]+/);
+      terminal.type("\x03");
+      await terminal.read(/status-130\r\n/);
+    }));
+});

@@ -1,0 +1,199 @@
+import assert from "node:assert/strict";
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { connect, type GuestClient } from "../../../src/node/client/index.ts";
+import { type ClientCredentials, readClientCredentials } from "../../../src/node/credentials/index.ts";
+import type { Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { failureOf as guestFailureOf } from "../../fixtures/guest-errors.ts";
+import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const SECRET = "a-declared-secret";
+const HOOKS = {
+  pre_snapshot: { args: ["sh", "-c", "exit 3"] },
+  post_restore: { args: ["sh", "-c", "echo woken >> /run/woken"] },
+};
+const WORKLOAD = { args: ["sleep", "100000"], env: { API_KEY: SECRET } };
+
+async function answerOf(client: GuestClient, script: string): Promise<string> {
+  const { stdout } = await client.run({ args: ["sh", "-c", script] });
+  return stdout.toString().trim();
+}
+
+describe("a sandbox", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let node: Sandboxes;
+  const steps: Step[] = [];
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    node = await openNode(partsOf(substrate), { onStep: (step) => steps.push(step) });
+    await node.create({ image: IMAGE, name: "box", process: WORKLOAD, hooks: HOOKS, tags: { team: "blue" }, vcpus: 2 });
+  });
+  after(async () => {
+    node.close();
+    await substrate[Symbol.asyncDispose]();
+  });
+
+  const credentialsOf = async (name: string): Promise<ClientCredentials> =>
+    readClientCredentials((await node.get(name)).credentials);
+  const dial = async (name: string, credentials: ClientCredentials): Promise<GuestClient> =>
+    connect({ address: (await node.get(name)).address ?? "", ...credentials });
+
+  test("is there once its agent has answered, tagged, and with no secret in what the substrate tells", async () => {
+    const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
+    assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
+    assert.equal(keys.template, substrate.images.get(IMAGE)?.digest);
+    assert.match(agentVersion ?? "", /^\d+\.\d+\.\d+/);
+    assert.ok((runEpochMs ?? 0) <= Date.now());
+    assert.equal((await stat(substrate.stateFolder)).mode & 0o777, 0o700);
+    assert.equal((await stat(join(credentials, "token"))).mode & 0o777, 0o600);
+    const [body = {}] = substrate.created;
+    const { token } = await credentialsOf("box");
+    for (const secret of [token, SECRET]) assert.ok(!JSON.stringify(body).includes(secret));
+    assert.deepEqual([body["skip_guest_agent"], body["auto_standby"], body["vcpus"]], [false, undefined, 2]);
+    assert.deepEqual(
+      (body["volumes"] as object[]).map((mount) => "readonly" in mount && mount.readonly),
+      [true, true],
+    );
+  });
+
+  test("runs commands with the workload's environment", async () => {
+    using client = await node.connect("box");
+    assert.equal(await answerOf(client, 'echo "$API_KEY"'), SECRET);
+  });
+
+  test("sleeps and wakes up: the hooks run, and its duties are done before it counts as running", async () => {
+    steps.length = 0;
+    assert.deepEqual(await node.standby("box"), { ran: true, timedOut: false, exitCode: 3 });
+    const asleep = await node.get("box");
+    assert.deepEqual([asleep.state, asleep.runEpochMs, asleep.preSnapshot?.exitCode], ["Standby", undefined, 3]);
+    assert.equal(await codeOf(node.connect("box")), "WRONG_STATE");
+    assert.equal(await codeOf(node.standby("box")), "WRONG_STATE");
+    const resumedMs = Date.now();
+    const awakening = await node.resume("box");
+    assert.deepEqual(awakening?.postRestore, { ran: true, timedOut: false, exitCode: 0 });
+    // The test's agents may not step the clock of this machine.
+    assert.deepEqual(
+      warningsOf(awakening).map(({ code, message }) => [code, message]),
+      [["DUTIES_DEGRADED", "the duties could not do: clock_set:EPERM"]],
+    );
+    assert.ok(awakening.runEpochMs >= resumedMs && awakening.ready);
+    using client = await node.connect("box");
+    assert.equal(await answerOf(client, "cat /run/woken"), "woken");
+    assert.equal(await codeOf(node.resume("box")), "WRONG_STATE");
+    const did = steps.map(({ operation, step }) => `${operation}: ${step}`);
+    assert.deepEqual(did, [
+      "standby: PRE_SNAPSHOT",
+      "standby: suspend it",
+      "resume: compare the keys",
+      "resume: restore it",
+      "resume: duties, POST_RESTORE and Health",
+    ]);
+  });
+
+  test("has its duties done after a snapshot of it, which bears the hook's outcome and the keys in its tags", async () => {
+    const epochMs = (await node.get("box")).runEpochMs ?? 0;
+    const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
+    assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);
+    assert.equal((await node.get("box")).runEpochMs, awakening.runEpochMs);
+    assert.deepEqual(snapshot.preSnapshot, { ran: true, timedOut: false, exitCode: 3 });
+    const [{ tags } = { tags: {} }] = substrate.snapshots.values();
+    const { template, bundle, cpuClass } = snapshot.keys;
+    assert.match(bundle, /^qemu 1a2b3c4 \d+\.\d+\.\d+/);
+    assert.deepEqual(tags, {
+      "svc.node_id": "node-1",
+      "svc.journal": (await node.get("box")).tags["svc.journal"],
+      "svc.template": template,
+      "svc.bundle": bundle,
+      "svc.cpu_class": cpuClass,
+      "svc.pre_snapshot": "exit 3",
+      "svc.operation": (tags as Record<string, string>)["svc.operation"],
+    });
+    assert.match((tags as Record<string, string>)["svc.operation"] ?? "", /^[\da-f-]{36}$/);
+    assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
+  });
+
+  for (const [from, name] of [
+    ["taken", "of-snapshot"],
+    ["box", "of-box"],
+  ] as const) {
+    test(`is forked from ${from}: the fork has credentials of its own, and its parent's are refused`, async () => {
+      const { sandbox, awakening, source } = await node.fork(from, { name });
+      assert.equal(sandbox.name, name);
+      assert.ok(awakening.postRestore.ran);
+      assert.equal(source?.postRestore.ran, from === "box" ? true : undefined);
+      const parent = await credentialsOf("box");
+      const own = await credentialsOf(name);
+      assert.notEqual(own.token, parent.token);
+      using client = await node.connect(name);
+      assert.equal(await answerOf(client, 'echo "$API_KEY"'), SECRET);
+      // The first duties read what was there, the second what is new: up to then the agent has refused nobody.
+      const [first = "", second = ""] = substrate.named(name).process.console.split('"credentials_renewed"');
+      assert.doesNotMatch(`${first}${second}`, /refused|connection_failed/);
+      using withToken = await dial(name, { ...own, token: parent.token });
+      assert.equal((await guestFailureOf(withToken.health())).status, "UNAUTHENTICATED");
+      using withCertificate = await dial(name, { ...own, certPem: parent.certPem, keyPem: parent.keyPem });
+      assert.equal((await guestFailureOf(withCertificate.health())).status, "PERMISSION_DENIED");
+      using parentsClient = await node.connect("box");
+      assert.equal((await parentsClient.health()).alive, true);
+      using swapped = await dial("box", { ...parent, token: own.token });
+      assert.equal((await guestFailureOf(swapped.health())).status, "UNAUTHENTICATED");
+    });
+  }
+
+  test("is stopped, and boots anew with the credentials that it had", async () => {
+    await node.stop("of-box");
+    assert.equal((await node.get("of-box")).state, "Stopped");
+    assert.equal(await node.resume("of-box"), undefined);
+    using client = await node.connect("of-box");
+    assert.equal((await client.health()).ready, true);
+  });
+
+  test("wakes up only where its image, its daemon and its processor are what they were", async () => {
+    await node.standby("box");
+    const image = substrate.images.get(IMAGE) ?? assert.fail();
+    substrate.images.delete(IMAGE);
+    assert.equal(await codeOf(node.resume("box")), "SNAPSHOT_INVALIDATED");
+    assert.equal(await codeOf(node.fork("taken")), "SNAPSHOT_INVALIDATED");
+    substrate.images.set(IMAGE, { ...image, digest: `sha256:${"2".repeat(64)}` });
+    assert.equal(await codeOf(node.resume("box")), "SNAPSHOT_INVALIDATED");
+    // A tag that has moved on leaves the image under its digest.
+    substrate.images.set(`debian@${image.digest}`, image);
+    substrate.hypervisor = "firecracker";
+    assert.equal(await codeOf(node.resume("box")), "BUNDLE_MISMATCH");
+    assert.equal(await codeOf(node.fork("box")), "BUNDLE_MISMATCH");
+    // Accepting the bundle cannot start what is not there.
+    assert.equal(await codeOf(node.resume("box", { acceptBundle: true })), "BUNDLE_MISMATCH");
+    substrate.hypervisor = "qemu";
+    node.close();
+    node = await openNode(partsOf(substrate), { cpuClass: "another" });
+    assert.equal(await codeOf(node.resume("box")), "CPU_CLASS_MISMATCH");
+    assert.equal(await codeOf(node.fork("taken")), "CPU_CLASS_MISMATCH");
+    node.close();
+    node = await openNode(partsOf(substrate));
+    assert.equal((await node.get("box")).state, "Standby");
+    // Another build of the daemon says nothing about the hypervisor.
+    substrate.version = "5d6e7f8";
+    const awakening = await node.resume("box");
+    assert.ok(awakening?.ready);
+    assert.ok(awakening.warnings.some(({ code, message }) => code === "BUNDLE_DIFFERS" && /5d6e7f8/.test(message)));
+    substrate.version = "1a2b3c4";
+    assert.deepEqual(
+      (await node.list()).map(({ name }) => name),
+      ["box", "of-snapshot", "of-box"],
+    );
+  });
+
+  test("goes with everything that belongs to it, the shared volume with the last that has it", async () => {
+    await node.remove("box");
+    assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
+    for (const name of ["taken", "of-snapshot", "of-box"]) await node.remove(name);
+    assert.deepEqual(substrate.left(), []);
+    assert.deepEqual(await traces(node, substrate.stateFolder), []);
+    assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], failed: [] });
+    assert.equal(await codeOf(node.remove("box")), "NOT_FOUND");
+    assert.equal(await codeOf(node.get("box")), "NOT_FOUND");
+  });
+});

@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmod, mkdir, readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  type Awakening,
+  connectHypeman,
+  type NodeOptions,
+  type SandboxCode,
+  SandboxError,
+  Sandboxes,
+  type Warning,
+} from "../../../src/node/sandboxes/index.ts";
+import type { HttpSubstrate } from "./substrate.ts";
+
+/** What a node is started with, as plain values: for one in a process of its own too. */
+export interface NodeParts {
+  readonly baseUrl: string;
+  readonly apiToken: string;
+  readonly agentPort: number;
+  readonly agentArchive: string;
+  readonly stateFolder: string;
+}
+
+/** The parts of the one node of a test. */
+export function partsOf({ baseUrl, apiToken, agentPort, agentArchive, stateFolder }: HttpSubstrate): NodeParts {
+  return { baseUrl, apiToken, agentPort, agentArchive, stateFolder };
+}
+
+/** Opens a node over the official client. Close it. */
+export async function openNode(parts: NodeParts, options: Partial<NodeOptions> = {}): Promise<Sandboxes> {
+  return Sandboxes.open({
+    substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: parts.apiToken }),
+    folder: parts.stateFolder,
+    nodeId: "node-1",
+    agent: { archive: parts.agentArchive },
+    agentPort: parts.agentPort,
+    // More than any boot takes beside any load.
+    reachMs: 300_000,
+    ...options,
+  });
+}
+
+/** What an operation is refused with. */
+export async function failureOf(operation: Promise<unknown>): Promise<SandboxError> {
+  try {
+    await operation;
+  } catch (error) {
+    assert.ok(error instanceof SandboxError, String(error));
+    return error;
+  }
+  assert.fail("it was not refused");
+}
+
+/** The code that it is refused with. */
+export async function codeOf(operation: Promise<unknown>): Promise<SandboxCode> {
+  return (await failureOf(operation)).code;
+}
+
+/**
+ * Warnings without that of a clock that is off: how far it is off is as uncertain as the agent is slow to answer, beside a
+ * load. The clock is that of this machine.
+ */
+export function warningsOf(awakening: Awakening | undefined): Warning[] {
+  return (awakening?.warnings ?? []).filter(({ code }) => code !== "CLOCK_OFF");
+}
+
+/** What a node has of sandboxes and snapshots, in its journal and on disk. */
+export async function traces(node: Sandboxes, stateFolder: string): Promise<string[]> {
+  const folder = join(stateFolder, "credentials");
+  await mkdir(folder, { recursive: true });
+  const entries = [...(await node.list()), ...node.snapshots()].map(({ name, phase }) => `${name} ${phase}`);
+  return [...entries, ...(await readdir(folder)).map((name) => `credentials of ${name}`)];
+}
+
+/** An archive of an agent that is a shell script. */
+export async function agentOf(substrate: HttpSubstrate, script: string): Promise<string> {
+  const folder = join(substrate.stateFolder, "../other/agent");
+  await mkdir(folder, { recursive: true });
+  await writeFile(join(folder, "guest-agent"), `#!/bin/sh\n${script}\n`);
+  await chmod(join(folder, "guest-agent"), 0o755);
+  const archive = join(folder, "../agent.tar.gz");
+  execFileSync("tar", ["-czf", archive, "-C", join(folder, ".."), "agent"]);
+  return archive;
+}

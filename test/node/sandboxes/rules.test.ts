@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { chmod, readFile, writeFile } from "node:fs/promises";
+import { describe, test } from "node:test";
+import { awaken } from "../../../src/node/sandboxes/guest.ts";
+import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/journal.ts";
+import {
+  bundleOf,
+  compareKeys,
+  hostCpuClass,
+  type Present,
+  type SnapshotKeys,
+} from "../../../src/node/sandboxes/keys.ts";
+import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/spec.ts";
+import { SandboxError } from "../../../src/node/sandboxes/index.ts";
+import { decide } from "../../../src/node/sandboxes/watch.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { codeOf } from "./node.ts";
+
+describe("what a sandbox is made of", () => {
+  const refusalOf = (spec: object): [string, string] => {
+    try {
+      checkSpec(spec as SandboxSpec);
+    } catch (error) {
+      assert.ok(error instanceof SandboxError);
+      return [error.code, error.message];
+    }
+    return ["", ""];
+  };
+
+  for (const [what, spec, field] of [
+    ["no image", {}, "image"],
+    ["an empty image", { image: "" }, "image"],
+    ["an unknown field", { image: "a", entrypoint: ["sh"] }, "entrypoint"],
+    ["a field of every object", { image: "a", toString: "x" }, "toString"],
+    ["a name with capitals", { image: "a", name: "Box" }, "name"],
+    ["a name that leads out of a folder", { image: "a", name: "../x" }, "name"],
+    ["a name that is too long", { image: "a", name: "a".repeat(49) }, "name"],
+    ["a list for a process", { image: "a", process: ["sh"] }, "process"],
+    ["a tag of the node's own", { image: "a", tags: { "svc.node_id": "x" } }, "tags"],
+    [
+      "too many tags",
+      { image: "a", tags: Object.fromEntries(Array.from({ length: 41 }, (_, i) => [`t${i}`, ""])) },
+      "tags",
+    ],
+    ["a tag with a comma", { image: "a", tags: { key: "a,b" } }, "tags"],
+    ["a tag with an accent in its key", { image: "a", tags: { é: "b" } }, "tags"],
+    ["a size without a number", { image: "a", memory: "much" }, "memory"],
+    ["a size of nothing", { image: "a", overlaySize: "0GB" }, "overlaySize"],
+    ["no whole processors", { image: "a", vcpus: 0.5 }, "vcpus"],
+    ["a TTL of nothing", { image: "a", ttlMs: 0 }, "ttlMs"],
+    ["an unknown idle action", { image: "a", idleAction: "hibernate" }, "idleAction"],
+    ["an unknown field of the network", { image: "a", network: { enabled: false } }, "network.enabled"],
+  ] as const) {
+    test(`is refused with ${what}: INVALID_SPEC, which names ${field}`, () => {
+      const [code, message] = refusalOf(spec);
+      assert.equal(code, "INVALID_SPEC");
+      assert.ok(message.includes(field), message);
+    });
+  }
+
+  test("is refused with mediated egress, which the substrate accepts and does not enforce: CAPABILITY_MISSING", () => {
+    for (const egress of [{}, { enabled: true }, { enabled: true, mode: "all" }, { mode: "http_https_only" }]) {
+      assert.equal(refusalOf({ image: "a", network: { egress } })[0], "CAPABILITY_MISSING");
+    }
+    assert.deepEqual(refusalOf({ image: "a", network: { egress: { enabled: false } } }), ["", ""]);
+  });
+});
+
+describe("the keys of what is suspended", () => {
+  const keys: SnapshotKeys = { template: "sha256:a", bundle: bundleOf("qemu", "1", "0.1.0"), cpuClass: "c" };
+  const present: Present = {
+    daemon: { version: "1", defaultHypervisor: "qemu", features: new Map([["qemu", new Set<string>()]]) },
+    images: [{ name: "a", digest: "sha256:a", status: "ready" }],
+    hypervisor: "qemu",
+    agentVersion: "0.1.0",
+    cpuClass: "c",
+  };
+
+  test("fit what they were made of", () => {
+    assert.deepEqual(compareKeys("box", keys, present), { warning: undefined, acceptedBundle: undefined });
+  });
+
+  test("fit with another build of the daemon alone, which is told: its version says nothing about the hypervisor's", () => {
+    const compared = (version: string): string | undefined =>
+      compareKeys("box", keys, { ...present, daemon: { ...present.daemon, version } }).warning;
+    assert.match(compared("2") ?? "", /"qemu 1 0.1.0"; this is "qemu 2 0.1.0"/);
+    assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
+  });
+
+  test("fit under another hypervisor or with another agent where that is accepted, which is told and noted", () => {
+    const compared = compareKeys("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
+    assert.match(compared.warning ?? "", /0\.2\.0/);
+    assert.equal(compared.acceptedBundle, "qemu 1 0.2.0");
+  });
+
+  for (const [code, what, changed] of [
+    ["SNAPSHOT_INVALIDATED", "without the image", { images: [] }],
+    [
+      "SNAPSHOT_INVALIDATED",
+      "with an image that is not ready",
+      { images: [{ ...present.images[0], status: "failed" }] },
+    ],
+    ["BUNDLE_MISMATCH", "with another hypervisor", { hypervisor: "firecracker" }],
+    ["BUNDLE_MISMATCH", "with another agent", { agentVersion: "0.2.0" }],
+    ["BUNDLE_MISMATCH", "without the hypervisor", { daemon: { ...present.daemon, features: new Map() } }],
+    ["CPU_CLASS_MISMATCH", "with another processor", { cpuClass: "d" }],
+  ] as const) {
+    test(`do not fit ${what}: ${code}`, () => {
+      const compare = (): unknown => compareKeys("box", keys, { ...present, ...changed } as Present);
+      assert.throws(compare, (error) => error instanceof SandboxError && error.code === code);
+    });
+  }
+
+  test("know processors by their flags, whatever their order, on x86 and on arm64", async () => {
+    await using folder = await testFolder();
+    const classOf = async (text: string): Promise<string> => {
+      await writeFile(folder.at("cpuinfo"), text);
+      return hostCpuClass(folder.at("cpuinfo"));
+    };
+    const one = await classOf("processor\t: 0\nflags\t\t: fpu sse avx2\nbugs\t\t:\n");
+    assert.equal(await classOf("processor : 0\nflags : avx2 fpu sse sse\n"), one);
+    assert.notEqual(await classOf("flags : fpu sse\n"), one);
+    assert.equal(await classOf("Features\t: avx2 fpu sse\n"), one);
+    assert.equal(await codeOf(classOf("processor: 0\n")), "CAPABILITY_MISSING");
+    assert.equal(await codeOf(hostCpuClass(folder.at("none"))), "CAPABILITY_MISSING");
+    assert.match(await hostCpuClass(), /^[\da-f]{16}$/);
+  });
+});
+
+describe("what the watch decides", () => {
+  const epochMs = 1_000_000;
+  type Stamps = Parameters<typeof decide>[1];
+  const nanosOf = (ms: number): number => Math.round((((ms % 1000) + 1000) % 1000) * 1e6);
+  const stampsOf = (guestMs: number, activeMs: number, idleMs: number | undefined): Stamps => ({
+    guestTime: new Date(guestMs),
+    guestTimeNanos: nanosOf(guestMs),
+    lastUserActivity: new Date(activeMs),
+    lastUserActivityNanos: nanosOf(activeMs),
+    ...(idleMs !== undefined && { idleDeclared: new Date(idleMs) }),
+    idleDeclaredNanos: nanosOf(idleMs ?? 0),
+  });
+  interface Case {
+    readonly idle?: number;
+    readonly active: number;
+    readonly now: number;
+    readonly ahead?: number;
+    readonly ttlMs?: number;
+    readonly epoch?: number | null;
+  }
+  const verdictOf = ({ idle, active, now, ahead = 0, ttlMs, epoch = epochMs }: Case): string | undefined =>
+    decide(
+      { runEpochMs: epoch ?? undefined, ttlMs, idleAction: "standby" },
+      stampsOf(now + ahead, active + ahead, idle && idle + ahead),
+      now,
+    )?.action;
+
+  for (const [what, verdict, given] of [
+    ["nothing, without a declaration", undefined, { active: epochMs, now: epochMs + 9_000 }],
+    ["standby, once declared", "standby", { idle: epochMs + 2_000, active: epochMs + 1_000, now: epochMs + 9_000 }],
+    [
+      "nothing, declared before it woke up",
+      undefined,
+      { idle: epochMs - 1, active: epochMs - 2, now: epochMs + 9_000 },
+    ],
+    [
+      "nothing, where the user came back within the same millisecond",
+      undefined,
+      { idle: epochMs + 2_000.25, active: epochMs + 2_000.5, now: epochMs + 9_000 },
+    ],
+    [
+      "nothing, where the user came back",
+      undefined,
+      { idle: epochMs + 2_000, active: epochMs + 3_000, now: epochMs + 9_000 },
+    ],
+    [
+      "standby, with a guest an hour ahead",
+      "standby",
+      { idle: epochMs + 2_000, active: epochMs + 1_000, now: epochMs + 9_000, ahead: 3_600_000 },
+    ],
+    [
+      "nothing of an old declaration, with a guest an hour ahead",
+      undefined,
+      { idle: epochMs - 1_000, active: epochMs - 2_000, now: epochMs + 9_000, ahead: 3_600_000 },
+    ],
+    [
+      "nothing, before its duties are done",
+      undefined,
+      { idle: epochMs + 2_000, active: epochMs, now: epochMs + 9_000, epoch: null, ttlMs: 1 },
+    ],
+    ["removal, at its TTL", "remove", { active: epochMs + 1_000, now: epochMs + 6_000, ttlMs: 5_000 }],
+    ["nothing, just before it", undefined, { active: epochMs + 1_000, now: epochMs + 5_999, ttlMs: 5_000 }],
+    [
+      "nothing, just after it woke up from a long sleep",
+      undefined,
+      { active: epochMs - 900_000, now: epochMs + 1, ttlMs: 5_000 },
+    ],
+  ] as const satisfies readonly (readonly [string, string | undefined, Case])[]) {
+    test(`is ${what}`, () => assert.equal(verdictOf(given), verdict));
+  }
+
+  test("is nothing where no action is wanted", () => {
+    const stamps = stampsOf(9, 1, 8);
+    assert.equal(decide({ runEpochMs: 2, idleAction: "none" }, stamps, 9), undefined);
+    assert.equal(decide({ runEpochMs: 2, idleAction: "stop" }, stamps, 9)?.action, "stop");
+  });
+});
+
+describe("a guest whose clock stays off after the duties", () => {
+  test("is told of: CLOCK_OFF", async () => {
+    await using guest = await startGuestWithClock([-3_600_000], false);
+    const { warnings, clockErrorMs } = await awaken(() => Promise.resolve(guest.redial()), {
+      reachMs: 60_000,
+      hookTimeoutMs: 0,
+    });
+    assert.ok(Math.abs(clockErrorMs + 3_600_000) < 60_000, `${clockErrorMs} ms`);
+    assert.ok(
+      warnings.some(({ code, message }) => code === "CLOCK_OFF" && /-\d{7} ms/.test(message)),
+      JSON.stringify(warnings),
+    );
+  });
+});
+
+describe("the journal", () => {
+  const entry = { kind: "sandbox", name: "box", phase: "creating", createdMs: 1 } as SandboxEntry;
+
+  test("keeps entries, and its own id, from one process to the next", async () => {
+    await using folder = await testFolder();
+    const first = await Journal.open(folder.at("state"), false);
+    const { id } = first;
+    first.add(entry);
+    assert.throws(() => first.add(entry), /already/);
+    first.put({ ...entry, phase: "ready" });
+    first.close();
+    const second = await Journal.open(folder.at("state"), false);
+    assert.equal(second.id, id);
+    assert.deepEqual(second.all(), [{ ...entry, phase: "ready" }]);
+    second.remove("box");
+    assert.equal(second.get("box"), undefined);
+    second.close();
+  });
+
+  test("is refused in a folder that others may enter, and where it is damaged: JOURNAL_FAILED", async () => {
+    await using folder = await testFolder();
+    (await Journal.open(folder.at("state"), false)).close();
+    await chmod(folder.at("state"), 0o755);
+    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED");
+    await chmod(folder.at("state"), 0o700);
+    await writeFile(folder.at("state/journal.sqlite"), (await readFile(process.execPath)).subarray(0, 8192));
+    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED");
+    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED", "its lock is let go of");
+  });
+});

@@ -1,0 +1,33 @@
+import { readFileSync } from "node:fs";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type handleUnaryCall, Server, ServerCredentials } from "@grpc/grpc-js";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { StopResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+
+// An agent that answers Health and, where it is told so by an argument, Stop, after which it goes on all the same. It is the
+// first process of its instance, to which SIGTERM does nothing by itself.
+process.on("SIGTERM", () => process.exit(0));
+
+const file = (variable: string): Buffer => readFileSync(process.env[variable] ?? "");
+const method = (path: string, response: Uint8Array): object => ({
+  path,
+  requestStream: false,
+  responseStream: false,
+  requestDeserialize: (bytes: Buffer) => bytes,
+  responseSerialize: () => Buffer.from(response),
+});
+const answer: handleUnaryCall<unknown, unknown> = (_call, done) => done(null, {});
+
+const server = new Server();
+const health = toBinary(HealthResponseSchema, create(HealthResponseSchema, { alive: true, ready: true }));
+const definition: Record<string, object> = { health: method("/svc.guest.v1alpha1.GuestAgent/Health", health) };
+if (process.argv[2] === "stop") {
+  const stop = toBinary(StopResponseSchema, create(StopResponseSchema, { stopGraceMs: 100 }));
+  definition["stop"] = method("/svc.guest.v1alpha1.Lifecycle/Stop", stop);
+}
+server.addService(definition as never, { health: answer, stop: answer });
+const pair = { private_key: file("SVC_TLS_KEY_FILE"), cert_chain: file("SVC_TLS_CERT_FILE") };
+const credentials = ServerCredentials.createSsl(file("SVC_TLS_CLIENT_CA_FILE"), [pair], true);
+server.bindAsync(`127.0.0.1:${process.env["SVC_GUEST_PORT"]}`, credentials, (error) => {
+  if (error !== null) throw error;
+});

@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { EventEmitter, on } from "node:events";
+import { describe, test } from "node:test";
+import type { Sandboxes, WatchEvent } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { openNode, partsOf } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const DECLARE_IDLE =
+  "curl -sf --unix-socket /run/guest/workload.sock -H 'content-type: application/json' -d '{}' " +
+  "http://localhost/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
+
+/** A watch of a node, and what it tells. */
+class Watch implements AsyncDisposable {
+  readonly events: WatchEvent[] = [];
+  readonly #emitter = new EventEmitter();
+  readonly #abort = new AbortController();
+  readonly #ended: Promise<void>;
+
+  constructor(node: Sandboxes) {
+    const onEvent = (event: WatchEvent): void => {
+      this.events.push(event);
+      this.#emitter.emit("event");
+    };
+    this.#ended = node.watch({ pollMs: 50, signal: this.#abort.signal, onEvent });
+  }
+
+  /** Resolves once that was told. The test's own time limit bounds it. */
+  async told(name: string, event: WatchEvent["event"]): Promise<void> {
+    const isTold = (): boolean => this.events.some((each) => each.name === name && each.event === event);
+    const told = on(this.#emitter, "event");
+    while (!isTold()) await told.next();
+    await told.return?.();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#abort.abort();
+    await this.#ended;
+  }
+}
+
+describe("the watch", NEEDS_NAMESPACES, () => {
+  test("puts to sleep what has declared itself idle, once, and not again when it wakes up", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
+    await node.create({ image: IMAGE, name: "sleeps", process: workload, idleAction: "standby" });
+    await node.create({ image: IMAGE, name: "stops", process: workload, idleAction: "stop" });
+    await node.create({ image: IMAGE, name: "stays", process: workload });
+    await using watch = new Watch(node);
+    await watch.told("sleeps", "standby");
+    await watch.told("stops", "stop");
+    const states = (await node.list()).map(({ name, state }) => [name, state]);
+    assert.deepEqual(states, [
+      ["sleeps", "Standby"],
+      ["stops", "Stopped"],
+      ["stays", "Running"],
+    ]);
+    await node.resume("sleeps");
+    {
+      using client = await node.connect("sleeps");
+      const { idleDeclared } = await client.health();
+      assert.ok(idleDeclared !== undefined, "the declaration of then is still there");
+    }
+    // Its user is at work, and the workload declares itself idle beside that: two more looks at it change nothing.
+    const looks = substrate.requests.length;
+    const other = await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
+    await watch.told("goes", "remove");
+    assert.ok(substrate.requests.length > looks && other.ttlMs === 1);
+    assert.equal((await node.get("sleeps")).state, "Running");
+    const actions = watch.events.filter(({ event }) => event !== "unreachable" && event !== "reachable");
+    assert.deepEqual(actions.map(({ name, event }) => `${name} ${event}`).toSorted(), [
+      "goes remove",
+      "sleeps standby",
+      "stops stop",
+    ]);
+  });
+
+  test("tells of a sandbox that does not answer and of one that answers again, and goes on without a daemon", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    await using watch = new Watch(node);
+    const { process } = substrate.named("box");
+    await process.suspend();
+    await watch.told("box", "unreachable");
+    await substrate.shut();
+    await process.continue();
+    await substrate.listen();
+    await watch.told("box", "reachable");
+    assert.deepEqual(
+      watch.events.slice(0, 2).map(({ event }) => event),
+      ["unreachable", "reachable"],
+    );
+  });
+
+  test("says nothing of a sandbox that its user suspends while it looks", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    const events: WatchEvent[] = [];
+    const end = new AbortController();
+    let isAsleep = false;
+    substrate.interfere = async (request, when) => {
+      // The watch asks for the address; by the time that it has it, nobody answers there.
+      if (isAsleep || request !== "GET /instances/:id" || when === "before") return undefined;
+      isAsleep = true;
+      await node.standby("box");
+      end.abort();
+      return undefined;
+    };
+    await node.watch({ pollMs: 50, signal: end.signal, onEvent: (event) => events.push(event) });
+    assert.deepEqual([isAsleep, events], [true, []]);
+  });
+
+  test("looks after all others while it waits for one", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    const workload = { args: ["sh", "-c", `${DECLARE_IDLE}; exec sleep 100000`] };
+    await node.create({ image: IMAGE, name: "slow", process: workload, idleAction: "standby" });
+    const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+    const { promise: over, resolve: end } = Promise.withResolvers<void>();
+    substrate.interfere = async (request, when) => {
+      if (!request.endsWith("/standby") || when !== "before") return undefined;
+      begin();
+      await over;
+      return undefined;
+    };
+    await using watch = new Watch(node);
+    await begun;
+    await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
+    await watch.told("goes", "remove");
+    end();
+    await watch.told("slow", "standby");
+  });
+});

@@ -1,0 +1,210 @@
+import assert from "node:assert/strict";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import {
+  BLOCK_BYTES,
+  entryEnd,
+  readHeader,
+  readPax,
+  readTar,
+  TAR_END,
+  type TarEntry,
+  type TarHeader,
+  unpack,
+  writeHeader,
+  writePax,
+} from "../../../src/node/tar/index.ts";
+import { testFolder } from "../../fixtures/files.ts";
+
+type Entry = Partial<Omit<TarHeader, "name" | "linkName">> & { name: string; linkName?: string; content?: string };
+
+async function* archive(entries: readonly Entry[], end: Buffer = TAR_END): AsyncGenerator<Uint8Array> {
+  for (const { name, linkName = "", content = "", ...header } of entries) {
+    const sizeBytes = Buffer.byteLength(content);
+    const names = { name: Buffer.from(name), linkName: Buffer.from(linkName) };
+    yield writeHeader({ type: "file", mode: 0o644, modifiedSeconds: 0, sizeBytes, ...header, ...names });
+    // A byte at a time: the reader must not depend on how the stream is cut.
+    for (const byte of Buffer.from(content)) yield Uint8Array.of(byte);
+    yield entryEnd(sizeBytes);
+  }
+  yield end;
+}
+
+describe("an archive that a sandbox made", () => {
+  for (const [what, entries] of [
+    ["a name that climbs", [{ name: "../evil", content: "x" }]],
+    ["a name that climbs from within", [{ name: "a/../../evil", content: "x" }]],
+    ["an absolute name", [{ name: "/tmp/evil", content: "x" }]],
+    [
+      "a file through a link",
+      [
+        { name: "l", type: "symlink", linkName: ".." },
+        { name: "l/evil", content: "x" },
+      ],
+    ],
+    [
+      "a directory through a link",
+      [
+        { name: "l", type: "symlink", linkName: ".." },
+        { name: "l/evil", type: "directory" },
+      ],
+    ],
+    ["a hard link to the outside", [{ name: "evil", type: "hard-link", linkName: "../secret" }]],
+    [
+      "a hard link through a link",
+      [
+        { name: "l", type: "symlink", linkName: ".." },
+        { name: "evil", type: "hard-link", linkName: "l/secret" },
+      ],
+    ],
+  ] as const) {
+    it(`cannot leave the directory by ${what}`, async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("secret"), "secret");
+      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: "TarError" });
+      assert.deepEqual(
+        (await folder.names()).toSorted().filter((name) => name !== "root"),
+        ["secret"],
+      );
+      if ((await folder.names()).includes("root")) assert.ok(!(await readdir(folder.at("root"))).includes("evil"));
+    });
+  }
+
+  it("replaces a link that is there instead of writing through it", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("secret"), "secret");
+    const entries = [
+      { name: "l", type: "symlink", linkName: "../secret" },
+      { name: "l", content: "mine" },
+    ] as const;
+    const unpacked = await unpack(folder.at("root"), readTar(archive(entries)));
+    assert.deepEqual(unpacked, { files: 1, bytes: 4, skipped: [] });
+    assert.equal(await readFile(folder.at("secret"), "utf8"), "secret");
+    assert.equal(await readFile(folder.at("root/l"), "utf8"), "mine");
+  });
+
+  it("is refused when it is damaged or cut off", async () => {
+    const collect = async (stream: AsyncIterable<Uint8Array>): Promise<void> => {
+      for await (const entry of readTar(stream)) void entry;
+    };
+    const text = [{ name: "a", content: "x".repeat(1_000) }];
+    await assert.rejects(collect(archive(text, Buffer.alloc(0))), /ended early/);
+    await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
+  });
+
+  it("has sizes and times that are numbers, times before 1970 too", async () => {
+    const extended = (key: string, value: string): Entry => ({
+      name: "pax",
+      type: "pax",
+      content: writePax(new Map([[key, Buffer.from(value)]])).toString(),
+    });
+    const first = async (entries: readonly Entry[]): Promise<TarEntry> => {
+      for await (const entry of readTar(archive(entries))) return entry;
+      return assert.fail("no entry");
+    };
+    for (const [key, value] of [
+      ["size", "x"],
+      ["size", "-1"],
+      ["size", "1e3"],
+      ["size", "9".repeat(17)],
+      ["mtime", "yesterday"],
+      ["mtime", "Infinity"],
+    ] as const) {
+      await assert.rejects(first([extended(key, value), { name: "a" }]), /damaged/, `${key}=${value}`);
+    }
+    assert.throws(() => readPax(Buffer.from("6 a=b\nno length")), /damaged/);
+    assert.equal((await first([extended("mtime", "-86400.5"), { name: "a" }])).modifiedSeconds, -86_400.5);
+    const block = writeHeader({
+      type: "file",
+      name: Buffer.from("a"),
+      linkName: Buffer.alloc(0),
+      mode: 0,
+      sizeBytes: 0,
+      modifiedSeconds: 0,
+    });
+    // As GNU tar writes the time of the moment before 1970.
+    Buffer.alloc(12, 0xff).copy(block, 136);
+    assert.equal(readHeader(sealed(block))?.modifiedSeconds, -1);
+    Buffer.alloc(12, 0xff).copy(block, 124);
+    assert.throws(() => readHeader(sealed(block)), /damaged/);
+    Buffer.from([0x80, 0xff]).copy(block, 124);
+    assert.throws(() => readHeader(sealed(block)), /damaged/);
+  });
+
+  it("is read or refused, whatever a sandbox makes of it, and never waited for", async () => {
+    const long = "long/".repeat(60);
+    const entries: readonly Entry[] = [
+      {
+        name: "pax",
+        type: "pax",
+        content: writePax(
+          new Map([
+            ["path", Buffer.from(long)],
+            ["size", Buffer.from("9")],
+          ]),
+        ).toString(),
+      },
+      { name: "d", type: "directory" },
+      { name: "a", content: "x".repeat(700) },
+      { name: "name", type: "gnu-name", content: `${long}\0` },
+      { name: "l", type: "symlink", linkName: "a" },
+    ];
+    const pieces: Uint8Array[] = [];
+    for await (const piece of archive(entries)) pieces.push(piece);
+    const whole = Buffer.concat(pieces);
+    const random = generator(18);
+    let refused = 0;
+    for (let round = 0; round < 3_000; round++) {
+      const changed = Buffer.from(whole);
+      for (let changes = 1 + random(4); changes > 0; changes--) {
+        const kept = changed.length - BLOCK_BYTES;
+        if (random(3) === 0) changed.copy(changed, random(kept), random(kept), random(changed.length));
+        else
+          changed[random(changed.length)] =
+            random(2) === 0 ? random(256) : (INTERESTING[random(INTERESTING.length)] ?? 0);
+      }
+      // Most damage is found by the checksum: what lies behind it has to be reached too.
+      for (let at = 0; random(2) === 0 && at + BLOCK_BYTES <= changed.length; at += BLOCK_BYTES) {
+        const block = changed.subarray(at, at + BLOCK_BYTES);
+        if (block.toString("latin1", 257, 262) === "ustar") sealed(block);
+      }
+      try {
+        for await (const entry of readTar(oneBy(changed))) {
+          assert.ok(Number.isSafeInteger(entry.sizeBytes) && entry.sizeBytes >= 0, `${entry.sizeBytes}`);
+          assert.ok(Number.isFinite(entry.modifiedSeconds));
+          let bytes = 0;
+          for await (const part of entry.content) bytes += part.length;
+          assert.equal(bytes, entry.sizeBytes);
+        }
+      } catch (error) {
+        assert.match(String(error), /^TarError: the tar stream (?:is damaged|ended early)$/, `round ${round}`);
+        refused++;
+      }
+    }
+    assert.ok(refused > 300 && refused < 3_000, `${refused} of 3000 refused`);
+  });
+});
+
+const INTERESTING = Buffer.from("\0 0789x=-.\n\u0080\u00ff", "latin1");
+
+async function* oneBy(bytes: Buffer): AsyncGenerator<Uint8Array> {
+  await Promise.resolve();
+  yield bytes;
+}
+
+/** Sets a header's checksum right. */
+function sealed(block: Buffer): Buffer {
+  block.fill(0x20, 148, 156);
+  const sum = block.reduce((total, byte) => total + byte, 0);
+  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
+
+/** Numbers below a limit, the same in every run (a linear congruential generator; Numerical Recipes' constants). */
+function generator(seed: number): (limit: number) => number {
+  let state = seed;
+  return (limit) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((state / 2 ** 32) * limit);
+  };
+}
