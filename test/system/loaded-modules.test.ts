@@ -34,7 +34,7 @@ const RUN_AND_NOTE = `
   process.argv = [process.execPath, script];
   const run = require("node:vm").runInThisContext(readFileSync(script, "latin1"));
   const module_ = { exports: {} };
-  run(require, module_, module_.exports, script, ${JSON.stringify(ROOT)} + "/src");
+  run(require, module_, module_.exports, script, ${JSON.stringify(join(ROOT, "src", "agent"))});
 `;
 
 test("the workload waits for no module of Node that only calls need, and nothing loads what node:fs has twice", async () => {
