@@ -58,7 +58,7 @@ export function together(rows: readonly Row[], again: readonly Row[]): Row[] {
         [...values, ...(more[contender as keyof Samples] ?? [])],
       ]),
     );
-    return makeRow({ ...row, goals: row.verdicts, samples });
+    return makeRow({ ...row, ...(row.verdict && { goal: row.verdict }), samples });
   });
 }
 

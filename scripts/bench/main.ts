@@ -1,23 +1,19 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { buildGo, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { standaloneFolder } from "../../test/fixtures/standalone.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
 import { type Group, MEASURES } from "./groups.ts";
 import { GUARD_PEER, type Loss, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
-import { type Options, readOptions } from "./options.ts";
+import { readOptions } from "./options.ts";
 import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
-import { plotGrowth } from "./report/growth-plot.ts";
-import { plot } from "./report/plot.ts";
-import { describeMachine, insertInto, markdownReport, type Report } from "./report/report.ts";
-import { summaryReport } from "./report/summary.ts";
+import { dataOf, publish } from "./report/documents.ts";
+import { describeMachine, type Report, wholeReport } from "./report/report.ts";
 import type { Row } from "./row.ts";
 import { FULL, QUICK } from "./scale.ts";
 
-/** Rows of the plot: what callers see, and its cost. */
-const PLOTTED: readonly Group[] = ["health", "exec", "streams", "files"];
 /** Times that a group is measured before a loss counts. */
 const TRIES = 4;
 /** Enough calls to warm up every server. */
@@ -32,6 +28,10 @@ async function nativeProgram(): Promise<string> {
 /** Measures the rows that the arguments select and prints them. Resolves with the exit status. */
 export async function main(args: readonly string[]): Promise<number> {
   const options = readOptions(args);
+  if (options.publish) {
+    publish();
+    return 0;
+  }
   const machine = describeMachine();
   const began = performance.now();
   const say = (text: string): void => {
@@ -49,26 +49,10 @@ export async function main(args: readonly string[]): Promise<number> {
   const contenders = [...field.contenders].map(([contender, { description }]) => ({ contender, description }));
   const all = [...rows.values()].flat();
   const report: Report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
-  console.log(markdownReport(report));
-  publish(options, report, rows);
+  console.log(wholeReport(report));
+  if (options.json !== undefined) writeFileSync(options.json, dataOf(report));
   if (options.record) writeRecorded(all);
   return options.guard ? await guard(bench, rows) : 0;
-}
-
-/** Writes the files that the arguments name. */
-function publish(options: Options, report: Report, rows: ReadonlyMap<Group, readonly Row[]>): void {
-  const { json, svg, "growth-svg": growthSvg, markdown, summary } = options;
-  save(json, `${JSON.stringify(report, undefined, 1)}\n`);
-  save(svg, plot(PLOTTED.flatMap((group) => rows.get(group) ?? [])));
-  save(growthSvg, plotGrowth(rows.get("growth") ?? []));
-  if (markdown !== undefined) save(markdown, insertInto(markdown, markdownReport(report)));
-  if (summary !== undefined) save(summary, insertInto(summary, summaryReport(report)));
-}
-
-function save(file: string | undefined, text: string): void {
-  if (file === undefined) return;
-  mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(file, text);
 }
 
 /** A loss must still be there with the rounds of all tries: otherwise the machine was only busy. */

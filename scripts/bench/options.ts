@@ -7,11 +7,8 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --quick            smaller loads: about a minute instead of a quarter of an hour
   --rows=GROUP,...   only these: ${GROUPS.join(", ")}
   --agent=PROGRAM    measure this guest-agent instead of the one in dist
-  --json FILE        all samples, as JSON
-  --svg FILE         a plot of the agent beside its peers
-  --growth-svg FILE  a plot of how cost grows with commands at once and with data
-  --markdown FILE    the table, as Markdown; between the marks of a file that has them (docs/performance.md)
-  --summary FILE     the rows that tell most, in the same way (README.md)
+  --json FILE        all rows and samples (docs/performance.json is that of the last complete run)
+  --publish          measure nothing: make the figures of README.md and docs from docs/performance.json
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 
@@ -31,10 +28,7 @@ const FLAGS = {
   rows: { type: "string" },
   agent: { type: "string" },
   json: { type: "string" },
-  svg: { type: "string" },
-  "growth-svg": { type: "string" },
-  markdown: { type: "string" },
-  summary: { type: "string" },
+  publish: { type: "boolean", default: false },
   guard: { type: "boolean", default: false },
   record: { type: "boolean", default: false },
 } as const;

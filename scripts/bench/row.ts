@@ -1,8 +1,5 @@
-/**
- * The contenders, in the order of their columns. `node-http2` is a bare server on the agent's own Node: a lower bound for
- * any agent on Node's HTTP/2.
- */
-export const CONTENDERS = ["ours", "node-net", "node-http2", "grpc-go", "go-https", "openssh", "qemu-ga"] as const;
+/** The contenders, in the order of their columns. */
+export const CONTENDERS = ["ours", "node-net", "grpc-go", "go-https", "openssh"] as const;
 
 /** A contender's name. */
 export type Contender = (typeof CONTENDERS)[number];
@@ -46,8 +43,8 @@ export interface RowSpec {
   /** Which direction is better. Default: lower. */
   readonly better?: "lower" | "higher";
   readonly samples: Samples;
-  /** Those against a contender that was not measured are left out. */
-  readonly goals?: readonly Goal[];
+  /** Left out where its peer was not measured. */
+  readonly goal?: Goal;
   /** A note for the reader. */
   readonly note?: string;
   /** What it says about growth, if it does. */
@@ -55,15 +52,15 @@ export interface RowSpec {
 }
 
 /** One line of the table. */
-export interface Row extends Omit<RowSpec, "goals"> {
+export interface Row extends Omit<RowSpec, "goal"> {
   readonly spreads: Readonly<Partial<Record<Contender, Spread>>>;
   /** Our value divided by the peer's: the median over the rounds, each measured side by side. */
   readonly ratios: Readonly<Partial<Record<Peer, number>>>;
-  readonly verdicts: readonly Verdict[];
+  readonly verdict?: Verdict;
 }
 
 /** Computes a row from its samples. */
-export function makeRow({ goals = [], ...spec }: RowSpec): Row {
+export function makeRow({ goal, ...spec }: RowSpec): Row {
   const { samples } = spec;
   const entries = Object.entries(samples) as [Contender, readonly number[]][];
   const measured = entries.filter(([, values]) => values.length > 0);
@@ -73,7 +70,8 @@ export function makeRow({ goals = [], ...spec }: RowSpec): Row {
     if (contender !== "ours" && ratio !== undefined) ratios[contender] = ratio;
   }
   const spreads = Object.fromEntries(measured.map(([contender, values]) => [contender, spreadOf(values)]));
-  return { ...spec, spreads, ratios, verdicts: goals.flatMap((goal) => judge(goal, ratios, spreads["ours"])) };
+  const verdict = goal && judge(goal, ratios, spreads["ours"]);
+  return { ...spec, spreads, ratios, ...(verdict && { verdict }) };
 }
 
 /** One figure of each measurement; the contenders without any are left out. */
@@ -95,10 +93,10 @@ function pairedRatio(ours: readonly number[], theirs: readonly number[]): number
   return Number.isFinite(ratio) ? ratio : undefined;
 }
 
-function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Verdict[] {
+function judge(goal: Goal, ratios: Row["ratios"], ours: Spread | undefined): Verdict | undefined {
   const actual = goal.peer === undefined ? ours?.median : ratios[goal.peer];
-  if (actual === undefined) return [];
-  return [{ ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit }];
+  if (actual === undefined) return undefined;
+  return { ...goal, actual, met: goal.relation === "at most" ? actual <= goal.limit : actual >= goal.limit };
 }
 
 /** Median and range of some values. */

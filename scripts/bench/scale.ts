@@ -13,8 +13,6 @@ export interface Scale {
   readonly roundTrips: number;
   readonly streamBytes: number;
   readonly terminalBytes: number;
-  /** For QEMU's guest agent, which moves files in base64. */
-  readonly slowBytes: number;
   /** Each of 64 files. */
   readonly parallelBytes: number;
   readonly growthExecs: readonly number[];
@@ -37,7 +35,6 @@ export const FULL: Scale = {
   roundTrips: 3_000,
   streamBytes: 512 * MIB,
   terminalBytes: 64 * MIB,
-  slowBytes: 32 * MIB,
   parallelBytes: 8 * MIB,
   growthExecs: [1, 10, 100, 256],
   growthBytes: [MIB, GIB, 16 * GIB],
@@ -58,7 +55,6 @@ export const QUICK: Scale = {
   roundTrips: 500,
   streamBytes: 128 * MIB,
   terminalBytes: 8 * MIB,
-  slowBytes: 4 * MIB,
   parallelBytes: 2 * MIB,
   growthExecs: [1, 10, 100],
   growthBytes: [MIB, 256 * MIB],

@@ -12,12 +12,6 @@ test("an unknown group is refused by its name", () => {
   assert.throws(() => readOptions(["--rows=health,nothing"]), /there is no group "nothing"/);
 });
 
-test("one run writes everything that the documents show", () => {
-  const options = readOptions(["--svg", "a", "--growth-svg", "b", "--markdown", "c", "--summary", "d", "--json", "e"]);
-  const { svg, "growth-svg": growthSvg, markdown, summary, json } = options;
-  assert.deepEqual([svg, growthSvg, markdown, summary, json], ["a", "b", "c", "d", "e"]);
-});
-
 test("idle comes before the groups that have servers of their own, so that it is soon after the loads", () => {
   assert.ok(GROUPS.indexOf("idle") < GROUPS.indexOf("growth"));
 });

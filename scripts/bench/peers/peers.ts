@@ -1,6 +1,5 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { execaSync } from "execa";
 import { type RunningAgent, startAgent } from "../../../test/fixtures/agent.ts";
 import { missingPrograms, type Program, providePrograms } from "../../machine/programs.ts";
 import { type Grounds, Load, type PeerKind, type PeerPlan, type Running } from "../contender.ts";
@@ -11,9 +10,6 @@ import { OPENSSH } from "./openssh.ts";
 
 /** Sources of the native program: the client of all contenders, and the servers in Go. */
 export const GO_SOURCES: string = join(import.meta.dirname, "go");
-/** Of the built agent (scripts/package/bake.ts). */
-const NODE_FLAGS = ["--max-semi-space-size=1", "--v8-pool-size=0"];
-const QEMU_GA = "/usr/sbin/qemu-ga";
 
 /** The target of a server that prints its port first. */
 function printedPort(protocol: "grpc" | "https", { credentialsFolder, token }: Grounds): PeerPlan["target"] {
@@ -38,33 +34,7 @@ const PEERS: Readonly<Record<ServingPeer, PeerKind>> = {
       target: printedPort("https", grounds),
     }),
   },
-  "node-http2": {
-    plan: (grounds) => ({
-      description: `a bare node:http2 server on Node ${process.versions.node}: fixed answers, no files, no checks`,
-      command: [
-        process.execPath,
-        ...NODE_FLAGS,
-        join(import.meta.dirname, "node-http2-server.ts"),
-        grounds.credentialsFolder,
-      ],
-      target: printedPort("grpc", grounds),
-    }),
-  },
   openssh: OPENSSH,
-  "qemu-ga": {
-    needs: [{ name: "qemu-ga", package: "qemu-guest-agent" }],
-    plan: ({ folder }) => {
-      const socket = join(folder, "qemu-ga.sock");
-      return {
-        description: `${execaSync(QEMU_GA, ["--version"]).stdout} over its socket: no TLS, one command at a time`,
-        command: [QEMU_GA, "-m", "unix-listen", "-p", socket, "-t", folder],
-        target: async (server) => {
-          await server.until(() => existsSync(socket));
-          return ["qga", socket];
-        },
-      };
-    },
-  },
 };
 
 /** The peers, in the order of their start. */

@@ -9,7 +9,7 @@ const CONTENDERS: readonly Contender[] = ["ours", "grpc-go"];
 export const DATA_LOADS = ["read", "stdout", "stdin"] as const;
 
 /** A size as rows name it. */
-export function sizeText({ load, size }: GrowthStep): string {
+function sizeText({ load, size }: GrowthStep): string {
   if (load === "execs") return String(size);
   return size >= GIB ? `${size / GIB} GiB` : `${size / MIB} MiB`;
 }
@@ -19,85 +19,36 @@ export function nameOfStep(step: GrowthStep): string {
   return step.load === "execs" ? `${sizeText(step)} execs at once` : `${step.load} of ${sizeText(step)}`;
 }
 
-/** The cost of one size of a load. */
-export interface Point extends GrowthStep {
-  /** For all commands or bytes together: seconds, or MB. */
-  readonly total: number;
+/** One cost of one load at one size. */
+type GrowingRow = Row & { readonly growth: GrowthFigure };
+
+/** How many times a contender's whole cost grew between two sizes. A row has it for each command or GiB; memory is that of all. */
+function costRatio(contender: Contender, from: GrowingRow, to: GrowingRow): number | undefined {
+  const before = from.spreads[contender]?.median;
+  const after = to.spreads[contender]?.median;
+  if (before === undefined || after === undefined) return undefined;
+  return (after / before) * (to.growth.cost === "peak memory" ? 1 : to.growth.size / from.growth.size);
 }
 
-/** Growth of one cost of one load, for all contenders. */
-export interface Curve extends Pick<GrowthFigure, "load" | "cost"> {
-  /** Whether the cost should grow linearly. Memory should not. */
-  readonly proportional: boolean;
-  /** From the smallest size to the largest. */
-  readonly lines: readonly { readonly contender: Contender; readonly points: readonly Point[] }[];
-}
-
-/** In the order of the panels: a row of them for commands, one for the CPU time of transfers, and one for their memory. */
-const CURVES: readonly Pick<Curve, "load" | "cost">[] = [
-  ...(["time", "CPU time", "peak memory"] as const).map((cost) => ({ load: "execs", cost }) as const),
-  ...(["CPU time", "peak memory"] as const).flatMap((cost) => DATA_LOADS.map((load) => ({ load, cost }))),
-];
-
-/** Of the whole load, from the row's figure for each command or GiB; memory is that of all anyway. */
-function totalOf({ load, size, cost }: GrowthFigure, value: number): number {
-  if (cost === "peak memory") return value;
-  return load === "execs" ? (value * size) / 1e3 : (value * size) / GIB;
-}
-
-/** Growth from the rows, without costs measured at fewer than two sizes. */
-export function growthCurves(rows: readonly Row[]): Curve[] {
-  const pointsOf = (contender: Contender, { load, cost }: Pick<Curve, "load" | "cost">): Point[] => {
-    const points = rows.flatMap(({ growth, spreads }) => {
-      const value = spreads[contender]?.median;
-      if (growth?.load !== load || growth.cost !== cost || value === undefined) return [];
-      return [{ load, size: growth.size, total: totalOf(growth, value) }];
-    });
-    return points.toSorted((a, b) => a.size - b.size);
-  };
-  const curves = CURVES.map((curve): Curve => {
-    const lines = CONTENDERS.map((contender) => ({ contender, points: pointsOf(contender, curve) }));
-    return {
-      ...curve,
-      proportional: curve.cost !== "peak memory",
-      lines: lines.filter(({ points }) => points.length > 1),
-    };
+function sentenceOf(rows: readonly GrowingRow[]): string[] {
+  const [from, to] = rows.toSorted((a, b) => a.growth.size - b.growth.size).slice(-2);
+  if (from === undefined || to === undefined) return [];
+  const { cost, size } = to.growth;
+  const [ours, ...others] = CONTENDERS.flatMap((contender) => {
+    const ratio = costRatio(contender, from, to);
+    return ratio === undefined ? [] : [{ contender, text: `${shortNumber(ratio)}x` }];
   });
-  return curves.filter(({ lines }) => lines.length > 0);
-}
-
-/** From the last size but one to the last: how many times the load, and how many times the cost. */
-export interface Step {
-  readonly contender: Contender;
-  readonly from: Point;
-  readonly to: Point;
-  readonly loadRatio: number;
-  readonly costRatio: number;
-}
-
-/** Each contender's step to the largest size. */
-export function lastSteps({ lines }: Curve): Step[] {
-  return lines.flatMap(({ contender, points }) => {
-    const [from, to] = points.slice(-2);
-    if (from === undefined || to === undefined) return [];
-    return [{ contender, from, to, loadRatio: to.size / from.size, costRatio: to.total / from.total }];
-  });
-}
-
-/** Starts with the agent, which is measured in every run. */
-function sentenceOf(curve: Curve): string[] {
-  const { cost, proportional } = curve;
-  const [ours, ...others] = lastSteps(curve);
   if (ours === undefined) return [];
-  const { from, to, loadRatio, costRatio } = ours;
-  const straight = proportional ? ` (${shortNumber(loadRatio)}x would be straight)` : "";
-  const rest = others.map((step) => `; ${step.contender} ${shortNumber(step.costRatio)}x`);
+  const straight = cost === "peak memory" ? "" : ` (${shortNumber(size / from.growth.size)}x would be straight)`;
+  const rest = others.map(({ contender, text }) => `; ${contender} ${text}`);
   return [
-    `- ${nameOfStep(to)}: ${shortNumber(costRatio)}x the ${cost} of ${sizeText(from)}${straight}${rest.join("")}`,
+    `- ${nameOfStep(to.growth)}: ${ours.text} the ${cost} of ${sizeText(from.growth)}${straight}${rest.join("")}`,
   ];
 }
 
-/** A line for each cost that grows, as a Markdown list; empty when nothing about growth was measured. */
+/** A line for the last step of each cost that grows, as a Markdown list; empty when nothing about growth was measured. */
 export function growthSummary(rows: readonly Row[]): string {
-  return growthCurves(rows).flatMap(sentenceOf).join("\n");
+  const growing = rows.filter((row): row is GrowingRow => row.growth !== undefined);
+  const curves = Map.groupBy(growing, ({ growth: { load, cost } }) => `${cost} of ${load}`);
+  return [...curves.values()].flatMap(sentenceOf).join("\n");
 }

@@ -24,7 +24,10 @@ function xOf(value: number): number {
 /** A dot for each peer in each row: right of the middle the agent is better, left of it the peer. Both axes are logarithmic. */
 export function plot(rows: readonly Row[]): string {
   const shown = rows.filter(
-    (row) => !row.name.includes("beside") && PEERS.some((peer) => advantage(row, peer) !== undefined),
+    (row) =>
+      row.verdict?.peer !== undefined &&
+      row.verdict.peer !== "node-net" &&
+      PEERS.some((peer) => advantage(row, peer) !== undefined),
   );
   const height = TOP + shown.length * ROW_HEIGHT + 10;
   const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10].flatMap((tick) => [

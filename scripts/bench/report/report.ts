@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import type { Contender, Row } from "../row.ts";
 import { growthSummary } from "./growth.ts";
@@ -13,35 +13,74 @@ export interface Report {
 }
 
 /** The machine, and the duration. */
-export function machineText({ machine, seconds }: Pick<Report, "machine" | "seconds">): string {
+function machineText({ machine, seconds }: Report): string {
   const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
   return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; load average ${loadAverage} at the start; ${seconds} s in all.`;
 }
 
-function growthText(rows: readonly Row[]): string {
+function contendersText({ contenders }: Report): string {
+  return contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n");
+}
+
+function growthText({ rows }: Report): string {
   const summary = growthSummary(rows);
   return summary === "" ? "" : `How cost grows, from the last size but one to the last:\n\n${summary}`;
 }
 
 /** How many goals were met, and of how many. */
-export function goalsMet(rows: readonly Row[]): string {
-  const verdicts = rows.flatMap((row) => row.verdicts);
-  return `${verdicts.filter(({ met }) => met).length} of ${verdicts.length}`;
+function goalsText({ rows }: Report): string {
+  const verdicts = rows.flatMap(({ verdict }) => verdict ?? []);
+  return `Of all rows, goals met: ${verdicts.filter(({ met }) => met).length} of ${verdicts.length}.`;
 }
 
-/** The whole run as Markdown: machine, contenders, table, growth, notes, and how many goals were met. */
-export function markdownReport(report: Report): string {
-  const { contenders, rows } = report;
-  const parts = [
-    machineText(report),
-    contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n"),
-    "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
-    markdownTable(rows),
-    growthText(rows),
-    notes(rows),
-    `Goals met: ${goalsMet(rows)}.`,
-  ];
+function join(...parts: readonly string[]): string {
   return parts.filter((part) => part !== "").join("\n\n");
+}
+
+/** The whole run, for the terminal. */
+export function wholeReport(report: Report): string {
+  return join(
+    machineText(report),
+    contendersText(report),
+    "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
+    markdownTable(report.rows, true),
+    growthText(report),
+    notes(report.rows),
+    goalsText(report),
+  );
+}
+
+const CELLS = "Each cell: the median, and in bold our figure divided by the peer's.";
+
+/** What docs/performance.md shows: the rows with a goal, and how cost grows. */
+export function goalsReport(report: Report): string {
+  const rows = report.rows.filter(({ verdict }) => verdict !== undefined);
+  return join(
+    machineText(report),
+    contendersText(report),
+    CELLS,
+    markdownTable(rows, false),
+    goalsText(report),
+    growthText(report),
+  );
+}
+
+/** Rows of the README: what users notice first, four where we are ahead and four where a peer is. */
+const HEADLINES: readonly string[] = [
+  "Health p50",
+  "exec of /bin/true, 50 at once, p99",
+  "stdout in 256 KiB: throughput",
+  "memory 60 s after all loads",
+  "exec of /bin/true, p50",
+  "one byte through cat and back, p50",
+  "file read: throughput",
+  "first Health of a new agent",
+];
+
+/** What README.md shows. */
+export function headlines(report: Report): string {
+  const rows = HEADLINES.flatMap((name) => report.rows.filter((row) => row.name === name));
+  return join(machineText(report), CELLS, markdownTable(rows, false), goalsText(report));
 }
 
 /** Where it was measured. */
@@ -66,16 +105,4 @@ export function describeMachine(): Machine {
     system,
     loadAverage: Number(readFileSync("/proc/loadavg", "utf8").split(" ", 1)[0]),
   };
-}
-
-const BEGIN = "<!-- figures -->";
-const END = "<!-- end of figures -->";
-
-/** The text for a file: between its two marks where it has them, else all of it. */
-export function insertInto(file: string, text: string): string {
-  const document = existsSync(file) ? readFileSync(file, "utf8") : "";
-  const begin = document.indexOf(BEGIN);
-  const end = document.indexOf(END);
-  if (begin < 0 || end < begin) return `${text}\n`;
-  return `${document.slice(0, begin + BEGIN.length)}\n\n${text}\n\n${document.slice(end)}`;
 }

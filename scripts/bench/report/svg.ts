@@ -6,8 +6,6 @@ export const COLOURS: Readonly<Partial<Record<Contender, string>>> = {
   "grpc-go": "#0a84c1",
   "go-https": "#b8860b",
   openssh: "#d9730d",
-  "qemu-ga": "#8e44ad",
-  "node-http2": "#7f8c8d",
 };
 
 /** A place on the page, and the way a number is written there. */

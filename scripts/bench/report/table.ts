@@ -1,5 +1,14 @@
 import { type Contender, CONTENDERS, type Peer, type Row, type Verdict } from "../row.ts";
 
+/** Contenders as tables name them. */
+const NAMES: Readonly<Record<Contender, string>> = {
+  ours: "ours",
+  "node-net": "bare Node",
+  "grpc-go": "grpc-go",
+  "go-https": "Go HTTPS",
+  openssh: "OpenSSH",
+};
+
 /** Three significant digits, without an exponent. */
 export function shortNumber(value: number): string {
   if (value === 0) return "0";
@@ -7,13 +16,8 @@ export function shortNumber(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-/** A Markdown table. */
-export function tableOf(head: readonly string[], lines: readonly (readonly string[])[]): string {
-  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
-}
-
 /** Median, where it is wanted the lowest and highest, and our value divided by the peer's in bold; empty: not measured. */
-export function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange: boolean): string {
+function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange: boolean): string {
   const spread = spreads[contender];
   if (spread === undefined) return "";
   const { median, low, high } = spread;
@@ -22,22 +26,25 @@ export function cellOf({ spreads, ratios }: Row, contender: Contender, hasRange:
   return `${shortNumber(median)}${range}${ratio === undefined ? "" : ` **${shortNumber(ratio)}x**`}`;
 }
 
-/** A goal, with the name of its peer; undefined: it is a bound on our own value. */
-export function goalText({ relation, limit }: Verdict, peerName: string | undefined, unit: string): string {
-  return `${relation === "at most" ? "≤" : "≥"} ${limit}${peerName === undefined ? ` ${unit}` : `x ${peerName}`}`;
+/** A goal and whether it was met. */
+function goalText(verdict: Verdict | undefined, unit: string): string {
+  if (verdict === undefined) return "";
+  const { relation, limit, peer, met } = verdict;
+  const bound = `${relation === "at most" ? "≤" : "≥"} ${limit}${peer === undefined ? ` ${unit}` : `x ${NAMES[peer]}`}`;
+  return met ? `${bound}: met` : `${bound}: **missed**`;
 }
 
-/** The rows as a Markdown table: median (lowest–highest) and our value divided by the peer's in bold. */
-export function markdownTable(rows: readonly Row[]): string {
+/** Rows as a Markdown table, with a column for each contender that was measured in one of them. */
+export function markdownTable(rows: readonly Row[], hasRange: boolean): string {
   const columns = CONTENDERS.filter((column) => rows.some((row) => row.spreads[column] !== undefined));
-  const lines = rows.map((row) => {
-    const goals = row.verdicts.map((verdict) => {
-      const goal = goalText(verdict, verdict.peer, row.unit);
-      return verdict.met ? `met: ${goal}` : `MISSED: ${goal} (is ${shortNumber(verdict.actual)})`;
-    });
-    return [row.name, row.unit, ...columns.map((column) => cellOf(row, column, true)), goals.join("; ")];
-  });
-  return tableOf(["row", "unit", ...columns, "goals"], lines);
+  const head = ["row", "unit", ...columns.map((column) => NAMES[column]), "goal"];
+  const lines = rows.map((row) => [
+    row.name,
+    row.unit,
+    ...columns.map((column) => cellOf(row, column, hasRange)),
+    goalText(row.verdict, row.unit),
+  ]);
+  return [head, head.map(() => "---"), ...lines].map((line) => `| ${line.join(" | ")} |`).join("\n");
 }
 
 /** Notes on the rows. */

@@ -6,40 +6,41 @@ import { besideRow } from "./streams.ts";
 const TRUE = ["/bin/true"] as const;
 const AT_ONCE = 50;
 
-const LATENCY_GOALS: readonly Goal[] = [
-  { peer: "grpc-go", relation: "at most", limit: 1 },
-  { peer: "openssh", relation: "at most", limit: 0.5 },
-];
+/** Of the median and the slowest of a hundred, as multiples of grpc-go's. */
+type LatencyLimits = readonly [p50: number, p99: number];
 const SSH_NOTE = "OpenSSH starts the user's shell, which becomes the command";
+
+function atMost(limit: number): Goal {
+  return { peer: "grpc-go", relation: "at most", limit };
+}
 
 /** The smallest call. */
 export async function healthRows(bench: Bench): Promise<Row[]> {
   const calls = bench.scale.healthCalls;
-  const repetition = { name: "Health", contenders: ["ours", "grpc-go", "node-http2", "qemu-ga"] } as const;
+  const repetition = { name: "Health", contenders: ["ours", "grpc-go"] } as const;
   const runs = await sideBySide(bench, repetition, () => ({ kind: "ping", count: calls }));
   return [
     makeRow({
       name: "Health p50",
       unit: "µs",
       samples: samplesOf(runs, ({ latency }) => latency.p50Us),
-      goals: [{ peer: "grpc-go", relation: "at most", limit: 0.9 }],
-      note: "qemu-ga: guest-ping over a unix socket, without TLS",
+      goal: atMost(0.9),
     }),
     makeRow({ name: "Health p99", unit: "µs", samples: samplesOf(runs, ({ latency }) => latency.p99Us) }),
     makeRow({
       name: "CPU of 1,000 Health calls",
       unit: "ms",
       samples: samplesOf(runs, ({ cpuMs, operations }) => (cpuMs / operations) * 1_000),
-      goals: [{ peer: "grpc-go", relation: "at most", limit: 0.7 }],
+      goal: atMost(0.7),
     }),
   ];
 }
 
-function latencyRows(name: string, runs: Runs, note = ""): Row[] {
+function latencyRows(name: string, runs: Runs, [p50Limit, p99Limit]: LatencyLimits, note = ""): Row[] {
   const [p50, p99] = [samplesOf(runs, ({ latency }) => latency.p50Us), samplesOf(runs, ({ latency }) => latency.p99Us)];
   return [
-    makeRow({ name: `${name} p50`, unit: "µs", samples: p50, goals: LATENCY_GOALS, note }),
-    makeRow({ name: `${name} p99`, unit: "µs", samples: p99, goals: LATENCY_GOALS }),
+    makeRow({ name: `${name} p50`, unit: "µs", samples: p50, goal: atMost(p50Limit), note }),
+    makeRow({ name: `${name} p99`, unit: "µs", samples: p99, goal: atMost(p99Limit) }),
   ];
 }
 
@@ -51,7 +52,7 @@ async function roundTripRows(bench: Bench): Promise<Row[]> {
     count: bench.scale.roundTrips,
   }));
   for (const contender of contenders) await bench.contenders.get(contender)?.load.run({ kind: "release" });
-  return latencyRows("one byte through cat and back,", runs);
+  return latencyRows("one byte through cat and back,", runs, [1, 1.2]);
 }
 
 /** Commands that do nothing, one at a time and many at once, and one that echoes its input. */
@@ -60,7 +61,7 @@ export async function execRows(bench: Bench): Promise<Row[]> {
   await warmUp(bench, { kind: "run", command: TRUE, count: warmUpExecs });
   const alone = await sideBySide(
     bench,
-    { name: "exec of /bin/true", contenders: ["ours", "grpc-go", "openssh", "qemu-ga"] },
+    { name: "exec of /bin/true", contenders: ["ours", "grpc-go", "openssh"] },
     () => ({ kind: "run", command: TRUE, count: execs }),
   );
   const together = await sideBySide(
@@ -69,16 +70,16 @@ export async function execRows(bench: Bench): Promise<Row[]> {
     () => ({ kind: "run", command: TRUE, count: execsAtOnce, atOnce: AT_ONCE, probe: true }),
   );
   return [
-    ...latencyRows("exec of /bin/true,", alone, SSH_NOTE),
+    ...latencyRows("exec of /bin/true,", alone, [1.05, 1.1], SSH_NOTE),
     makeRow({
       name: "CPU of an exec of /bin/true",
       unit: "ms",
       samples: samplesOf(alone, ({ cpuMs, operations }) => cpuMs / operations),
-      goals: [{ peer: "grpc-go", relation: "at most", limit: 1.5 }],
+      goal: atMost(1.5),
       note: "of the server alone; what the child does before it becomes the command is not seen",
     }),
-    ...latencyRows(`exec of /bin/true, ${AT_ONCE} at once,`, together, SSH_NOTE),
-    besideRow(`Health p99 beside ${AT_ONCE} execs at once`, together, "OpenSSH: a keepalive request"),
+    ...latencyRows(`exec of /bin/true, ${AT_ONCE} at once,`, together, [1, 1], SSH_NOTE),
+    besideRow(`Health p99 beside ${AT_ONCE} execs at once`, together, { note: "OpenSSH: a keepalive request" }),
     ...(await roundTripRows(bench)),
   ];
 }

@@ -14,8 +14,8 @@ const THOUSAND_MINUTES_S = 60_000;
 /** A row of bytes, and the most of them that we may have. */
 function megabytesRow(name: string, bytes: Samples, limitMb?: number, note = ""): Row {
   const entries = Object.entries(bytes).map(([contender, values]) => [contender, values.map((value) => value / MB)]);
-  const goals: Goal[] = limitMb === undefined ? [] : [{ relation: "at most", limit: limitMb }];
-  return makeRow({ name, unit: "MB", samples: Object.fromEntries(entries) as Samples, goals, note });
+  const goal: Goal | undefined = limitMb === undefined ? undefined : { relation: "at most", limit: limitMb };
+  return makeRow({ name, unit: "MB", samples: Object.fromEntries(entries) as Samples, ...(goal && { goal }), note });
 }
 
 /** What every contender does while nobody asks for anything, all at the same time; their clients are gone after this. */
@@ -43,7 +43,7 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
       name: "wake-ups at idle",
       unit: "1/s",
       samples: samplesOf(rests, ({ wakeUpsASecond }) => wakeUpsASecond),
-      goals: [{ relation: "at most", limit: 0 }],
+      goal: { relation: "at most", limit: 0 },
       note: `voluntary context switches over ${seconds} s without a client and without ready_cmd`,
     }),
     makeRow({
@@ -60,7 +60,7 @@ export async function idleRows(bench: Bench): Promise<Row[]> {
       name: "the same, times that before all loads",
       unit: "x",
       samples: samplesOf(rests, ({ timesAtFirst }) => timesAtFirst),
-      goals: [{ relation: "at most", limit: 1.2 }],
+      goal: { relation: "at most", limit: 1.2 },
     }),
   ];
 }
@@ -113,6 +113,6 @@ export async function snapshotRows(bench: Bench): Promise<Row[]> {
   return [
     row("share of an idle guest's snapshot", withBytes - withoutBytes, 48, `${guests}, zero pages skipped; Linux 6.12`),
     row("page cache of the folder after a cold start", afterStart.cachedBytes, 28, "after the first Health"),
-    row("resident at PRE_SNAPSHOT", resident, 16, "after a rest; anonymous and of files"),
+    row("resident at PRE_SNAPSHOT", resident, 20, "after a rest; anonymous and of files"),
   ];
 }

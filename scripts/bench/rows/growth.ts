@@ -4,7 +4,7 @@ import { type Bench, type Runs, sideBySide, warmUp } from "../bench.ts";
 import type { Job, Measurement } from "../contender.ts";
 import { openField } from "../field.ts";
 import { DATA_LOADS, nameOfStep } from "../report/growth.ts";
-import { type Contender, type GrowthStep, makeRow, type Row, samplesOf } from "../row.ts";
+import { type Contender, type Goal, type GrowthStep, makeRow, type Row, samplesOf } from "../row.ts";
 import { cpuOfGib, READER, writer } from "./streams.ts";
 
 const MIB = 2 ** 20;
@@ -40,12 +40,12 @@ async function execGrowth(bench: Bench, atOnce: number, first: Map<Contender, Me
   ];
 }
 
-function costRows(name: string, runs: Runs): [time: Row, cpu: Row] {
+function costRows(name: string, runs: Runs, cpuGoal?: Goal): [time: Row, cpu: Row] {
   const time = samplesOf(runs, ({ seconds, operations }) => (seconds * 1e3) / operations);
   const cpu = samplesOf(runs, ({ cpuMs, operations }) => cpuMs / operations);
   return [
     makeRow({ name: `${name}: each`, unit: "ms", samples: time }),
-    makeRow({ name: `${name}: CPU of each`, unit: "ms", samples: cpu }),
+    makeRow({ name: `${name}: CPU of each`, unit: "ms", samples: cpu, ...(cpuGoal && { goal: cpuGoal }) }),
   ];
 }
 
@@ -91,7 +91,7 @@ export async function growthRows(bench: Bench): Promise<Row[]> {
   for (const atOnce of growthExecs) {
     rows.push(...(await startedAfresh(bench, (fresh) => execGrowth(fresh, atOnce, first))));
   }
-  rows.unshift(...costRows(FIRST_EXECS_NAME, first));
+  rows.unshift(...costRows(FIRST_EXECS_NAME, first, { peer: PEER, relation: "at most", limit: 1.6 }));
   for (const size of growthBytes) {
     for (const load of DATA_LOADS) {
       rows.push(...(await startedAfresh(bench, (fresh) => dataGrowth(fresh, { load, size }))));

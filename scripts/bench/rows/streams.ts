@@ -1,26 +1,31 @@
 import { type Bench, type Runs, sideBySide } from "../bench.ts";
 import type { Job } from "../contender.ts";
-import { type Goal, makeRow, type Row, type Samples, samplesOf } from "../row.ts";
+import { type Goal, makeRow, type Peer, type Row, type RowSpec, type Samples, samplesOf } from "../row.ts";
 
 const GIB = 2 ** 30;
 const KIB = 1024;
 const CHUNK_KIBIBYTES = [32, 256] as const;
 const CONTENDERS = ["ours", "grpc-go", "openssh"] as const;
 
-/** Which way the bytes go; what is asked of our CPU and throughput differs. */
-export type Direction = "out" | "in";
+/** Which way the bytes go. */
+type Direction = "out" | "in";
 
-const THROUGHPUT_LIMITS: Readonly<Record<Direction, number>> = { out: 1.2, in: 1.3 };
-/** Against a server that does no more than copy, as a file's way over TLS alone. */
-const HTTPS_LIMITS: Readonly<Record<Direction, number>> = { out: 1, in: 0.8 };
-const CPU_LIMITS: Readonly<Record<Direction, number>> = { out: 0.5, in: 0.6 };
-
-function goals(limit: number, relation: Goal["relation"], sshLimit: number): readonly Goal[] {
-  return [
-    { peer: "grpc-go", relation, limit },
-    { peer: "openssh", relation, limit: sshLimit },
-  ];
+/** What is wanted of a transfer, as multiples of the best peer's that does the same work. */
+export interface TransferGoals {
+  readonly peer: Peer;
+  /** At least. */
+  readonly throughput: number;
+  /** At most. */
+  readonly cpu: number;
+  /** Health's p99 beside it, at most. Undefined: shown only. */
+  readonly health?: number;
 }
+
+const STREAM_GOALS: Readonly<Record<Direction, TransferGoals>> = {
+  out: { peer: "grpc-go", throughput: 1.2, cpu: 0.5 },
+  in: { peer: "grpc-go", throughput: 1.3, cpu: 0.6 },
+};
+const TERMINAL_GOALS: TransferGoals = { ...STREAM_GOALS.out, health: 1.5 };
 
 /** CPU time of the server in seconds, for each GiB. */
 export function cpuOfGib(runs: Runs): Samples {
@@ -28,36 +33,36 @@ export function cpuOfGib(runs: Runs): Samples {
 }
 
 /** What a second caller sees beside a load. */
-export function besideRow(name: string, runs: Runs, note = ""): Row {
+export function besideRow(name: string, runs: Runs, { goal, note }: Pick<RowSpec, "goal" | "note"> = {}): Row {
   return makeRow({
     name,
     unit: "ms",
     samples: samplesOf(runs, ({ probe }) => (probe === undefined ? undefined : probe.p99Us / 1e3)),
-    note,
+    ...(goal && { goal }),
+    ...(note !== undefined && { note }),
   });
 }
 
 /** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile. */
-export function transferRows(name: string, direction: Direction, runs: Runs, note = ""): Row[] {
+export function transferRows(name: string, goals: TransferGoals | undefined, runs: Runs, note = ""): Row[] {
+  const goalOf = (relation: Goal["relation"], limit: number | undefined): Pick<RowSpec, "goal"> =>
+    goals === undefined || limit === undefined ? {} : { goal: { peer: goals.peer, relation, limit } };
   return [
     makeRow({
       name: `${name}: throughput`,
       unit: "GB/s",
       better: "higher",
       samples: samplesOf(runs, ({ bytes, seconds }) => bytes / seconds / 1e9),
-      goals: [
-        ...goals(THROUGHPUT_LIMITS[direction], "at least", 2),
-        { peer: "go-https", relation: "at least", limit: HTTPS_LIMITS[direction] },
-      ],
+      ...goalOf("at least", goals?.throughput),
       note,
     }),
     makeRow({
       name: `${name}: CPU`,
       unit: "s/GiB",
       samples: cpuOfGib(runs),
-      goals: goals(CPU_LIMITS[direction], "at most", 0.5),
+      ...goalOf("at most", goals?.cpu),
     }),
-    besideRow(`${name}: Health p99 beside it`, runs),
+    besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals?.health)),
   ];
 }
 
@@ -78,14 +83,14 @@ export async function streamRows(bench: Bench): Promise<Row[]> {
     const out: Job = { kind: "run", command: writer(streamBytes, chunkBytes), probe: true };
     const into: Job = { kind: "feed", command: READER, totalBytes: streamBytes, chunkBytes, probe: true };
     const written = await sideBySide(bench, { name: `stdout, ${kibibytes} KiB`, contenders: CONTENDERS }, () => out);
-    rows.push(...transferRows(`stdout in ${kibibytes} KiB`, "out", written));
+    rows.push(...transferRows(`stdout in ${kibibytes} KiB`, STREAM_GOALS.out, written));
     const fed = await sideBySide(bench, { name: `stdin, ${kibibytes} KiB`, contenders: CONTENDERS }, () => into);
-    rows.push(...transferRows(`stdin in ${kibibytes} KiB`, "in", fed));
+    rows.push(...transferRows(`stdin in ${kibibytes} KiB`, STREAM_GOALS.in, fed));
   }
   const typed = await sideBySide(bench, { name: "terminal", contenders: CONTENDERS }, () => ({
     kind: "terminal",
     command: writer(terminalBytes, 32 * KIB),
     probe: true,
   }));
-  return [...rows, ...transferRows("terminal", "out", typed)];
+  return [...rows, ...transferRows("terminal", TERMINAL_GOALS, typed)];
 }

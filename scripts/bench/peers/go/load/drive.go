@@ -45,8 +45,6 @@ func dialer(args []string) (func() (target, error), error) {
 		return func() (target, error) { return dialHttps(args[1], args[2], args[3]) }, nil
 	case len(args) == 3 && args[0] == "ssh":
 		return func() (target, error) { return dialSsh(args[1], args[2]) }, nil
-	case len(args) == 2 && args[0] == "qga":
-		return func() (target, error) { return dialQga(args[1]) }, nil
 	}
-	return nil, fmt.Errorf("load: grpc|https ADDRESS CREDENTIALS-FOLDER TOKEN | ssh ADDRESS KEY-FILE | qga SOCKET")
+	return nil, fmt.Errorf("load: grpc|https ADDRESS CREDENTIALS-FOLDER TOKEN | ssh ADDRESS KEY-FILE")
 }
