@@ -33,7 +33,6 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
     "tell the versions of client and agent",
     async () => (await import("./commands/version.ts")).version,
   ),
-  entry("watch", "show how an agent is, live", async () => (await import("./commands/watch.ts")).watch),
   entry("write", "write standard input to a file", async () => (await import("./commands/write.ts")).write),
 ]);
 

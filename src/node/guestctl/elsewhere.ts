@@ -14,7 +14,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   describe: '"guestctl health" describes an agent, "guestctl sandbox ls" lists sandboxes',
   download: '"guestctl cp :PATH ." copies out of a sandbox',
   env: '"guestctl exec -- env" shows it',
-  events: '"guestctl watch" shows changes as they happen',
+  events: '"guestctl health --watch" shows changes as they happen',
   get: '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands; "guestctl cp" gets files',
   images: "guestctl keeps no images; the substrate does",
   info: '"guestctl health" describes an agent, "guestctl version" its version',
@@ -56,7 +56,8 @@ const COMMANDS: Readonly<Record<string, string>> = {
   tunnel: NO_PORTS,
   upload: '"guestctl cp PATH :/FOLDER" copies into a sandbox',
   use: '"guestctl help connection" tells how an agent is chosen',
-  wait: '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl watch" for readiness',
+  wait: '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
+  watch: '"guestctl health --watch" prints each change',
 };
 
 /** Options that others have for what each command has, or needs not; by their spelling. */

@@ -1,18 +1,51 @@
 import type { Health } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { STATUS_NOT_READY } from "../errors.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection.ts";
+import { STATUS_FAILED, STATUS_NOT_READY, UsageError } from "../errors.ts";
 import { healthObject, type ReportLine, reportText, unreadyReason } from "../output.ts";
+import { parseCount, parseWaitMs } from "../values.ts";
+import { type Sample, watchHealth } from "../watch.ts";
+
+const DEFAULT_INTERVAL_MS = 1_000;
+/** Health is cheap, but a guest has its own work to do. */
+const LEAST_INTERVAL_MS = 100;
 
 export const health: Command = defineCommand({
-  usage: ["health [options]"],
-  about: "Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration.",
-  options: CONNECTION_OPTIONS,
+  usage: ["health [options]", "health --watch [--interval DURATION] [--count N] [options]"],
+  about: `Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration. With
+--watch it asks again and again, and prints a line for each change: lost and back, ready or not, frozen, idle declared,
+another agent, a moved clock. A lost connection is dialled anew, as after a restore. Asking is no user activity.`,
+  options: {
+    watch: { type: "boolean", help: "go on, and print each change" },
+    interval: {
+      type: "string",
+      argument: "DURATION",
+      help: "with --watch: time between two looks (default 1s, at least 100ms)",
+    },
+    count: { type: "string", argument: "N", help: "with --watch: leave after that many looks" },
+    ...CONNECTION_OPTIONS,
+  },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
-"guest_time", "frozen", "thawed_without_duties", and "idle_declared" once there has been one.`,
-  statuses: "0 ready, 1 not ready, 125 no answer.",
-  examples: ["health --address 127.0.0.1:7071 --credentials ./creds", "health --json | jq .ready"],
+"guest_time", "frozen", "thawed_without_duties", and "idle_declared" once there has been one. With --watch, an object
+a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host),
+"agent_version" and "health", lost with "error".`,
+  statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
+  examples: [
+    "health --address 127.0.0.1:7071 --credentials ./creds",
+    "health --json | jq .ready",
+    "health --watch --interval 200ms --json | jq --unbuffered .health.ready",
+  ],
   async run({ values }, host) {
+    const intervalMs = parseWaitMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
+    const count = parseCount(values.count, "--count", 1);
+    if (values.watch === true) {
+      if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval wants ${LEAST_INTERVAL_MS}ms at least`);
+      const isJson = values.json === true;
+      return statusOf(await watchHealth(await connector(values, host), { intervalMs, count, isJson }, host));
+    }
+    if (values.interval !== undefined || values.count !== undefined) {
+      throw new UsageError("--interval and --count are for --watch");
+    }
     using client = await openClient(values, host);
     const response = await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     return {
@@ -22,6 +55,12 @@ export const health: Command = defineCommand({
     };
   },
 });
+
+function statusOf(last: Sample | undefined): number {
+  if (last === undefined) return 0;
+  if ("error" in last) return STATUS_FAILED;
+  return last.health.ready ? 0 : STATUS_NOT_READY;
+}
 
 function asText(response: Health): string {
   const { alive, ready, lastUserActivity, guestTime, idleDeclared } = response;

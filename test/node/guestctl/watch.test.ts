@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { copyFile, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import { healthOf } from "../../../src/node/client/health.ts";
+import { GuestError } from "../../../src/node/client/index.ts";
+import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/watch.ts";
+import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { type RunningAgent } from "../../fixtures/agent.ts";
+import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+const START_MS = Date.UTC(2026, 0, 1);
+
+function up(atMs: number, health: MessageInitShape<typeof HealthResponseSchema> = {}, clockErrorMs = 0): Sample {
+  const guestTime = timestampFromMs(START_MS + atMs + clockErrorMs);
+  return {
+    time: new Date(START_MS + atMs),
+    health: healthOf(create(HealthResponseSchema, { alive: true, ready: true, guestTime, ...health })),
+    roundTripMs: 1.25,
+    clockErrorMs,
+    agentVersion: "1.2.3",
+  };
+}
+
+function lost(atMs: number, message = "connect ECONNREFUSED"): Sample {
+  return { time: new Date(START_MS + atMs), error: new GuestError({ status: "UNAVAILABLE", message }) };
+}
+
+function changesOf(samples: readonly Sample[]): string[] {
+  let seen: Seen = {};
+  return samples.flatMap((sample) => {
+    const news = newsOf(seen, sample);
+    seen = seenWith(seen, sample);
+    return news;
+  });
+}
+
+describe("what guestctl health --watch prints", () => {
+  test("is the first answer, and nothing while all stays as it is", () => {
+    assert.deepEqual(changesOf([up(0), up(1_000), up(2_000)]), ["up and ready"]);
+    assert.deepEqual(changesOf([up(0, { ready: false, readyCmdExit: -1 })]), [
+      "up, not ready (ready_cmd: no verdict yet)",
+    ]);
+  });
+
+  test("is a lost agent once, and when it is back", () => {
+    const samples = [up(0), lost(1_000), lost(2_000), up(4_500)];
+    assert.deepEqual(changesOf(samples), [
+      "up and ready",
+      "lost: connect ECONNREFUSED [UNAVAILABLE]",
+      "back after 3.5 s",
+    ]);
+  });
+
+  test("is every change of readiness, of the freeze, of idleness, of the agent and of its clock", () => {
+    const idleDeclared = timestampFromMs(5);
+    const restored = { ...up(6_000, { idleDeclared }, -3_600_000), agentVersion: "1.2.4" };
+    const samples = [
+      up(0),
+      up(1_000, { ready: false, readyCmdExit: 9 }),
+      up(2_000),
+      up(3_000, { frozen: true }),
+      up(4_000),
+      up(5_000, { idleDeclared }),
+      restored,
+    ];
+    assert.deepEqual(changesOf(samples), [
+      "up and ready",
+      "not ready (ready_cmd: exit 9)",
+      "ready",
+      "session frozen",
+      "session thawed",
+      "idle declared",
+      "agent version 1.2.4",
+      "guest clock moved by -3600.000 s",
+    ]);
+  });
+});
+
+describe("guestctl health --watch", () => {
+  let agent: RunningAgent;
+  before(async () => {
+    agent = await startIssuedAgent();
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  test("prints a lost agent, and dials anew until another is there", async () => {
+    const port = await freePort();
+    const options = { env: { SVC_GUEST_PORT: String(port) } };
+    const first = await startIssuedAgent(options);
+    try {
+      const env = { ...guestctlVariables(first), GUESTCTL_ADDRESS: `127.0.0.1:${port}` };
+      const guestctl = startGuestctl(["health", "--watch", "--interval", "200ms"], env);
+      const next = async (): Promise<string> => ((await guestctl.lines.next()) as { value: string }).value;
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}up and ready$/);
+      first.kill("SIGKILL");
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}lost: .* \[UNAVAILABLE\]$/);
+      const { certificates } = first;
+      await using _second = await startIssuedAgent({ ...options, certificates });
+      assert.match(await next(), /^\d\d:\d\d:\d\d {2}back after \d+\.\d s$/);
+      guestctl.kill("SIGTERM");
+      await guestctl.ended;
+    } finally {
+      await first[Symbol.asyncDispose]();
+    }
+  });
+
+  test("writes an object for each look with --json", async () => {
+    const { stdout, exitCode } = await runGuestctl(
+      ["health", "--watch", "--json", "--interval", "100ms", "--count", "3"],
+      guestctlVariables(agent),
+    );
+    assert.equal(exitCode, 0);
+    const lines = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    assert.equal(lines.length, 3);
+    const names = ["time", "state", "round_trip_ms", "clock_error_ms", "agent_version", "health"];
+    for (const line of lines) {
+      assert.deepEqual(Object.keys(line), names);
+      assert.equal(line["state"], "up");
+      assert.equal(typeof line["round_trip_ms"], "number");
+      assert.equal((line["health"] as Record<string, unknown>)["ready"], true);
+    }
+  });
+
+  test("leaves with what the last look said", async () => {
+    const look = ["health", "--watch", "--count", "1", "--json"];
+    await using unready = await startIssuedAgent({
+      process: { args: ["sleep", "1000"], ready_cmd: { args: ["false"] } },
+    });
+    assert.equal((await runGuestctl(look, guestctlVariables(unready))).exitCode, 1);
+    const nobody = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${await freePort()}` };
+    const gone = await runGuestctl(look, nobody);
+    assert.equal(gone.exitCode, 125);
+    const { state, error } = JSON.parse(gone.stdout) as { state: string; error: Record<string, unknown> };
+    assert.deepEqual([state, error["status"]], ["lost", "UNAVAILABLE"]);
+  });
+
+  test("gives up at once where no waiting helps", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "guestctl-watch-"));
+    try {
+      for (const name of ["ca.pem", "client.pem", "client.key"]) {
+        await copyFile(join(agent.credentialsDir, name), join(folder, name));
+      }
+      await writeFile(join(folder, "token"), "that-of-another-sandbox");
+      const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder };
+      const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
+      assert.deepEqual([stdout, exitCode], ["", 125]);
+      assert.match(stderr, /\[UNAUTHENTICATED.*\]; the token of --credentials is not that of this agent\n$/);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+
+  test("refuses to be a burden, and options that do nothing", async () => {
+    const env = guestctlVariables(agent);
+    const messageOf = async (...args: string[]): Promise<string> =>
+      (await runGuestctl(["health", ...args], env)).stderr;
+    assert.equal(
+      await messageOf("--watch", "--interval", "1ms"),
+      "guestctl: --interval wants 100ms at least (see --help)\n",
+    );
+    // Node's timers take no longer time than 24 days: it would look a thousand times a second.
+    assert.equal(
+      await messageOf("--watch", "--interval", "1000h"),
+      "guestctl: --interval wants 24h at most (see --help)\n",
+    );
+    assert.equal(await messageOf("--count", "2"), "guestctl: --interval and --count are for --watch (see --help)\n");
+  });
+
+  test("goes on after the duties of a restore, which end its connection, and is no user activity", async () => {
+    const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
+    const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
+      const { value } = (await guestctl.lines.next()) as { value: string };
+      return JSON.parse(value) as { state: string; time: string };
+    };
+    const first = await look();
+    assert.equal(first.state, "up");
+    const { stdout } = await runGuestctl(["restore", "--no-time", "--json"], guestctlVariables(agent));
+    assert.equal((JSON.parse(stdout) as Record<string, unknown>)["entropy_bytes_mixed"], 64);
+    const doneMs = Date.now();
+    let last = await look();
+    // One look may fall into the moment of the change.
+    while (Date.parse(last.time) < doneMs || last.state !== "up") last = await look();
+    assert.equal(last.health?.["last_user_activity"], first.health?.["last_user_activity"]);
+    guestctl.kill("SIGTERM");
+    await guestctl.ended;
+  });
+});
