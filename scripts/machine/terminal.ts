@@ -6,9 +6,6 @@ const PATIENCE_MS = 300_000;
 /** Time for the program to end when the terminal is closed under it; then it is killed. */
 const HANG_UP_MS = 5000;
 
-/** DECTCEM, the mode that shows the cursor. */
-const CURSOR_MODE = 25;
-
 const KEYS: Readonly<Record<string, string>> = { Enter: "\r", Tab: "\t" };
 
 /** Options of a terminal. */
@@ -30,21 +27,11 @@ export class Terminal implements AsyncDisposable {
   readonly #screen: xterm.Terminal;
   readonly #ended: Promise<number>;
   #output = "";
-  #isCursorShown = true;
   #hasEnded = false;
   #changed = Promise.withResolvers<undefined>();
 
   constructor({ command: [file, ...args], cols, rows, env }: TerminalOptions) {
     this.#screen = new xterm.Terminal({ cols, rows, allowProposedApi: true });
-    for (const [final, isShown] of [
-      ["h", true],
-      ["l", false],
-    ] as const) {
-      this.#screen.parser.registerCsiHandler({ prefix: "?", final }, (parameters) => {
-        if (parameters.includes(CURSOR_MODE)) this.#isCursorShown = isShown;
-        return false;
-      });
-    }
     const variables = { LANG: "C.UTF-8", PS1: "$ ", ENV: "", ...env };
     this.#pty = spawn(file, args, { name: "xterm-256color", cols, rows, env: variables });
     this.#pty.onData((text) => {
@@ -67,15 +54,6 @@ export class Terminal implements AsyncDisposable {
   /** Process id of the program. */
   get pid(): number {
     return this.#pty.pid;
-  }
-
-  /** Whether the alternate screen of full-screen programs is shown. */
-  get isAlternate(): boolean {
-    return this.#screen.buffer.active.type === "alternate";
-  }
-
-  get isCursorShown(): boolean {
-    return this.#isCursorShown;
   }
 
   /** Types text, with Enter for each line feed. */

@@ -23,7 +23,7 @@ interface Typed {
  * in a terminal as well, anything else as it is.
  */
 export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
-  const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host, { keepsOutput: true }) : undefined;
+  const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host) : undefined;
   let leave: (why: CliError) => void = () => undefined;
   const left = new Promise<never>((_resolve, reject) => {
     leave = reject;

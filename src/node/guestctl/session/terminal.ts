@@ -56,16 +56,6 @@ function localTerminal(host: NodeJS.Process): WriteStream | undefined {
 /** Time for a stop signal to arrive. The kernel ignores it in an orphaned process group; then nothing must change. */
 const STOP_MS = 100;
 
-/** Hooks around raw mode. */
-export interface RawModeOptions {
-  /** Do not change output. Otherwise a line feed becomes a line break, as usual in Node. */
-  readonly keepsOutput?: boolean;
-  /** The terminal is raw: at the start, and again after a stop of guestctl. */
-  readonly entered?: () => void;
-  /** The terminal is about to be restored, for good or while guestctl is stopped. */
-  readonly leaving?: () => void;
-}
-
 /** A local terminal in raw mode, until it is disposed of. */
 export interface RawMode extends Disposable {
   /** Restores the terminal and stops guestctl, as Ctrl-Z does elsewhere. guestctl resumes when it is continued. */
@@ -76,20 +66,18 @@ export interface RawMode extends Disposable {
  * Makes standard input, which is a terminal, raw: every key arrives at once and none is a signal. The terminal is given
  * back on every way out, crashes and process.exit() included; SIGKILL alone leaves it as it is.
  */
-export function enterRawMode(host: NodeJS.Process, options: RawModeOptions = {}): RawMode {
+export function enterRawMode(host: NodeJS.Process): RawMode {
   let stopping: NodeJS.Timeout | undefined;
   let isEntered = false;
   const enter = (): void => {
     isEntered = true;
     host.stdin.setRawMode(true);
-    if (options.keepsOutput === true) keepOutput();
-    options.entered?.();
+    keepOutput();
   };
   const leave = (): void => {
     clearTimeout(stopping);
     if (!isEntered) return;
     isEntered = false;
-    options.leaving?.();
     host.stdin.setRawMode(false);
   };
   // Another program had the terminal while guestctl was stopped.
