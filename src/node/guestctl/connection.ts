@@ -6,6 +6,7 @@ import { reservedTransport } from "../../shared/transports.ts";
 import { type Context, contextsPath, readContexts } from "./contexts.ts";
 import { CliError, UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
+import type { SandboxTarget } from "./sandbox/reach.ts";
 
 /** The contract's port of the agent's listener. */
 const DEFAULT_PORT = 7071;
@@ -30,18 +31,27 @@ export async function openClient(values: ConnectionValues, host: NodeJS.Process)
 /** Makes any number of such clients. Throws what openClient throws. */
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const target = await resolveTarget(values, host.env);
-  const options = await connectOptions(target);
+  const context = await contextOf(target, host);
+  const options = await connectOptions(context);
   let latest: GuestClient | undefined;
   // A bridge has a socket in TMPDIR.
-  if (target.bridge !== undefined) host.once("exit", () => latest?.close());
+  if (context.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
-    place: target.bridge ?? target.address ?? "",
+    place: context.bridge ?? context.address ?? "",
     connect: () => {
       latest = connect(options);
       return latest;
     },
-    redial: target.bridge === undefined ? () => connectOptions(target) : undefined,
+    redial: context.bridge === undefined ? async () => connectOptions(await contextOf(target, host)) : undefined,
   };
+}
+
+/** Asks the substrate where a sandbox is now; any other agent stays where it is. Throws SandboxError. */
+async function contextOf(target: Context | SandboxTarget, host: NodeJS.Process): Promise<Context> {
+  if (!("sandbox" in target)) return target;
+  // Loads the room of sandboxes, which nothing else here needs.
+  const { sandboxContext } = await import("./sandbox/reach.ts");
+  return sandboxContext(target, host);
 }
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
@@ -56,6 +66,13 @@ const SHELL = ["/bin/sh", "-c"];
 
 /** Options of every command that talks to an agent. */
 export const CONNECTION_OPTIONS = {
+  sandbox: {
+    type: "string",
+    topic: "connection",
+    argument: "NAME",
+    completes: "sandbox",
+    help: 'a sandbox of this node ("guestctl sandbox ls"), instead of address and credentials (or GUESTCTL_SANDBOX)',
+  },
   address: {
     type: "string",
     topic: "connection",
@@ -90,6 +107,19 @@ export const CONNECTION_OPTIONS = {
     completes: "context",
     help: 'use this context of "guestctl context" (or GUESTCTL_CONTEXT)',
   },
+  state: {
+    type: "string",
+    topic: "connection",
+    argument: "DIR",
+    completes: "folder",
+    help: 'with a sandbox: its node\'s journal, as of "guestctl sandbox" (or GUESTCTL_STATE)',
+  },
+  api: {
+    type: "string",
+    topic: "connection",
+    argument: "URL",
+    help: "with a sandbox: the substrate's daemon (or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+  },
 } as const;
 
 /** The help topic of these options: "guestctl help connection". */
@@ -100,11 +130,13 @@ These options stand before or behind the name of every command that talks to an 
 ${optionsText(CONNECTION_OPTIONS)}
 
 Options come first; with --context, that context has the rest. Without it the variables have the rest, and last the context
-in use, unless the address is known by then: credentials belong to one agent.
+in use, unless the address is known by then: credentials belong to one agent. A sandbox brings its own; where it is, the
+node's journal and the substrate's daemon say.
 
   guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
   export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
   guestctl health
+  guestctl exec --sandbox box -- uname -a                 # of those that "guestctl sandbox create" makes
   guestctl -H unix:/run/box/guest.sock -c ./creds exec -it -- sh
   guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
 `;
@@ -112,8 +144,10 @@ in use, unless the address is known by then: credentials belong to one agent.
 /** Their values. */
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
-/** The known parts of a context. */
-export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined };
+/** The known parts of a target. */
+export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined } & {
+  readonly sandbox?: string | undefined;
+};
 
 /**
  * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
@@ -121,42 +155,59 @@ export type Settings = { readonly [Name in keyof Context]?: Context[Name] | unde
  * current one, unless the address is known by then: its credentials are for its own agent. Throws UsageError, or CliError
  * for an unreadable file.
  */
-export async function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Promise<Context> {
+export async function resolveTarget(
+  values: ConnectionValues,
+  env: NodeJS.ProcessEnv,
+): Promise<Context | SandboxTarget> {
   const flags = flagsOf(values);
+  if (flags.sandbox !== undefined) return sandboxTarget(flags.sandbox, values);
   if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
-  const variables = settingsOf("GUESTCTL_ADDRESS and GUESTCTL_BRIDGE", {
+  const variables = settingsOf(["GUESTCTL_SANDBOX", "GUESTCTL_ADDRESS", "GUESTCTL_BRIDGE"], {
+    sandbox: env["GUESTCTL_SANDBOX"],
     address: env["GUESTCTL_ADDRESS"],
     bridge: env["GUESTCTL_BRIDGE"],
     credentials: env["GUESTCTL_CREDENTIALS"],
     serverName: env["GUESTCTL_SERVER_NAME"],
   });
   const known = over(flags, variables);
+  if (known.sandbox !== undefined) return sandboxTarget(known.sandbox, values);
   return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
 }
 
-/** What the flags say. Throws UsageError. */
-export function flagsOf({ address, bridge, credentials, "server-name": serverName }: ConnectionValues): Settings {
-  return settingsOf("--address and --bridge", { address, bridge, credentials, serverName });
+/** Throws UsageError for flags about another agent. */
+function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
+  const other = (["credentials", "server-name", "context"] as const).find((name) => (values[name] ?? "") !== "");
+  if (other === undefined) return { sandbox, state: values.state, api: values.api };
+  throw new UsageError(
+    `--${other} does not go with the sandbox ${sandbox}, which brings its own; leave one of them out`,
+  );
 }
 
-function hasPlace({ address, bridge }: Settings): boolean {
-  return address !== undefined || bridge !== undefined;
+/** What the flags say. Throws UsageError. */
+export function flagsOf(values: ConnectionValues): Settings {
+  const { sandbox, address, bridge, credentials, "server-name": serverName } = values;
+  return settingsOf(["--sandbox", "--address", "--bridge"], { sandbox, address, bridge, credentials, serverName });
+}
+
+function hasPlace({ sandbox, address, bridge }: Settings): boolean {
+  return sandbox !== undefined || address !== undefined || bridge !== undefined;
 }
 
 /** An empty value counts as unset, as in most programs: `NAME= guestctl …` disables a variable. */
-function settingsOf(pair: string, given: Settings): Settings {
+function settingsOf(places: readonly [sandbox: string, address: string, bridge: string], given: Settings): Settings {
   const entries = Object.entries(given).filter(([, value]: [string, unknown]) => value !== undefined && value !== "");
   const settings: Settings = Object.fromEntries(entries);
-  if (settings.address !== undefined && settings.bridge !== undefined) {
-    throw new UsageError(`${pair} do not go together`);
-  }
+  const { sandbox, address, bridge } = settings;
+  const named = places.filter((_, index) => [sandbox, address, bridge][index] !== undefined);
+  if (named.length > 1) throw new UsageError(`${named.join(" and ")} do not go together`);
   return settings;
 }
 
-/** The first before the second. The address and the bridge are one setting: where the agent is. */
+/** The first before the second. The sandbox, the address and the bridge are one setting: where the agent is. */
 export function over(first: Settings, second: Settings): Settings {
-  const { address, bridge } = hasPlace(first) ? first : second;
+  const { sandbox, address, bridge } = hasPlace(first) ? first : second;
   return {
+    sandbox,
     address,
     bridge,
     credentials: first.credentials ?? second.credentials,
@@ -167,7 +218,7 @@ export function over(first: Settings, second: Settings): Settings {
 function complete({ address, bridge, credentials, serverName }: Settings): Context {
   if (address === undefined && bridge === undefined) {
     throw new UsageError(
-      'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+      'no address; give --sandbox, --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
     );
   }
   if (credentials === undefined) {

@@ -2,7 +2,7 @@
 
 const NO_PORTS =
   'no port is forwarded yet; until then: socat TCP-LISTEN:8080,fork EXEC:"guestctl exec -i -- nc localhost 80", with nc there';
-const BY_ADDRESS = "a sandbox is chosen by its address, -H, and not by a name";
+const BY_NAME = "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address";
 
 /** Commands of docker, kubectl, ssh, tmux and others: what does it here. */
 const COMMANDS: Readonly<Record<string, string>> = {
@@ -39,7 +39,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   rm: '"guestctl exec -- rm PATH" removes files, "guestctl end NAME" a kept command, "guestctl sandbox rm" a sandbox',
   rsync: '"guestctl cp -a FOLDER :/FOLDER" copies, all of it each time',
   run: '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one',
-  scp: '"guestctl cp" copies: paths in the sandbox begin with a colon',
+  scp: '"guestctl cp" copies: paths in the sandbox begin with a colon, or with its name and a colon',
   sessions: '"guestctl execs" lists kept commands',
   sftp: '"guestctl cp" copies, "guestctl cat" and "guestctl write" read and write a file',
   sh: '"guestctl exec -it -- sh" runs one',
@@ -68,13 +68,13 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "-R": NO_PORTS,
   "-a": "the address is -H",
   "-l": "-u USER runs as another user",
-  "-n": BY_ADDRESS,
+  "-n": BY_NAME,
   "-p": "the port stands with the address: -H HOST:PORT",
-  "--container": BY_ADDRESS,
+  "--container": BY_NAME,
   "--host": "the address is -H, or --address",
-  "--kubeconfig": BY_ADDRESS,
+  "--kubeconfig": BY_NAME,
   "--login": "-u USER runs as another user",
-  "--namespace": BY_ADDRESS,
+  "--namespace": BY_NAME,
   "--port": "the port stands with the address: -H HOST:PORT",
   "--publish": NO_PORTS,
   "--server": "the address is -H, or --address",

@@ -38,6 +38,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
     image: spec.image,
     hypervisor,
     volumeId: `${name}-credentials`,
+    agentPort: node.agentPort,
     ttlMs: spec.ttlMs,
     idleAction: spec.idleAction ?? "none",
     keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },

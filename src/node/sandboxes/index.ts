@@ -5,6 +5,7 @@ export type { AgentSource } from "./injection.ts";
 export type { HookOutcome, Phase, SnapshotEntry as SnapshotInfo } from "./journal.ts";
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
+export { noSandbox, type Reach } from "./reach.ts";
 export { type NodeCapabilities, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";

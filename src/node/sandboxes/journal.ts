@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdirSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../shared/errors.ts";
@@ -33,6 +33,8 @@ export interface Entry {
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   readonly agentVersion?: string | undefined;
+  /** Port of its agent; undefined: the node's, in a journal of before 0.2.0. */
+  readonly agentPort?: number | undefined;
   /** What it needs to be restored, as of its last suspension; before the first, only the template is right. */
   readonly keys: SnapshotKeys;
   /** The bundle that a caller has accepted in place of that of its keys. */
@@ -92,21 +94,19 @@ export class Journal {
   }
 
   /**
-   * Opens the journal of a folder, or makes it. With `readOnly` it takes no lock, and so opens beside a running node. Rejects
-   * with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   * Opens the journal of a folder, or makes it. With `readOnly` it takes no lock, and so opens beside a running node; where there is
+   * none, it is an empty one, and none is made. Rejects with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
     return attempt(`open the journal in ${folder}`, () => {
+      const path = join(folder, "journal.sqlite");
+      if (readOnly && !existsSync(path)) return new Journal(prepared(new Database(":memory:")), undefined);
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       if ((statSync(folder).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
       const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
       try {
-        const database = new Database(join(folder, "journal.sqlite"), { timeout: 5_000 });
-        // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
-        database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
-        database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
-        return new Journal(database, lock);
+        return new Journal(prepared(new Database(path, { timeout: 5_000 })), lock);
       } catch (error) {
         lock?.close();
         throw error;
@@ -160,6 +160,13 @@ async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
     const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}`;
     throw new SandboxError("MISSING_PACKAGE", message, error);
   }
+}
+
+function prepared(database: Sqlite.DatabaseSync): Sqlite.DatabaseSync {
+  // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+  database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
+  database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+  return database;
 }
 
 /** Two nodes with one journal would each sweep what the other is making. */

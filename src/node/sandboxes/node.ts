@@ -32,7 +32,7 @@ export interface NodeOptions {
   readonly nodeId: string;
   /** The agent to put into sandboxes; without it none can be created. */
   readonly agent?: AgentSource | undefined;
-  /** Port of the agent in all of this node's sandboxes. Default: 7071. */
+  /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: 7071. */
   readonly agentPort?: number | undefined;
   /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
   readonly reachMs?: number | undefined;
@@ -62,6 +62,8 @@ export class Node {
   readonly patience: Patience;
   readonly agentPort: number;
   readonly nodeId: string;
+  /** Folder of journal and credentials. */
+  readonly folder: string;
   readonly #options: NodeOptions;
   /** The agent's volume when it was last looked for, without its content, which is large. */
   #agent: Omit<AgentVolume, "content"> | undefined;
@@ -76,6 +78,7 @@ export class Node {
     this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
     this.agentPort = options.agentPort ?? AGENT_PORT;
     this.nodeId = options.nodeId;
+    this.folder = options.folder;
   }
 
   /** The tags of all that this node makes. */
@@ -187,7 +190,12 @@ export class Node {
     const { ip } = await this.existing(entry);
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
     const own = credentials ?? (await this.credentials.client(entry.name));
-    return connect({ address: `${ip}:${this.agentPort}`, ...own });
+    return connect({ address: this.addressOf(entry, ip), ...own });
+  }
+
+  /** HOST:PORT of a sandbox's agent. */
+  addressOf({ agentPort = this.agentPort }: SandboxEntry, ip: string): string {
+    return `${ip}:${agentPort}`;
   }
 
   /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */

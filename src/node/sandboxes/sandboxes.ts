@@ -1,4 +1,4 @@
-import type { GuestClient } from "../client/index.ts";
+import { connect, type GuestClient } from "../client/index.ts";
 import { create } from "./create.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { fork, type ForkOptions } from "./fork.ts";
@@ -6,6 +6,7 @@ import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
 import { Journal, type HookOutcome, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import { Node, type NodeOptions, ready } from "./node.ts";
+import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
 import type { InstanceState } from "./substrate.ts";
@@ -52,6 +53,16 @@ export class Sandboxes {
     return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
   }
 
+  /** Names of the sandboxes in a journal, without a call. */
+  static async names(folder: string): Promise<readonly string[]> {
+    const journal = await Journal.open(folder, true);
+    try {
+      return journal.all().flatMap(({ kind, name }) => (kind === "sandbox" ? [name] : []));
+    } finally {
+      journal.close();
+    }
+  }
+
   async capabilities(): Promise<NodeCapabilities> {
     const { version, features } = await told(this.#node.substrate.facts());
     const hypervisors = Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()]));
@@ -79,13 +90,15 @@ export class Sandboxes {
     return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
   }
 
-  /** A client of its agent, to be closed by the caller. WRONG_STATE before its duties are done. */
+  /** A client of its agent, to be closed by the caller. WRONG_STATE while it sleeps, and before its duties are done. */
   async connect(name: string): Promise<GuestClient> {
-    const entry = ready(this.#node.sandbox(name));
-    if (entry.runEpochMs === undefined) {
-      throw new SandboxError("WRONG_STATE", `${name} sleeps, or has not done its duties since; resume it first`);
-    }
-    return told(this.#node.dial(entry));
+    const { address } = await this.reach(name);
+    return connect({ address, ...(await told(this.#node.credentials.client(name))) });
+  }
+
+  /** Where its agent answers, for a program of another kind; errors name the command that makes it answer. */
+  reach(name: string): Promise<Reach> {
+    return told(reach(this.#node, name));
   }
 
   /** Runs PRE_SNAPSHOT and suspends the sandbox to disk, however the hook ends. Resolves with the hook's outcome. */
@@ -177,7 +190,7 @@ export class Sandboxes {
 
   async #info(entry: SandboxEntry): Promise<SandboxInfo> {
     const { ip, state } = (await told(this.#node.instanceOf(entry))) ?? {};
-    const address = ip === undefined ? undefined : `${ip}:${this.#node.agentPort}`;
+    const address = ip === undefined ? undefined : this.#node.addressOf(entry, ip);
     return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
 }

@@ -198,8 +198,8 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
 
 /** What a snapshot or fork has of its original. */
 export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
-  const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot } = original;
-  return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, keys, preSnapshot };
+  const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot } = original;
+  return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next duties. */

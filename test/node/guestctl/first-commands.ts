@@ -21,7 +21,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl exec -it box sh",
     gave: 'guestctl: cannot start "box": no such command (or the interpreter that it names is missing); check args[0] and PATH (execve: ENOENT) [NOT_FOUND, EXEC_NOT_FOUND] (127)',
     now: "names",
-    shows: /if box is a sandbox: it is chosen by its address, -H, and not named here \(127\)$/,
+    shows: /if box is a sandbox: guestctl exec --sandbox box -- sh \(127\)$/,
   },
   {
     habit: "docker exec -d box sleep 5",
@@ -56,7 +56,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl cp box:/etc/hostname .",
     gave: "guestctl: cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts (see --help) (125)",
     now: "names",
-    shows: /it is chosen by -H, and the path is written :\/etc\/hostname /,
+    shows: /there is no sandbox "box" in the journal of .*; guestctl sandbox ls shows those that are; .* -H/,
   },
   {
     habit: "docker kill -s HUP build",
@@ -92,7 +92,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl exec box -- id -u",
     gave: 'guestctl: cannot start "box": no such command (or the interpreter that it names is missing); check args[0] and PATH (execve: ENOENT) [NOT_FOUND, EXEC_NOT_FOUND] (127)',
     now: "names",
-    shows: /if box is a sandbox: it is chosen by its address, -H/,
+    shows: /if box is a sandbox: guestctl exec --sandbox box -- id/,
   },
   {
     habit: "kubectl get pods",
@@ -120,7 +120,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl cp site box:$REMOTE/b",
     gave: "guestctl: cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts (see --help) (125)",
     now: "names",
-    shows: /it is chosen by -H, and the path is written :\/\S+\/b /,
+    shows: /there is no sandbox "box" in the journal of .*; guestctl sandbox ls shows those that are; .* -H/,
   },
   {
     habit: "kubectl attach -it build",

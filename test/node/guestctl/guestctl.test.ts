@@ -80,7 +80,7 @@ describe("guestctl", () => {
       [["health", "-H", "x", "--bridge", "y"], "--address and --bridge do not go together"],
       [
         ["health"],
-        'no address; give --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
+        'no address; give --sandbox, --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
       ],
       [["health", "-H", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
     ] as const) {

@@ -95,11 +95,10 @@ function set(contexts: Contexts, names: readonly string[], values: Arguments["va
     address: flags.address && wholeAddress(flags.address),
     credentials: flags.credentials && resolve(flags.credentials),
   };
-  const { credentials: folder, ...rest } = over(given, contexts.byName.get(name) ?? {});
-  if (rest.address === undefined && rest.bridge === undefined)
-    throw new UsageError("a new context wants --address or --bridge");
+  const { credentials: folder, address, bridge, serverName } = over(given, contexts.byName.get(name) ?? {});
+  if (address === undefined && bridge === undefined) throw new UsageError("a new context wants --address or --bridge");
   if (folder === undefined) throw new UsageError("a new context wants --credentials");
-  const changed: Context = { ...rest, credentials: folder };
+  const changed: Context = { address, bridge, serverName, credentials: folder };
   const current = contexts.byName.size === 0 ? name : contexts.current;
   return { current, byName: new Map([...contexts.byName, [name, changed]]) };
 }

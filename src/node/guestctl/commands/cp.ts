@@ -1,19 +1,32 @@
 import { type Command, defineCommand } from "../command-line.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection.ts";
 import { copy, parseOrder } from "../copy/copy.ts";
 import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 
+/** The options, with the sandbox that the paths name. Throws UsageError where the options name another agent. */
+function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
+  if (sandbox === undefined) return values;
+  const other = (["sandbox", "address", "bridge", "context"] as const).find(
+    (name) => (values[name] ?? sandbox) !== sandbox,
+  );
+  if (other === undefined) return { ...values, sandbox };
+  throw new UsageError(
+    `the paths name the sandbox ${sandbox}, and --${other} another agent; its paths begin with a colon`,
+  );
+}
+
 export const cp: Command = defineCommand({
   usage: [
-    "cp [options] SOURCE... :DESTINATION",
-    "cp [options] :SOURCE... DESTINATION",
-    "cp [options] - :FOLDER",
-    "cp [options] :SOURCE -",
+    "cp [options] SOURCE... [NAME]:DESTINATION",
+    "cp [options] [NAME]:SOURCE... DESTINATION",
+    "cp [options] - [NAME]:FOLDER",
+    "cp [options] [NAME]:SOURCE -",
   ],
-  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon. Into the sandbox every file
-is replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories go
+  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
+sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). Into the sandbox every file is
+replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories go
 through the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
 directories, and gives none. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
 "-" is a tar archive on standard input or output.`,
@@ -40,6 +53,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     "cp --parents site/ :/srv/www",
     "cp :/var/log/app.log :/etc/hosts .",
     "cp :/srv/www - | tar tvf -",
+    "cp app.py box:/srv/app.py",
   ],
   takes: "anything",
   completes: ["either"],
@@ -60,7 +74,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     const order = parseOrder(positionals);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
     if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
-    using client = await openClient(values, host);
+    using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport();
     // A transfer may take any time, so first check that the agent answers.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });

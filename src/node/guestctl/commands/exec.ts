@@ -91,6 +91,7 @@ With --json, one object a line: "event" is started ("pid"), stdout or stderr ("d
 failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
   examples: [
     "exec -- uname -a",
+    "exec --sandbox box -- uname -a",
     "exec -it -- sh",
     "exec -i -w /srv -- tar xf - < site.tar",
     "exec -u app -e STAGE=test --timeout 5s -- ./check",
@@ -200,9 +201,9 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   if (/\s/.test(command) && args.length === 0) {
     return `no shell is involved; a whole line wants one: guestctl exec -- sh -c ${quoted(command)}`;
   }
-  return command.includes("/") || args.length === 0
-    ? undefined
-    : `if ${printable(command)} is a sandbox: it is chosen by its address, -H, and not named here`;
+  const meant = args.find((arg) => arg !== "--");
+  if (command.includes("/") || meant === undefined) return undefined;
+  return `if ${printable(command)} is a sandbox: guestctl exec --sandbox ${quoted(printable(command))} -- ${quoted(printable(meant))}`;
 }
 
 /** Leaves a command to itself as soon as it runs, and tells how to find it. */

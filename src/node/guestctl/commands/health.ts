@@ -32,6 +32,7 @@ a line for each look: "time" and "state"; up with "round_trip_ms", "clock_error_
   statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
+    "health --sandbox box",
     "health --json | jq .ready",
     "health --watch --interval 200ms --json | jq --unbuffered .health.ready",
   ],

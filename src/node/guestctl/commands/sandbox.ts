@@ -94,7 +94,7 @@ export const sandbox: Command = defineCommand({
   about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
 credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
 workload clean up, and start boots it anew from its disk. NAME is that of a sandbox, for fork and rm of a snapshot too.
-"ls" shows where each agent is and its folder of credentials, for all other commands.`,
+All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
 standard output (watch: one a line). Errors have a "code". One node id and one state folder belong together: no
@@ -108,7 +108,7 @@ two nodes of a substrate may have the same.`,
     "sandbox rm box twin",
   ],
   takes: "anything",
-  completes: [Object.keys(VERBS), "nothing"],
+  completes: [Object.keys(VERBS), "sandbox"],
   async run({ values, positionals }, host) {
     const [verb, ...names] = positionals;
     const action = parseWord(verb, VERBS, "what to do with sandboxes");
@@ -135,9 +135,10 @@ async function create(node: Sandboxes, words: readonly string[], values: Values)
     idleAction: values["idle-action"] as IdleAction | undefined,
   };
   const made = await node.create(spec);
-  const text = `${made.name} runs
-  guestctl exec --address ${made.address ?? ""} --credentials ${quoted(made.credentials)} -- true
-`;
+  const flags = (["state", "api"] as const).flatMap((each) =>
+    values[each] ? [`--${each} ${quoted(values[each])} `] : [],
+  );
+  const text = `${made.name} runs\n  guestctl exec --sandbox ${made.name} ${flags.join("")}-- true\n`;
   return { text, json: sandboxObject(made) };
 }
 

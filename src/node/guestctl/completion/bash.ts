@@ -41,11 +41,18 @@ _guestctl_offer() {
     file) compopt -o filenames 2> /dev/null; _guestctl_reply < <(compgen -f -- "$cur") ;;
     folder) compopt -o filenames 2> /dev/null; _guestctl_reply < <(compgen -d -- "$cur") ;;
     path) _guestctl_paths ;;
-    either) if [[ -n "$remote" ]]; then _guestctl_paths; else _guestctl_offer file; fi ;;
+    either) _guestctl_named; if [[ -n "$remote" ]]; then _guestctl_paths; else _guestctl_offer file; fi ;;
     exec) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" execs --quiet "\${connection[@]}" 2> /dev/null)" -- "$cur") ;;
+    sandbox) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" completion --sandboxes "\${connection[@]}" 2> /dev/null)" -- "$cur") ;;
     context) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" context list --names 2> /dev/null)" -- "$cur") ;;
     words) _guestctl_reply < <(compgen -W "$*" -- "$cur") ;;
   esac
+}
+
+# The sandbox of NAME:PATH, which bash has taken apart.
+_guestctl_named() {
+  local line="\${COMP_LINE:0:\${COMP_POINT:-0}}"
+  if [[ "\${line##* }" =~ ^([a-z0-9-]+): ]]; then connection+=(--sandbox "\${BASH_REMATCH[1]}"); fi
 }
 
 # Paths of the sandbox: bash has taken the colon off.

@@ -40,17 +40,25 @@ function __guestctl_execs
     $words[1] execs --quiet (__guestctl_connection) 2>/dev/null
 end
 
+function __guestctl_sandboxes
+    set -l words (commandline -opc)
+    $words[1] completion --sandboxes (__guestctl_connection) 2>/dev/null
+end
+
 function __guestctl_remote
-    string match -q -- ':*' (commandline -ct)
+    string match -qr -- '^[a-z0-9-]*:' (commandline -ct)
 end
 
 function __guestctl_paths
     set -l words (commandline -opc)
     set -l word (commandline -ct)
-    set -l colon ''
-    __guestctl_remote; and set colon ':'
-    for path in ($words[1] completion --paths (string replace -r -- '^:' '' $word) (__guestctl_connection) 2>/dev/null)
-        printf '%s\\n' $colon$path
+    set -l place ''
+    __guestctl_remote; and set place (string match -r -- '^[a-z0-9-]*:' $word)
+    set -l name (string replace ':' '' $place)
+    set -l reach (__guestctl_connection)
+    test -n "$name"; and set -a reach --sandbox $name
+    for path in ($words[1] completion --paths (string replace -r -- '^[a-z0-9-]*:' '' $word) $reach 2>/dev/null)
+        printf '%s\\n' $place$path
     end
 end
 
@@ -96,6 +104,7 @@ function offered(completes: Completes = "nothing"): string {
     path: " -f -a '(__guestctl_paths)'",
     either: " -F",
     exec: " -f -a '(__guestctl_execs)'",
+    sandbox: " -f -a '(__guestctl_sandboxes)'",
     context: " -f -a '(__guestctl_contexts)'",
     nothing: " -f",
   }[completes];

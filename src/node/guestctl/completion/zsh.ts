@@ -22,6 +22,13 @@ _guestctl_connection() {
   done
 }
 
+_guestctl_sandboxes() {
+  local -a connection names
+  _guestctl_connection
+  names=(\${(f)"$($guestctl completion --sandboxes $connection 2> /dev/null)"})
+  compadd -a names
+}
+
 _guestctl_execs() {
   local -a connection names
   _guestctl_connection
@@ -32,13 +39,21 @@ _guestctl_execs() {
 _guestctl_paths() {
   local -a connection paths
   _guestctl_connection
-  compset -P ':'
+  if _guestctl_is_remote; then
+    [[ $PREFIX == :* ]] || connection+=(--sandbox \${PREFIX%%:*})
+    compset -P 1 '*:'
+  fi
   paths=(\${(f)"$($guestctl completion --paths "\${(Q)PREFIX}" $connection 2> /dev/null)"})
   compadd -S '' -a paths
 }
 
 _guestctl_either() {
-  if [[ $PREFIX == :* ]]; then _guestctl_paths; else _files; fi
+  if _guestctl_is_remote; then _guestctl_paths; else _files; fi
+}
+
+# Whether the word is :PATH or NAME:PATH.
+_guestctl_is_remote() {
+  [[ $PREFIX == *:* && \${PREFIX%%:*} != *[^a-z0-9-]* ]]
 }
 
 _guestctl() {
@@ -94,6 +109,7 @@ function action(completes: Completes = "nothing"): string {
     path: "_guestctl_paths",
     either: "_guestctl_either",
     exec: "_guestctl_execs",
+    sandbox: "_guestctl_sandboxes",
     context: "_guestctl_contexts",
     nothing: " ",
   }[completes];

@@ -61,57 +61,80 @@ interface CopyOrder {
   /** Paths without the prefix of the sandbox; at least one, and no more for an archive. */
   readonly sources: readonly string[];
   readonly destination: string;
+  /** Name of the sandbox, where the paths have it. */
+  readonly sandbox: string | undefined;
 }
 
-/** Marks a path in the sandbox. */
-const PREFIX = ":";
 /** Standard input or output, as a tar archive. */
 const STREAM = "-";
 
-/** Reads `SOURCE... DESTINATION`, where paths in the sandbox begin with a colon. Throws UsageError. */
+/** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1), docker and kubectl. */
+const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/))(.*)$/s;
+
+/**
+ * Reads `SOURCE... DESTINATION`, where paths in the sandbox begin with a colon, or with its name and a colon. Throws UsageError.
+ */
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);
   if (destination === undefined || sources.length === 0) throw new UsageError("cp wants a source and a destination");
-  const isRemote = (path: string): boolean => path.startsWith(PREFIX);
+  const sandbox = sandboxOf(paths);
   const remote = sources.filter(isRemote).length;
-  if (destination === STREAM || sources.includes(STREAM)) return parseStream(sources, destination);
+  if (destination === STREAM || sources.includes(STREAM)) return { ...parseStream(sources, destination), sandbox };
   if (isRemote(destination) && remote === 0) {
-    return { direction: "upload", sources, destination: remotePath(destination) };
+    return { direction: "upload", sources, destination: remotePath(destination), sandbox };
   }
   if (!isRemote(destination) && remote === sources.length) {
-    return { direction: "download", sources: sources.map(remotePath), destination };
+    return { direction: "download", sources: sources.map(remotePath), destination, sandbox };
   }
   const named = paths.find((path) => NAMED.test(path));
   if (named !== undefined) {
-    const [, path = ""] = NAMED.exec(named) ?? [];
-    throw new UsageError(`${named} names a sandbox; it is chosen by -H, and the path is written ${remoteForm(path)}`);
+    const [, name, path = ""] = NAMED.exec(named) ?? [];
+    throw new UsageError(
+      `${named} is no path of a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
+    );
   }
   throw new UsageError("cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts");
 }
 
-/** `NAME:PATH`, as with scp(1), docker and kubectl. */
-const NAMED = /^[^/:]+:(.*)$/s;
+function isRemote(path: string): boolean {
+  return REMOTE.test(path);
+}
+
+/** The one name that paths begin with. Throws UsageError for two sandboxes. */
+function sandboxOf(paths: readonly string[]): string | undefined {
+  const remote = paths.filter(isRemote).map((path) => REMOTE.exec(path)?.[1]);
+  const [first, second] = new Set(remote);
+  if (new Set(remote).size < 2) return first;
+  throw new UsageError(
+    first === undefined || second === undefined
+      ? `name the sandbox ${first ?? second} in all paths, or in none and with --sandbox`
+      : `between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/FOLDER`,
+  );
+}
+
+/** `HOST:PATH` of scp(1), which is neither. */
+const NAMED = /^([^/:]+):(.*)$/s;
 
 /** A path as it is written here. */
 function remoteForm(path: string): string {
-  return `${PREFIX}${path.startsWith("/") ? "" : "/"}${path}`;
+  return `:${path.startsWith("/") ? "" : "/"}${path}`;
 }
 
 /** `:PATH -` and `- :PATH`, as in docker cp. */
-function parseStream(sources: readonly string[], destination: string): CopyOrder {
+function parseStream(sources: readonly string[], destination: string): Omit<CopyOrder, "sandbox"> {
   const [source = "", ...more] = sources;
-  if (more.length === 0 && destination === STREAM && source.startsWith(PREFIX)) {
+  if (more.length === 0 && destination === STREAM && isRemote(source)) {
     return { direction: "tar out", sources: [remotePath(source)], destination };
   }
-  if (more.length === 0 && source === STREAM && destination.startsWith(PREFIX)) {
+  if (more.length === 0 && source === STREAM && isRemote(destination)) {
     return { direction: "tar in", sources, destination: remotePath(destination) };
   }
   throw new UsageError("- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv");
 }
 
 function remotePath(argument: string): string {
-  const path = argument.slice(PREFIX.length);
+  const [, , path = ""] = REMOTE.exec(argument) ?? [];
   if (!path.startsWith("/"))
     throw new UsageError(`${argument} is relative; a path in the sandbox is absolute, as in ${remoteForm(path)}`);
   return path;

@@ -39,7 +39,7 @@ export const NODE_OPTIONS = {
 } as const;
 
 /** Their values. */
-export type NodeValues = Readonly<Partial<Record<keyof typeof NODE_OPTIONS | "timeout", string>>>;
+export type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeout"]?: string | undefined };
 
 /** Opens this node, and says each step on standard error. Close it. */
 export async function openNode(
@@ -57,10 +57,7 @@ export async function openNode(
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),
-    folder: resolve(
-      setting(values.state, env["GUESTCTL_STATE"]) ??
-        join(userFolder(env, "XDG_STATE_HOME", ".local/state"), "sandboxes"),
-    ),
+    folder: stateFolder(values.state, env),
     nodeId: setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname(),
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
@@ -69,6 +66,12 @@ export async function openNode(
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
   });
+}
+
+/** Path of the journal and the credentials. */
+export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
+  const named = setting(flag, env["GUESTCTL_STATE"]);
+  return resolve(named ?? join(userFolder(env, "XDG_STATE_HOME", ".local/state"), "sandboxes"));
 }
 
 /** The flag, else the variable; an empty one counts as unset. */

@@ -23,6 +23,7 @@ describe("the agent that a command line means", () => {
   /** Address or bridge, credentials, name. */
   async function resolved(values: ConnectionValues, env: Record<string, string> = {}): Promise<readonly unknown[]> {
     const target = await resolveTarget(values, { XDG_CONFIG_HOME: folder, ...env });
+    if ("sandbox" in target) return [target];
     return [target.address ?? target.bridge, target.credentials, target.serverName];
   }
   const VARIABLES = { GUESTCTL_ADDRESS: "env:9", GUESTCTL_CREDENTIALS: "/env", GUESTCTL_SERVER_NAME: "env.example" };
@@ -65,6 +66,27 @@ describe("the agent that a command line means", () => {
     assert.deepEqual(await resolved({ context: "bridged", address: "flag:8" }), ["flag:8", "/bridged", undefined]);
     await assert.rejects(resolved({ address: "a", bridge: "b" }), UsageError);
     await assert.rejects(resolved({}, { ...VARIABLES, GUESTCTL_BRIDGE: "b" }), UsageError);
+  });
+
+  test("is a sandbox with what it brings, before or instead of all other settings, and only one of them at a time", async () => {
+    const box = { sandbox: "box", state: undefined, api: undefined };
+    assert.deepEqual(await resolved({ sandbox: "box" }, VARIABLES), [box]);
+    assert.deepEqual(await resolved({}, { GUESTCTL_SANDBOX: "box", GUESTCTL_CREDENTIALS: "/env" }), [box]);
+    assert.deepEqual(await resolved({ sandbox: "box", state: "/s", api: "http://d" }), [
+      { sandbox: "box", state: "/s", api: "http://d" },
+    ]);
+    const other = { ...VARIABLES, GUESTCTL_ADDRESS: "", GUESTCTL_SANDBOX: "box" };
+    assert.deepEqual(await resolved({ address: "flag:8" }, other), ["flag:8", "/env", "env.example"]);
+    await assert.rejects(resolved({}, { ...VARIABLES, GUESTCTL_SANDBOX: "box" }), {
+      message: "GUESTCTL_SANDBOX and GUESTCTL_ADDRESS do not go together",
+    });
+    await assert.rejects(resolved({ sandbox: "box", address: "a" }), {
+      message: "--sandbox and --address do not go together",
+    });
+    for (const flag of ["credentials", "server-name", "context"]) {
+      const message = new RegExp(`^--${flag} does not go with the sandbox box`);
+      await assert.rejects(resolved({ sandbox: "box", [flag]: "one" }), { message });
+    }
   });
 
   test("never gets the credentials of a context that was not named for it", async () => {

@@ -1,0 +1,27 @@
+import { noSandbox, Sandboxes } from "../../sandboxes/index.ts";
+import type { Context } from "../contexts.ts";
+import { openNode, stateFolder } from "./node.ts";
+
+/** A sandbox of this node: journal and substrate know its address and credentials. */
+export interface SandboxTarget {
+  readonly sandbox: string;
+  /** Folder of the journal. Default: as of all that is done with sandboxes. */
+  readonly state?: string | undefined;
+  /** The substrate's daemon. Default: the same. */
+  readonly api?: string | undefined;
+}
+
+/** Names of this node's sandboxes. */
+export async function sandboxNames(state: string | undefined, { env }: NodeJS.Process): Promise<readonly string[]> {
+  return Sandboxes.names(stateFolder(state, env));
+}
+
+/** The context of a sandbox as it is now. Throws SandboxError, which names the next command, where no agent answers in it. */
+export async function sandboxContext({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Context> {
+  const folder = stateFolder(values.state, host.env);
+  // Who has no sandboxes needs no token to learn that.
+  if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
+    throw noSandbox(sandbox, folder);
+  using node = await openNode(values, host, { readOnly: true, json: false });
+  return await node.reach(sandbox);
+}

@@ -1,0 +1,60 @@
+import { SandboxError } from "./errors.ts";
+import type { SandboxEntry } from "./journal.ts";
+import { NODE_TAG, type Node, ready } from "./node.ts";
+import { paused, sourceAsleep } from "./suspend.ts";
+
+/** Where a sandbox's agent answers, and what lets a client in. */
+export interface Reach {
+  /** HOST:PORT. */
+  readonly address: string;
+  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  readonly credentials: string;
+}
+
+/**
+ * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next command:
+ * NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE where the instance has no address.
+ */
+export async function reach(node: Node, name: string): Promise<Reach> {
+  const entry = ready(await ownSandbox(node, name));
+  const { state, ip } = await node.existing(entry);
+  if (state === "Paused") throw paused(name);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state === "Standby") throw asleep(`${name} sleeps (Standby)`, `guestctl sandbox resume ${name}`);
+  if (state === "Stopped" || state === "Shutdown")
+    throw asleep(`${name} is stopped (${state})`, `guestctl sandbox start ${name}`);
+  if (entry.runEpochMs === undefined) {
+    const message = `${name} is ${state}, and has not done its duties since it was suspended`;
+    throw asleep(message, `guestctl sandbox resume ${name}`);
+  }
+  if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
+  return { address: node.addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
+}
+
+function asleep(message: string, command: string): SandboxError {
+  return new SandboxError("WRONG_STATE", message, undefined, { nextStep: `first: ${command}` });
+}
+
+/** The entry of a sandbox. Rejects with NOT_FOUND, which says whose it is where another node has one of that name. */
+async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
+  const entry = node.journal.get(name);
+  if (entry?.kind === "sandbox") return entry;
+  if (entry?.kind === "snapshot") {
+    const nextStep = `make a sandbox of it: guestctl sandbox fork ${name}`;
+    throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { nextStep });
+  }
+  const { message, nextStep } = noSandbox(name, node.folder);
+  const elsewhere = (await node.substrate.instances({})).find((instance) => instance.name === name);
+  const { [NODE_TAG]: owner } = elsewhere?.tags ?? {};
+  if (owner === undefined) throw new SandboxError("NOT_FOUND", message, undefined, { nextStep });
+  throw new SandboxError("NOT_FOUND", `${message}; the node ${owner} has one of that name`, undefined, {
+    nextStep: "give the command on that node, or with the folder of its journal: --state",
+  });
+}
+
+/** The error about a name that a journal does not have. */
+export function noSandbox(name: string, folder: string): SandboxError {
+  const nextStep = "guestctl sandbox ls shows those that are; an agent elsewhere is chosen by its address: -H";
+  const message = `there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`;
+  return new SandboxError("NOT_FOUND", message, undefined, { nextStep });
+}

@@ -1,0 +1,180 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { openNode, partsOf } from "../sandboxes/node.ts";
+import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
+import { GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
+
+describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let folder: string;
+  let env: Record<string, string>;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    folder = await mkdtemp(join(tmpdir(), "guestctl-by-name-"));
+    env = {
+      PATH: process.env["PATH"] ?? "",
+      HOME: folder,
+      HYPEMAN_BASE_URL: substrate.baseUrl,
+      HYPEMAN_API_KEY: substrate.apiToken,
+      GUESTCTL_STATE: substrate.stateFolder,
+    };
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+  });
+  after(async () => {
+    await substrate[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  const run = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, env);
+  /** The error line of a command that is refused. */
+  async function refusal(args: readonly string[], differences: Record<string, string> = {}): Promise<string> {
+    const { exitCode, stderr } = await runGuestctl(args, { ...env, ...differences });
+    assert.equal(exitCode, 125, stderr);
+    return stderr;
+  }
+
+  test("runs every command that talks to an agent, with the address and credentials of that sandbox", async () => {
+    const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
+    assert.deepEqual([stdout, exitCode], ["hello\n", 0], stderr);
+    assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);
+    const named = await runGuestctl(["version"], { ...env, GUESTCTL_SANDBOX: "box" });
+    assert.match(named.stdout, /^agent: +\d/m);
+    const { GUESTCTL_STATE: state = "", HYPEMAN_BASE_URL: api = "", ...rest } = env;
+    const flagged = await runGuestctl(["stat", "--sandbox=box", "--state", state, "--api", api, "/etc"], rest);
+    assert.equal(flagged.exitCode, 0, flagged.stderr);
+    assert.match((await run("health", "--watch", "--sandbox", "box", "--count", "1", "--json")).stdout, /"state":"up"/);
+  });
+
+  test("copies to and from NAME:/PATH, and between no two at once", async () => {
+    const there = join(folder, "there");
+    await mkdir(there);
+    const local = join(folder, "local.txt");
+    await writeFile(local, "by name");
+    assert.equal((await run("cp", local, `box:${there}/file`)).exitCode, 0);
+    const copied = join(folder, "copied.txt");
+    assert.equal((await run("cp", `box:${there}/file`, copied)).exitCode, 0);
+    assert.equal(await readFile(copied, "utf8"), "by name");
+    assert.equal((await run("cp", "--sandbox", "box", `:${there}/file`, copied)).exitCode, 0);
+    assert.equal((await run("cp", `box:${there}/file`, "-")).exitCode, 0);
+    // A local name with a colon is local where it cannot be a sandbox's path.
+    await writeFile(join(folder, "a:b"), "");
+    const [file, ...words] = GUESTCTL;
+    await execa(file, [...words, "cp", "a:b", `box:${there}/colon`], { env, extendEnv: false, cwd: folder });
+    for (const [args, said] of [
+      [
+        [`box:${there}/file`, `twin:${there}/x`],
+        /between two sandboxes: guestctl cp box:\/PATH - \| guestctl cp - twin:/,
+      ],
+      [[`box:${there}/file`, `:${there}/x`], /name the sandbox box in all paths, or in none and with --sandbox/],
+      [["-H", "host", `box:${there}/file`, "."], /the paths name the sandbox box, and --address another agent/],
+      [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, and --sandbox another/],
+      [["box:file", "."], /write box:\/file, or -H and :\/file/],
+    ] as const) {
+      assert.match(await refusal(["cp", ...args]), said);
+    }
+  });
+
+  test("names the next command where there is no such sandbox, or another node's", async () => {
+    const state = join(folder, "empty");
+    for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
+      const said = await refusal(["health", "--sandbox", "none"], differences);
+      assert.match(
+        said,
+        /^guestctl: there is no sandbox "none" in the journal of \S+\/empty \[NOT_FOUND\]; guestctl sandbox ls/,
+      );
+    }
+    const foreign = await refusal(["health", "--sandbox", "box"], { GUESTCTL_STATE: state });
+    assert.match(foreign, /in the journal of \S+; the node node-1 has one of that name \[NOT_FOUND\]; .*--state\n$/);
+    await assert.rejects(readFile(join(state, "journal.sqlite")), "looking makes no journal");
+    assert.match(await refusal(["health", "--sandbox", "box"], { HYPEMAN_API_KEY: "" }), /set HYPEMAN_API_KEY/);
+    const away = await refusal(["health", "--sandbox", "box", "--api", "http://127.0.0.1:1"]);
+    assert.match(away, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
+  });
+
+  test("names the next command while it sleeps, is stopped, or has its duties before it, and for a snapshot", async () => {
+    using node = await openNode(partsOf(substrate));
+    await node.snapshot("box", { name: "taken" });
+    assert.match(
+      await refusal(["health", "--sandbox", "taken"]),
+      /taken is a snapshot.*guestctl sandbox fork taken\n$/,
+    );
+    await node.standby("box");
+    const asleep = JSON.parse(await refusal(["health", "--sandbox", "box", "--json"])) as object;
+    assert.deepEqual(asleep, {
+      error: {
+        code: "WRONG_STATE",
+        message: "box sleeps (Standby)",
+        next_step: "first: guestctl sandbox resume box",
+      },
+    });
+    const box = substrate.named("box");
+    await box.process.continue();
+    box.state = "Running";
+    assert.match(
+      await refusal(["health", "--sandbox", "box"]),
+      /has not done its duties.*guestctl sandbox resume box\n$/,
+    );
+    await node.resume("box");
+    assert.equal((await run("health", "--sandbox", "box")).exitCode, 0);
+    await node.stop("box");
+    assert.match(await refusal(["health", "--sandbox", "box"]), /box is stopped.*: guestctl sandbox start box\n$/);
+    await node.resume("box");
+  });
+
+  test("finds a kept command again after a standby and a resume of the sandbox", async () => {
+    using node = await openNode(partsOf(substrate));
+    const script = `echo began; until [ -e ${folder}/go ]; do sleep 0.05; done; echo done`;
+    const kept = startGuestctl(["exec", "--sandbox", "box", "--name", "kept", "--", "sh", "-c", script], env);
+    assert.equal((await kept.lines.next()).value, "began");
+    await node.standby("box");
+    await node.resume("box");
+    await writeFile(join(folder, "go"), "");
+    assert.equal((await kept.lines.next()).value, "done");
+    assert.equal(await kept.ended, 0);
+  });
+
+  for (const [shell, ...flags] of [
+    ["bash", "--norc", "--noprofile"],
+    ["zsh", "-f"],
+    ["fish", "--no-config"],
+  ] as const) {
+    test(`is offered by the Tab key of ${shell}, and so are paths behind it`, async (t) => {
+      if (spawnSync(shell, ["-c", "true"]).status !== 0) {
+        t.skip(`needs ${shell} (Debian: ${shell})`);
+        return;
+      }
+      const { stdout: script } = await run("completion", shell);
+      const home = join(folder, shell);
+      const paths = join(home, "paths");
+      await mkdir(paths, { recursive: true });
+      await writeFile(join(paths, "found"), "");
+      await writeFile(join(home, "script"), script);
+      const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
+      await writeFile(join(home, "guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+      await using terminal = new Terminal({
+        cols: 200,
+        rows: 24,
+        env: { ...env, HOME: home, PATH: `${home}:${env["PATH"]}` },
+        command: [shell, ...flags],
+      });
+      const first = shell === "zsh" ? "autoload -U compinit; compinit -u -D; " : "";
+      terminal.type(`${first}. '${join(home, "script")}'; expr 41 + 1\n`);
+      await terminal.expect(/^42$/m);
+      terminal.type("guestctl health --sandbox b");
+      terminal.key("Tab");
+      await terminal.expect(/guestctl health --sandbox box\b/m);
+      terminal.key("C-u");
+      terminal.type(`guestctl cp box:${paths}/fo`);
+      terminal.key("Tab");
+      await terminal.expect(/guestctl cp box:\S+\/paths\/found\b/m);
+    });
+  }
+});
