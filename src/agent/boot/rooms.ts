@@ -84,7 +84,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       thaw: () => freeze.thawByDuties(),
       rearmTimers: () => {
         rotation.rearm();
-        readiness?.runNow();
+        // In a session that is still frozen it would fail, and give a verdict about nothing.
+        if (!freeze.frozen) readiness?.runNow();
       },
     },
   });

@@ -140,8 +140,9 @@ export class SessionFreeze {
       const problem = await this.#quiesce();
       signal.throwIfAborted();
       prepare();
-      // The agent may leave meanwhile.
-      if (problem !== undefined || this.#state !== closing) return this.#refused(problem ?? "leaving");
+      // Meanwhile the agent may leave, or a signal ask the session to end.
+      if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
+      if (problem !== undefined) return this.#refused(problem);
       life.freeze();
       const refusal = group.freeze();
       if (refusal !== undefined) return this.#refused(refusal);
@@ -176,8 +177,9 @@ export class SessionFreeze {
     else this.#state = LIVE;
   }
 
-  /** Thaws the session because a signal asks it to end, which the agent only forwards. */
+  /** Thaws the session because a signal asks it to end, which the agent only forwards. A freeze under way is given up. */
   endAskedFor(): void {
+    if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;
     this.#thaw("signal");
     if (!this.frozen) this.#resting?.resume();

@@ -77,6 +77,28 @@ describe("the time until a frozen session thaws without duties", () => {
   });
 });
 
+describe("a freeze that waits for a command which is being started", () => {
+  it("is given up at a signal that asks the session to end, which it would not hear of", async () => {
+    const { begin, freeze, state } = setup();
+    const started = Promise.withResolvers<void>();
+    const start = freeze.admit(() => started.promise);
+    const freezing = begin(10_000);
+    assert.throws(() => freeze.check(), { reason: "SESSION_FROZEN" });
+    freeze.endAskedFor();
+    freeze.check();
+    started.resolve();
+    await start;
+    assert.deepEqual(await freezing, {
+      frozen: false,
+      processes: 0,
+      pending: undefined,
+      problem: "thawed_meanwhile",
+    });
+    assert.deepEqual([state.frozen, freeze.frozen], [false, false]);
+    assert.equal((await begin(10_000)).frozen, true);
+  });
+});
+
 describe("a timer of the session", () => {
   it("stands still while the session is frozen, also one that is set meanwhile", async () => {
     const { begin, pass, jump, freeze, life } = setup();

@@ -352,6 +352,28 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     await mover.runs();
   });
 
+  it("a fork loop in a cgroup of its own is frozen there, and none of its newborn is taken for another's", async (t) => {
+    const file = folder.at("forks");
+    const loop = `${FIND_CGROUP}\nmkdir "$mount/forks-$$" && echo 0 > "$mount/forks-$$/cgroup.procs"
+while :; do (:) & (echo >> '${file}'); done`;
+    await using agent = await freezable(t, { process: { args: ["sh", "-c", loop] } });
+    if (agent === undefined) return;
+    const { pid } = await agent.logged("workload_started");
+    t.after(async () => {
+      await agent[Symbol.asyncDispose]();
+      removeCgroup(`forks-${String(pid)}`);
+    });
+    const rounds = (): number => (existsSync(file) ? readFileSync(file).length : 0);
+    for (let time = 0; time < 20; time++) {
+      const made = rounds();
+      await until(() => rounds() > made, "it has made another round");
+      using client = clientOf(agent);
+      const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+      assert.deepEqual([frozen, freezeProblem], [true, ""], `time ${time}`);
+      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+    }
+  });
+
   it("a process among others' is named, and nothing is frozen", async (t) => {
     const mover = ticking();
     const workload = ticking();

@@ -191,7 +191,7 @@ export type FreezeProblem =
   | "duties_ran"
   /** The agent leaves. */
   | "leaving"
-  /** It was frozen, and its time was over before all had stopped; or the agent leaves. */
+  /** Before all had stopped its time was over, a signal asked it to end, or the agent began to leave. */
   | "thawed_meanwhile";
 
 /** All processes of the session, as they are frozen together (cgroups(7), cgroup.freeze). No call throws. */

@@ -9,6 +9,8 @@ import { ProcessTable } from "./process-table.ts";
 const NESTED_LIMIT = 16_384;
 /** Most rounds of freezing processes outside of the session's cgroup: while some still run, they may start others. */
 const OUTSIDE_ROUNDS = 8;
+/** Looks at a process that seems to be another's, before that counts. */
+const LOOKS_AT_STRANGERS = 3;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
 /** Time in which the state is looked at in every turn of the event loop, and every millisecond. */
@@ -55,6 +57,8 @@ export class SessionCgroup implements SessionGroup {
   readonly #table: ProcessTable;
   readonly #folder: number;
   readonly #launcher: number | undefined;
+  /** The way from the folder to the root of the hierarchy. The agent itself may be moved elsewhere later on. */
+  readonly #toRoot: string;
   #outer: Outer[] = [];
 
   constructor({ addon, folder, launcher }: SessionCgroupParts) {
@@ -62,6 +66,7 @@ export class SessionCgroup implements SessionGroup {
     this.#table = new ProcessTable(addon);
     this.#folder = folder;
     this.#launcher = launcher;
+    this.#toRoot = "../".repeat((cgroupOf("self") ?? "/").split("/").filter(Boolean).length + 1);
   }
 
   freeze(): FreezeProblem | undefined {
@@ -120,10 +125,12 @@ export class SessionCgroup implements SessionGroup {
   }
 
   #members(): Set<number> {
+    return this.#membersOf([this.#folder, ...this.#outer.map(({ folder }) => folder)]);
+  }
+
+  #membersOf(folders: readonly number[]): Set<number> {
     const found = new Set<number>();
-    for (const folder of [this.#folder, ...this.#outer.map((of) => of.folder)]) {
-      addMembers(this.#addon, folder, found, { left: NESTED_LIMIT });
-    }
+    for (const folder of folders) addMembers(this.#addon, folder, found, { left: NESTED_LIMIT });
     return found;
   }
 
@@ -133,13 +140,22 @@ export class SessionCgroup implements SessionGroup {
     const protectedPids = [process.pid, process.ppid, INIT].filter((pid) => members.has(pid));
     if (protectedPids.length > 0 || this.#launcher === undefined) return protectedPids;
     const own = this.#descendants();
-    if (own === undefined) return [];
-    // One that has ended since, or was born, is in one of the two alone.
-    const strangers = [...members].filter((pid) => !own.has(pid));
-    if (strangers.length === 0) return [];
-    const still = this.#members();
-    const later = this.#descendants();
-    return strangers.filter((pid) => still.has(pid) && later?.has(pid) !== true);
+    return own === undefined ? [] : this.#strangers(own, () => this.#members());
+  }
+
+  /**
+   * Members of a cgroup that are not the session's. No two readings show the same moment, and a process whose parent has just
+   * ended may seem nobody's: a stranger is one in all of several looks.
+   */
+  #strangers(own: ReadonlySet<number>, look: () => ReadonlySet<number>): number[] {
+    let strangers = [...look()].filter((pid) => !own.has(pid));
+    for (let more = LOOKS_AT_STRANGERS; more > 0 && strangers.length > 0; more--) {
+      const later = this.#descendants();
+      // After the other: what is in it has lived all the time.
+      const still = look();
+      strangers = strangers.filter((pid) => still.has(pid) && later?.has(pid) !== true);
+    }
+    return strangers;
   }
 
   /** Processes of the session that are in none of the frozen cgroups. */
@@ -176,9 +192,8 @@ export class SessionCgroup implements SessionGroup {
     if (this.#outer.some((of) => of.path === path)) return true;
     const folder = this.#openCgroup(path);
     if (folder < 0) return false;
-    const members = new Set<number>();
-    addMembers(this.#addon, folder, members, { left: NESTED_LIMIT });
-    const isOwn = members.has(pid) && [...members].every((member) => own.has(member));
+    const look = (): Set<number> => this.#membersOf([folder]);
+    const isOwn = look().has(pid) && this.#strangers(own, look).length === 0;
     const byGuest = readAt(this.#addon, folder, "cgroup.freeze")?.trim() === "1";
     if (isOwn && (byGuest || writeAt(this.#addon, folder, "cgroup.freeze", "1") === undefined)) {
       this.#outer.push({ path, folder, byGuest });
@@ -188,10 +203,9 @@ export class SessionCgroup implements SessionGroup {
     return false;
   }
 
-  /** Opens a cgroup by its path from the root of the hierarchy, which the session's folder has some levels below. */
+  /** Opens a cgroup by its path from the root of the hierarchy. */
   #openCgroup(path: string): number {
-    const depth = (cgroupOf("self") ?? "/").split("/").filter(Boolean).length + 1;
-    return this.#addon.openAt(this.#folder, `${"../".repeat(depth)}${path.slice(1)}`, FOLDER);
+    return this.#addon.openAt(this.#folder, `${this.#toRoot}${path.slice(1)}`, FOLDER);
   }
 }
 
