@@ -156,7 +156,7 @@ describe("the life of a sandbox", () => {
     const { state, preSnapshot, runEpochMs } = await node.get("box");
     assert.deepEqual(
       [state, preSnapshot, runEpochMs],
-      ["Standby", { ran: true, timedOut: false, exitCode: 3 }, undefined],
+      ["Standby", { ran: true, timedOut: false, exitCode: 3, freeze: "frozen" }, undefined],
     );
     assert.deepEqual(qemusBelow(daemon.state), []);
     await assert.rejects(node.connect("box"), { code: "WRONG_STATE" });

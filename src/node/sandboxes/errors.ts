@@ -17,6 +17,7 @@ export type SandboxCode =
   | "PAUSED"
   | "SOURCE_ASLEEP"
   | "KIN_RUNS"
+  | "NOT_FROZEN"
   | "RESTORE_DEGRADED"
   | "AGENT_UNREACHABLE"
   | "AGENT_ENDED"
@@ -49,6 +50,7 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
   NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
   PAUSED: "remove it, and create it anew or fork its last snapshot: the substrate can only delete it",
+  NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
     "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
   AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",

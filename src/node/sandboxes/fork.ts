@@ -7,7 +7,7 @@ import { besideKin } from "./kin.ts";
 import type { RestoreChoices } from "./keys.ts";
 import { type Node, parentOf } from "./node.ts";
 import { making } from "./removal.ts";
-import { inheritance, orRestored, quiesced, suspendable, wake, wrongState } from "./suspend.ts";
+import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
 /** Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current time. */
 export async function fork(
@@ -52,7 +52,7 @@ export async function fork(
     () => suspended,
     () =>
       making(node, "fork", entry, async () => {
-        const source = (suspended = await quiesced(node, "fork", parent));
+        const source = (suspended = await quiesced(node, "fork", parent, choices));
         const forked = await copy(node, source, entry);
         // Where the fork's answer was lost.
         if ((await node.existing(source)).state === "Standby") await wake(node, source);
@@ -65,8 +65,8 @@ export async function fork(
   );
 }
 
-/** How to fork. */
-export interface ForkOptions extends RestoreChoices {
+/** How to fork. `freeze` is about a source that runs. */
+export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Default: a random one. */
   readonly name?: string | undefined;
   /** Hand a fork out whose generators of random numbers could not be reseeded. */

@@ -8,7 +8,7 @@ import {
   type RunHookResponse,
 } from "../client/index.ts";
 import { SandboxError } from "./errors.ts";
-import type { HookOutcome } from "./journal.ts";
+import type { HookOutcome, Rest } from "./journal.ts";
 
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
 const ATTEMPT_MS = 2_000;
@@ -17,6 +17,12 @@ const PAUSE_MS = 100;
 export const CALL_MS = 10_000;
 /** The agent's default for a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
+/** Time for one call of the substrate, which cancels it then (hypeman 5d9eff0, cmd/api/main.go:523). */
+const SUBSTRATE_CALL_MS = 60_000;
+/** The agent's limit of a freeze. */
+const FREEZE_LIMIT_MS = 600_000;
+/** What a freeze may add to the answer: two seconds for starts, two for processes to stop. */
+const FREEZE_WAIT_MS = 4_000;
 /** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
 const CLOCK_OFF_MS = 100;
 
@@ -56,10 +62,33 @@ export async function retried<Value>(
   }
 }
 
-/** Runs the PRE_SNAPSHOT hook. A hook that fails does not stop the suspension: its outcome is recorded. */
-export async function quiesce(client: GuestClient, { hookTimeoutMs }: Patience): Promise<HookOutcome> {
-  const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS;
-  return hookOutcome(await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs }, { deadlineMs }));
+/**
+ * Whether a sandbox's session is frozen for its suspension, until its duties. "on": where that is possible; what became of it is
+ * recorded. "required": what cannot be frozen is not suspended. "off": it runs on until it is suspended, and from its resume.
+ */
+export type Freeze = "on" | "required" | "off";
+
+/**
+ * Runs the PRE_SNAPSHOT hook and freezes the session. A hook that fails does not stop the suspension: its outcome is recorded.
+ * Rejects with GuestError; the session may be frozen then.
+ */
+export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<Rest> {
+  const { hookTimeoutMs } = patience;
+  const deadlineMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
+  const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
+  const request = { kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs, freezeMs };
+  const response = await client.runHook(request, { deadlineMs });
+  return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
+}
+
+/** A suspension, a restore and the way to the duties, each as slow as it may be, and a margin. */
+function freezeTimeMs({ reachMs }: Patience): number {
+  return Math.min(2 * SUBSTRATE_CALL_MS + reachMs + CALL_MS, FREEZE_LIMIT_MS);
+}
+
+function freezeOutcome({ frozen, freezeProblem }: RunHookResponse): Pick<Rest, "freeze" | "freezeProblem"> {
+  if (frozen) return { freeze: "frozen" };
+  return freezeProblem === "" ? { freeze: "unsupported" } : { freeze: "failed", freezeProblem };
 }
 
 function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome {
@@ -70,6 +99,12 @@ function hookOutcome({ ran, timedOut, exitCode }: RunHookResponse): HookOutcome 
 export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
   if (!ran) return "none";
   return timedOut ? "timed out" : `exit ${exitCode}`;
+}
+
+/** What became of a freeze as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
+export function freezeText({ freeze, freezeProblem }: Rest): string {
+  // Behind a colon there may be names of processes, which are the guest's.
+  return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : (freeze ?? "off");
 }
 
 /** Something that went wrong with an operation that was done nevertheless. */

@@ -1,14 +1,15 @@
 export { type SandboxCode, SandboxError } from "./errors.ts";
-export type { Awakening, Warning } from "./guest.ts";
+export type { Awakening, Freeze, Warning } from "./guest.ts";
 export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
 export type { AgentSource } from "./injection.ts";
-export type { HookOutcome, Phase, SnapshotEntry as SnapshotInfo } from "./journal.ts";
+export type { HookOutcome, Phase, Rest, SnapshotEntry as SnapshotInfo } from "./journal.ts";
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { noSandbox, type Reach } from "./reach.ts";
 export { type NodeCapabilities, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";
+export type { SuspendOptions } from "./suspend.ts";
 export type {
   DaemonFacts,
   Image,

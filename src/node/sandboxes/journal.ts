@@ -18,6 +18,17 @@ export interface HookOutcome {
   readonly exitCode: number;
 }
 
+/** How a sandbox came to rest for its suspension: how the PRE_SNAPSHOT hook ended, and what became of the freeze. */
+export interface Rest extends HookOutcome {
+  /**
+   * "frozen": its session stands still until the duties. "off": nobody asked for it. "unsupported": the agent is older than
+   * that. "failed": see `freezeProblem`. Undefined: in a journal of before there was a freeze.
+   */
+  readonly freeze?: "frozen" | "off" | "unsupported" | "failed" | undefined;
+  /** The agent's words (docs/agent/operations.md, freeze_problem). */
+  readonly freezeProblem?: string | undefined;
+}
+
 /** What sandboxes and snapshots have in common. */
 export interface Entry {
   /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
@@ -39,8 +50,8 @@ export interface Entry {
   readonly keys: SnapshotKeys;
   /** The bundle that a caller has accepted in place of that of its keys. */
   readonly acceptedBundle?: string | undefined;
-  /** How the PRE_SNAPSHOT hook of its last suspension ended: whether the workload was at rest. */
-  readonly preSnapshot?: HookOutcome | undefined;
+  /** How its last suspension began: whether the workload was at rest. */
+  readonly preSnapshot?: Rest | undefined;
 }
 
 /** A sandbox. */
@@ -54,6 +65,8 @@ export interface SandboxEntry extends Entry {
    * undefined: it was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
+  /** Its address at its last suspension: a daemon that is away cannot tell it, and its session may be frozen. */
+  readonly lastIp?: string | undefined;
   /** Why it sleeps although nobody asked it to: it could not be restored after a snapshot or a fork of it. */
   readonly asleepBecause?: string | undefined;
 }

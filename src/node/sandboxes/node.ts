@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
-import { awaken, type Awakening, type Patience, type Warning } from "./guest.ts";
+import { awaken, type Awakening, type Freeze, type Patience, type Warning } from "./guest.ts";
 import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
 import { compareKeys, hostCpuClass, type RestoreChoices } from "./keys.ts";
@@ -38,6 +38,8 @@ export interface NodeOptions {
   readonly reachMs?: number | undefined;
   /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
   readonly hookTimeoutMs?: number | undefined;
+  /** Whether the session is frozen for a suspension, until the duties. Default: "on". */
+  readonly freeze?: Freeze | undefined;
   /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
   readonly settleMs?: number | undefined;
   /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
@@ -60,6 +62,7 @@ export class Node {
   readonly journal: Journal;
   readonly credentials: CredentialStore;
   readonly patience: Patience;
+  readonly freeze: Freeze;
   readonly agentPort: number;
   readonly nodeId: string;
   /** Folder of journal and credentials. */
@@ -76,6 +79,7 @@ export class Node {
     this.journal = journal;
     this.credentials = new CredentialStore(options.folder);
     this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
+    this.freeze = options.freeze ?? "on";
     this.agentPort = options.agentPort ?? AGENT_PORT;
     this.nodeId = options.nodeId;
     this.folder = options.folder;
@@ -185,9 +189,15 @@ export class Node {
     }
   }
 
-  /** A client of a sandbox's agent, at its instance's present address. Rejects with SandboxError (AGENT_UNREACHABLE). */
+  /**
+   * A client of a sandbox's agent, at its instance's present address; at the last known one where the daemon does not tell it.
+   * Rejects with SandboxError (AGENT_UNREACHABLE).
+   */
   async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
-    const { ip } = await this.existing(entry);
+    const { ip } = await this.existing(entry).catch((error: unknown) => {
+      if (entry.lastIp === undefined || !isUnknownOutcome(error)) throw error;
+      return { ip: entry.lastIp };
+    });
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
     const own = credentials ?? (await this.credentials.client(entry.name));
     return connect({ address: this.addressOf(entry, ip), ...own });
@@ -198,10 +208,13 @@ export class Node {
     return `${ip}:${agentPort}`;
   }
 
-  /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
-  async awaken(operation: string, entry: SandboxEntry): Promise<Awakening> {
+  /**
+   * Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running.
+   * @param reachMs for its agent to answer
+   */
+  async awaken(operation: string, entry: SandboxEntry, reachMs: number = this.patience.reachMs): Promise<Awakening> {
     this.step(operation, entry.name, "duties, POST_RESTORE and Health");
-    const awakening = await awaken(() => this.dial(entry), this.patience);
+    const awakening = await awaken(() => this.dial(entry), { ...this.patience, reachMs });
     const { runEpochMs, agentVersion } = awakening;
     this.journal.put({ ...entry, runEpochMs, agentVersion, asleepBecause: undefined });
     return awakening;

@@ -4,14 +4,14 @@ import { SandboxError, sandboxError } from "./errors.ts";
 import { fork, type ForkOptions } from "./fork.ts";
 import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
-import { Journal, type HookOutcome, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Journal, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import { Node, type NodeOptions, ready } from "./node.ts";
 import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
 import type { InstanceState } from "./substrate.ts";
 import { stop, type Stopping } from "./stop.ts";
-import { resume, snapshot, standby } from "./suspend.ts";
+import { resume, snapshot, standby, type SuspendOptions } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
@@ -101,9 +101,12 @@ export class Sandboxes {
     return told(reach(this.#node, name));
   }
 
-  /** Runs PRE_SNAPSHOT and suspends the sandbox to disk, however the hook ends. Resolves with the hook's outcome. */
-  standby(name: string): Promise<HookOutcome> {
-    return this.#alone(name, (entry) => standby(this.#node, entry));
+  /**
+   * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends. Resolves
+   * with the outcome of hook and freeze.
+   */
+  standby(name: string, options: SuspendOptions = {}): Promise<Rest> {
+    return this.#alone(name, (entry) => standby(this.#node, entry, options));
   }
 
   /** Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted anew. */
@@ -120,20 +123,20 @@ export class Sandboxes {
   }
 
   /**
-   * Runs PRE_SNAPSHOT and takes a snapshot, for which the sandbox is suspended; then it does its duties. Where it does not
+   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot, for which the sandbox is suspended; then it does its duties. Where it does not
    * wake up, the snapshot stays: it may be all that is left of the sandbox.
    * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(
     name: string,
-    options: { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
+    options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
   ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
     if (options.live === true) {
       const message = "the substrate suspends what it takes a snapshot of (live_checkpoint is false)";
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
-    return this.#alone(name, (entry) => this.#node.alone(own, () => snapshot(this.#node, entry, own)));
+    return this.#alone(name, (entry) => this.#node.alone(own, () => snapshot(this.#node, entry, own, options)));
   }
 
   /**

@@ -3,8 +3,9 @@ import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../shared/errors.ts";
 import { booted } from "./boot.ts";
 import { SandboxError } from "./errors.ts";
-import { type Awakening, hookText, quiesce, type Warning } from "./guest.ts";
-import type { Entry, HookOutcome, JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
+import { type GuestClient, GuestError } from "../client/index.ts";
+import { type Awakening, CALL_MS, type Freeze, freezeText, hookText, quiesce, type Warning } from "./guest.ts";
+import type { Entry, JournalEntry, Rest, SandboxEntry, SnapshotEntry } from "./journal.ts";
 import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
 import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
@@ -14,11 +15,22 @@ import type { InstanceState } from "./substrate.ts";
 /** Between two looks at the state of an instance. */
 const STATE_PAUSE_MS = 250;
 
+/** How to suspend a sandbox. */
+export interface SuspendOptions {
+  /** Default: the node's. */
+  readonly freeze?: Freeze | undefined;
+}
+
 /** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
-export async function standby(node: Node, entry: SandboxEntry, operation = "standby"): Promise<HookOutcome> {
+export async function standby(
+  node: Node,
+  entry: SandboxEntry,
+  options: SuspendOptions = {},
+  operation = "standby",
+): Promise<Rest> {
   await suspendable(node, entry);
   await node.need("standby", entry);
-  const suspended = await quiesced(node, operation, entry);
+  const suspended = await quiesced(node, operation, entry, options);
   node.step(operation, entry.name, "suspend it");
   await orAwaken(node, operation, suspended, () =>
     node.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
@@ -39,11 +51,30 @@ export async function orAwaken<Value>(
   try {
     return await action();
   } catch (error) {
-    const instance = await node.instanceOf(entry).catch(() => undefined);
-    if (instance?.state === "Paused") throw paused(entry.name, error);
-    if (instance !== undefined && isRunning(instance.state)) await node.awaken(operation, entry).catch(() => undefined);
+    const state = await stateOf(node, entry);
+    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "unknown" || isRunning(state)) await awakenAfter(node, operation, entry, state);
     throw error;
   }
+}
+
+/** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not tell. */
+type KnownState = InstanceState | "gone" | "unknown";
+
+async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
+  try {
+    return (await node.instanceOf(entry))?.state ?? "gone";
+  } catch {
+    return "unknown";
+  }
+}
+
+/**
+ * Has a sandbox do its duties after something has failed: its session may be frozen. One whose state is not known may sleep, and
+ * is not waited for as long.
+ */
+async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
+  await node.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
 }
 
 /**
@@ -64,10 +95,10 @@ export async function orRestored<Value>(
     const source = suspended();
     const entry = source && node.journal.get(source.name);
     if (entry?.kind !== "sandbox" || entry.runEpochMs !== undefined) throw error;
-    const instance = await node.instanceOf(entry).catch(() => undefined);
-    if (instance?.state === "Paused") throw paused(entry.name, error);
-    if (instance?.state === "Standby") await restoredAgain(node, operation, entry, error);
-    if (instance !== undefined) await node.awaken(operation, entry).catch(() => undefined);
+    const state = await stateOf(node, entry);
+    if (state === "Paused") throw paused(entry.name, error);
+    if (state === "Standby") await restoredAgain(node, operation, entry, error);
+    if (state !== "gone") await awakenAfter(node, operation, entry, state);
     throw error;
   }
 }
@@ -139,6 +170,7 @@ export async function snapshot(
   node: Node,
   source: SandboxEntry,
   name: string,
+  options: SuspendOptions,
 ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
   await suspendable(node, source);
   await node.need("snapshots", source);
@@ -158,7 +190,7 @@ export async function snapshot(
     () => suspended,
     () =>
       making(node, "snapshot", entry, async () => {
-        suspended = await quiesced(node, "snapshot", source);
+        suspended = await quiesced(node, "snapshot", source, options);
         return take(node, suspended, entry);
       }),
   );
@@ -180,6 +212,7 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
     "svc.bundle": bundle,
     "svc.cpu_class": cpuClass,
     "svc.pre_snapshot": hookText(source.preSnapshot),
+    "svc.freeze": freezeText(source.preSnapshot),
   };
   let id;
   try {
@@ -202,24 +235,81 @@ export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase
   return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
 }
 
-/** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next duties. */
-type Suspended = SandboxEntry & { readonly preSnapshot: HookOutcome };
+/** A sandbox whose PRE_SNAPSHOT hook has run, and whose session is frozen. It counts as suspended until its next duties. */
+type Suspended = SandboxEntry & { readonly preSnapshot: Rest };
 
-/** Runs PRE_SNAPSHOT, and notes the keys that a restore will need. */
-export async function quiesced(node: Node, operation: string, entry: SandboxEntry): Promise<Suspended> {
-  node.step(operation, entry.name, "PRE_SNAPSHOT");
-  const { version } = await node.substrate.facts();
+/**
+ * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the sandbox does
+ * its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and did not come about.
+ */
+export async function quiesced(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  { freeze = node.freeze }: SuspendOptions,
+): Promise<Suspended> {
+  node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
+  const [{ version }, cpuClass, { ip }] = await Promise.all([
+    node.substrate.facts(),
+    node.cpuClass(),
+    node.existing(entry),
+  ]);
+  const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
+  // An agent that cannot be reached has frozen nothing.
+  await askAgent(node, suspending, (client) => client.health({ deadlineMs: CALL_MS }));
+  // From here on its session may be frozen, also if this process ends now: the next sweep has it do its duties.
+  node.journal.put(suspending);
+  try {
+    const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
+    if (freeze === "required" && preSnapshot.freeze !== "frozen") throw notFrozen(entry.name, preSnapshot);
+    const { template } = entry.keys;
+    const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };
+    const suspended = { ...suspending, keys, agentVersion, preSnapshot };
+    node.journal.put(suspended);
+    return suspended;
+  } catch (error) {
+    await node.awaken(operation, suspending).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Runs PRE_SNAPSHOT; once more after duties where the session is frozen already, by a call whose answer was lost. */
+async function atRest(
+  node: Node,
+  operation: string,
+  entry: SandboxEntry,
+  freeze: Freeze,
+): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> {
+  const attempt = (): Promise<{ readonly preSnapshot: Rest; readonly agentVersion: string }> =>
+    askAgent(node, entry, async (client) => {
+      const preSnapshot = await quiesce(client, freeze, node.patience);
+      return { preSnapshot, agentVersion: client.agentVersion ?? entry.agentVersion ?? "" };
+    });
+  try {
+    return await attempt();
+  } catch (error) {
+    if (!(error instanceof GuestError) || error.reason !== "SESSION_FROZEN") throw error;
+  }
+  await node.awaken(operation, entry);
+  node.journal.put(entry);
+  return attempt();
+}
+
+async function askAgent<Answer>(
+  node: Node,
+  entry: SandboxEntry,
+  ask: (client: GuestClient) => Promise<Answer>,
+): Promise<Answer> {
   using client = await node.dial(entry);
-  const preSnapshot = await quiesce(client, node.patience);
-  const agentVersion = client.agentVersion ?? entry.agentVersion ?? "";
-  const keys = {
-    template: entry.keys.template,
-    bundle: bundleOf(entry.hypervisor, version, agentVersion),
-    cpuClass: await node.cpuClass(),
-  };
-  const suspended = { ...entry, runEpochMs: undefined, keys, agentVersion, preSnapshot };
-  node.journal.put(suspended);
-  return suspended;
+  return await ask(client);
+}
+
+function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError {
+  const because = freeze === "failed" ? `the agent says ${freezeProblem}` : "its agent is too old for that";
+  return new SandboxError(
+    "NOT_FROZEN",
+    `the session of ${name} could not be frozen, and it was not suspended: ${because}`,
+  );
 }
 
 /** As `running`, once its init is done, for which the substrate suspends nothing. Waits as long as for an agent. */
@@ -250,7 +340,7 @@ export async function running(node: Node, entry: SandboxEntry): Promise<void> {
 }
 
 /** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
-function isRunning(state: InstanceState): boolean {
+function isRunning(state: KnownState): boolean {
   return state === "Running" || state === "Initializing";
 }
 

@@ -153,7 +153,7 @@ class Watcher {
       const { warnings } = await stop(this.#node, entry, "watch");
       this.#tell("stop", [verdict.because, ...warnings.map(({ message }) => message)].join("; "));
       return;
-    } else await standby(this.#node, entry, "watch");
+    } else await standby(this.#node, entry, {}, "watch");
     this.#tell(verdict.action, verdict.because);
   }
 

@@ -73,8 +73,9 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("puts it to sleep, wakes it up, takes a snapshot and forks it, and leaves with 1 where the duties were degraded", async () => {
-    const asleep = await sandbox("standby", "box");
-    assert.deepEqual([asleep.exitCode, asleep.stdout], [0, "box sleeps; PRE_SNAPSHOT: not configured\n"]);
+    const asleep = await sandbox("standby", "box", "--freeze", "off");
+    const words = "box sleeps; PRE_SNAPSHOT: not configured; session not frozen\n";
+    assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
     const resumed = await sandbox("resume", "box");
     assert.equal(resumed.exitCode, 1);
     assert.equal(
@@ -84,6 +85,9 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     );
     const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
     assert.equal((snapshot as Json)["source"], "box");
+    // Where this machine has no cgroup2 hierarchy that may be written, it cannot be.
+    const { outcome, problem } = (snapshot as Json)["freeze"] as Json;
+    assert.equal(outcome === "failed" ? problem : outcome, outcome === "failed" ? "no_cgroups" : "frozen");
     assert.equal((source as Json)["ready"], true);
     const forked = await json("fork", "taken", "--name", "twin");
     assert.equal((forked["sandbox"] as Json)["name"], "twin");
@@ -115,6 +119,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["toString"], /say what to do/],
       [["create"], /wants an image/],
       [["standby"], /wants one name/],
+      [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
       [["rm"], /wants names/],
       [["ls", "box"], /takes no names/],
       [["create", IMAGE, "--idle-action", "hibernate"], /idleAction wants none, standby or stop/],

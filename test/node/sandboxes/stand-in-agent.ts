@@ -4,8 +4,8 @@ import { type handleUnaryCall, Server, ServerCredentials } from "@grpc/grpc-js";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { StopResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 
-// An agent that answers Health and, where it is told so by an argument, Stop, after which it goes on all the same. It is the
-// first process of its instance, to which SIGTERM does nothing by itself.
+// An agent that answers Health, hooks and duties as one of before there was a freeze and, where it is told so by an argument, Stop,
+// after which it goes on all the same. It is the first process of its instance, to which SIGTERM does nothing by itself.
 process.on("SIGTERM", () => process.exit(0));
 
 const file = (variable: string): Buffer => readFileSync(process.env[variable] ?? "");
@@ -20,12 +20,16 @@ const answer: handleUnaryCall<unknown, unknown> = (_call, done) => done(null, {}
 
 const server = new Server();
 const health = toBinary(HealthResponseSchema, create(HealthResponseSchema, { alive: true, ready: true }));
-const definition: Record<string, object> = { health: method("/svc.guest.v1alpha1.GuestAgent/Health", health) };
+const definition: Record<string, object> = {
+  health: method("/svc.guest.v1alpha1.GuestAgent/Health", health),
+  runHook: method("/svc.guest.v1alpha1.GuestAgent/RunHook", new Uint8Array()),
+  runRestoreDuties: method("/svc.guest.v1alpha1.GuestAgent/RunRestoreDuties", new Uint8Array()),
+};
 if (process.argv[2] === "stop") {
   const stop = toBinary(StopResponseSchema, create(StopResponseSchema, { stopGraceMs: 100 }));
   definition["stop"] = method("/svc.guest.v1alpha1.Lifecycle/Stop", stop);
 }
-server.addService(definition as never, { health: answer, stop: answer });
+server.addService(definition as never, { health: answer, runHook: answer, runRestoreDuties: answer, stop: answer });
 const pair = { private_key: file("SVC_TLS_KEY_FILE"), cert_chain: file("SVC_TLS_CERT_FILE") };
 const credentials = ServerCredentials.createSsl(file("SVC_TLS_CLIENT_CA_FILE"), [pair], true);
 server.bindAsync(`127.0.0.1:${process.env["SVC_GUEST_PORT"]}`, credentials, (error) => {

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { SOURCES_COMMAND } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
 import { ProcessInstance } from "./instance.ts";
 
 type Tags = Readonly<Record<string, string>>;
@@ -168,6 +169,11 @@ export class HttpSubstrate implements AsyncDisposable {
     const found = [...this.instances.values()].find((instance) => instance.name === name);
     if (found === undefined) throw new Error(`no instance ${name}`);
     return found;
+  }
+
+  /** Resolves once its console has the words. */
+  async said(name: string, words: RegExp): Promise<void> {
+    await until(() => words.test(this.named(name).process.console), `${name} has said ${String(words)}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,16 +1,17 @@
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
-import type { IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
+import type { Freeze, IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes/index.ts";
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
-import { hookWords, jsonLine, printable, quoted } from "../output.ts";
+import { jsonLine, printable, quoted } from "../output.ts";
 import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import {
   awakeningObject,
   awakeningStatus,
   awakeningText,
   listText,
+  restWords,
   sandboxObject,
   snapshotObject,
   sweepText,
@@ -19,6 +20,7 @@ import { HOOK_TIMEOUT } from "./restore.ts";
 import { noNames, oneName, parseCount, parseDurationMs, parseWaitMs, parseWord } from "../values.ts";
 
 const IDLE_ACTIONS: readonly IdleAction[] = ["none", "standby", "stop"];
+const FREEZES: readonly Freeze[] = ["on", "off", "required"];
 const OPTIONS = {
   name: {
     type: "string",
@@ -49,6 +51,12 @@ const OPTIONS = {
     help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
   },
   poll: { type: "string", argument: "DURATION", help: "watch: between two looks (default 5s)" },
+  freeze: {
+    type: "string",
+    argument: "HOW",
+    completes: FREEZES,
+    help: "standby, snapshot, fork, watch: on, off, or required, which suspends nothing that cannot be frozen (default on)",
+  },
   "accept-bundle": {
     type: "boolean",
     help: "resume, fork: also under another hypervisor or agent than it was suspended under; the journal notes it",
@@ -61,6 +69,8 @@ const OPTIONS = {
   timeout: HOOK_TIMEOUT,
   ...NODE_OPTIONS,
 } as const;
+
+const FREEZE_WORDS: Readonly<Record<string, Freeze>> = Object.fromEntries(FREEZES.map((word) => [word, word]));
 
 type Values = Parsed<typeof OPTIONS>["values"];
 type Verb = (node: Sandboxes, names: readonly string[], values: Values, host: Host) => Promise<Answer | number>;
@@ -103,6 +113,7 @@ two nodes of a substrate may have the same.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 -- sleep 1000",
     "sandbox standby box",
+    "sandbox snapshot box --freeze required",
     "sandbox resume box --json | jq .awakening.clock_error_ms",
     "sandbox fork box --name twin",
     "sandbox rm box twin",
@@ -112,7 +123,8 @@ two nodes of a substrate may have the same.`,
   async run({ values, positionals }, host) {
     const [verb, ...names] = positionals;
     const action = parseWord(verb, VERBS, "what to do with sandboxes");
-    using node = await openNode(values, host, { readOnly: verb === "ls", json: values.json === true });
+    const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZE_WORDS, "how to --freeze");
+    using node = await openNode(values, host, { readOnly: verb === "ls", json: values.json === true, freeze });
     return await action(node, names, values, host);
   },
 });
@@ -177,9 +189,9 @@ async function ls(node: Sandboxes, names: readonly string[]): Promise<Answer> {
 
 async function standby(node: Sandboxes, names: readonly string[]): Promise<Answer> {
   const name = oneName(names, "sandbox standby");
-  const hook = await node.standby(name);
-  const text = `${name} sleeps; PRE_SNAPSHOT: ${hookWords(hook)}\n`;
-  const status = !hook.timedOut && hook.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
+  const rest = await node.standby(name);
+  const text = `${name} sleeps; ${restWords(rest)}\n`;
+  const status = !rest.timedOut && rest.exitCode === 0 ? 0 : STATUS_NOT_AS_INTENDED;
   return { text, json: sandboxObject(await node.get(name)), status };
 }
 
@@ -205,8 +217,8 @@ async function stop(node: Sandboxes, names: readonly string[]): Promise<Answer> 
 async function snapshot(node: Sandboxes, names: readonly string[], values: Values): Promise<Answer> {
   const source = oneName(names, "sandbox snapshot");
   const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
-  const hook = taken.preSnapshot === undefined ? "" : `; PRE_SNAPSHOT: ${hookWords(taken.preSnapshot)}`;
-  const text = `${taken.name} is a snapshot of ${source}${hook}\n${awakeningText(source, awakening)}`;
+  const rest = taken.preSnapshot === undefined ? "" : `; ${restWords(taken.preSnapshot)}`;
+  const text = `${taken.name} is a snapshot of ${source}${rest}\n${awakeningText(source, awakening)}`;
   const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
   return { text, json, status: awakeningStatus(awakening) };
 }

@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
-import { connectHypeman, Sandboxes, type Step } from "../../sandboxes/index.ts";
+import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import type { Host } from "../command-line.ts";
 import { userFolder } from "../contexts.ts";
 import { UsageError } from "../errors.ts";
@@ -45,7 +45,7 @@ export type NodeValues = { readonly [Name in keyof typeof NODE_OPTIONS | "timeou
 export async function openNode(
   values: NodeValues,
   host: Host,
-  how: { readonly readOnly: boolean; readonly json: boolean },
+  how: { readonly readOnly: boolean; readonly json: boolean; readonly freeze?: Freeze | undefined },
 ): Promise<Sandboxes> {
   const { env } = host;
   const apiToken = env["HYPEMAN_API_KEY"] ?? "";
@@ -63,6 +63,7 @@ export async function openNode(
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
     reachMs: parseWaitMs(values.wait, "--wait"),
+    freeze: how.freeze,
     readOnly: how.readOnly,
     onStep: (step) => host.stderr.write(how.json ? `${JSON.stringify({ progress: step })}\n` : stepLine(step)),
   });

@@ -1,4 +1,4 @@
-import type { Awakening, HookOutcome, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
+import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { inFlags } from "../words.ts";
 import { hookWords, printable, tableText } from "../output.ts";
@@ -21,6 +21,7 @@ export function sandboxObject(info: SandboxInfo): object {
     tags: info.tags,
     keys: keysObject(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
+    freeze: freezeObject(info.preSnapshot),
   };
 }
 
@@ -42,6 +43,7 @@ export function snapshotObject({
     created_at: isoTime(createdMs),
     keys: keysObject(keys),
     pre_snapshot: hookObject(preSnapshot),
+    freeze: freezeObject(preSnapshot),
   };
 }
 
@@ -51,6 +53,17 @@ function keysObject({ template, bundle, cpuClass }: SandboxInfo["keys"]): object
 
 function hookObject(hook: HookOutcome | undefined): object | null {
   return hook === undefined ? null : { ran: hook.ran, timed_out: hook.timedOut, exit_code: hook.exitCode };
+}
+
+function freezeObject({ freeze, freezeProblem }: Partial<Rest> = {}): object | null {
+  return freeze === undefined ? null : { outcome: freeze, problem: freezeProblem ?? null };
+}
+
+/** How a sandbox came to rest, for people. */
+export function restWords(rest: Rest): string {
+  const { freeze = "off", freezeProblem = "" } = rest;
+  const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
+  return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze] || `not frozen: ${printable(freezeProblem)}`}`;
 }
 
 function isoTime(epochMs: number | undefined): string | null {

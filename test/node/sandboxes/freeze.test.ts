@@ -1,0 +1,224 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test, type TestContext } from "node:test";
+import { connect, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { readClientCredentials } from "../../../src/node/credentials/index.ts";
+import type { NodeOptions, Sandboxes, SandboxSpec } from "../../../src/node/sandboxes/index.ts";
+import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { Ticking } from "../../fixtures/ticking.ts";
+import { agentOf, codeOf, failureOf, openNode, partsOf } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const STANDBY = "POST /instances/:id/standby";
+const RESTORE = "POST /instances/:id/restore";
+const SNAPSHOTS = "POST /instances/:id/snapshots";
+const FORK = "POST /instances/:id/fork";
+/** Longer than any test takes. */
+const LONG_MS = 600_000;
+/** Moves itself to the agent's own cgroup, in shell. */
+const MOVE = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); echo 0 > "\${own%/*/*}/cgroup.procs"; echo moved`;
+
+let folder: TestFolder;
+before(async () => void (folder = await testFolder()));
+after(async () => folder[Symbol.asyncDispose]());
+
+let names = 0;
+
+/** A node with a sandbox "box" whose workload makes rounds. */
+class Box implements AsyncDisposable {
+  readonly substrate: HttpSubstrate;
+  readonly node: Sandboxes;
+  readonly workload: Ticking = new Ticking(folder.path, `rounds-${++names}`);
+
+  private constructor(substrate: HttpSubstrate, node: Sandboxes) {
+    this.substrate = substrate;
+    this.node = node;
+  }
+
+  /** Undefined, and the test skipped, where no session can be frozen. */
+  static async open(
+    t: TestContext,
+    { node: options, spec }: { node?: Partial<NodeOptions>; spec?: Partial<SandboxSpec> } = {},
+  ): Promise<Box | undefined> {
+    const substrate = await HttpSubstrate.start();
+    const box = new Box(substrate, await openNode(partsOf(substrate), options));
+    await box.node.create({ image: IMAGE, name: "box", process: { args: box.workload.args }, ...spec });
+    if (!box.console.includes('"no_cgroups"')) return box;
+    await box[Symbol.asyncDispose]();
+    t.skip("needs a cgroup2 hierarchy that may be written");
+    return undefined;
+  }
+
+  get console(): string {
+    return this.substrate.named("box").process.console;
+  }
+
+  /** A connection past the node: for the moments at which it lets nobody in. */
+  async dial(): Promise<GuestClient> {
+    const { ip, agentPort } = this.substrate.named("box").process.machine;
+    const credentials = await readClientCredentials(join(this.substrate.stateFolder, "credentials/box"));
+    return connect({ address: `${ip}:${agentPort}`, ...credentials });
+  }
+
+  /** Fails unless the session is frozen at this moment, and no round is made. */
+  async standsStill(): Promise<void> {
+    using client = await this.dial();
+    assert.equal((await client.health()).frozen, true);
+    await this.workload.standsStill(client);
+  }
+
+  /** Fails unless it runs on, its duties done, and the node knows that. */
+  async runs(): Promise<void> {
+    await this.workload.runs();
+    using client = await this.node.connect("box");
+    const { frozen, thawedWithoutDuties } = await client.health();
+    assert.deepEqual([frozen, thawedWithoutDuties], [false, false]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.node.close();
+    await this.substrate[Symbol.asyncDispose]();
+  }
+}
+
+describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
+  test("makes no round from PRE_SNAPSHOT on until its duties: standby and resume, snapshot, fork", async (t) => {
+    await using box = await Box.open(t);
+    if (box === undefined) return;
+    const { node, substrate } = box;
+    await box.workload.runs();
+    const seen: string[] = [];
+    substrate.interfere = async (request, when) => {
+      const isAwake = request === RESTORE ? when === "after" : when === "before";
+      if ([STANDBY, RESTORE, SNAPSHOTS, FORK].includes(request) && isAwake) {
+        await box.standsStill();
+        seen.push(request);
+      }
+      return undefined;
+    };
+    const { freeze, freezeProblem } = await node.standby("box");
+    assert.deepEqual([freeze, freezeProblem], ["frozen", undefined]);
+    assert.equal((await node.get("box")).preSnapshot?.freeze, "frozen");
+    await node.resume("box");
+    await box.runs();
+    const { snapshot } = await node.snapshot("box", { name: "taken" });
+    assert.equal(snapshot.preSnapshot?.freeze, "frozen");
+    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "frozen");
+    await box.runs();
+    const { sandbox } = await node.fork("box", { name: "twin" });
+    assert.equal(sandbox.preSnapshot?.freeze, "frozen");
+    await box.runs();
+    assert.deepEqual(seen, [STANDBY, RESTORE, SNAPSHOTS, FORK]);
+  });
+
+  test("runs on until then where freeze is off, for a node or for one suspension", async (t) => {
+    await using box = await Box.open(t, { node: { freeze: "off" } });
+    if (box === undefined) return;
+    const { node, substrate } = box;
+    let looks = 0;
+    substrate.interfere = async (request, when) => {
+      if (![STANDBY, SNAPSHOTS].includes(request) || when === "after") return undefined;
+      using client = await box.dial();
+      assert.equal((await client.health()).frozen, request === SNAPSHOTS && looks > 1);
+      looks++;
+      return undefined;
+    };
+    assert.equal((await node.standby("box")).freeze, "off");
+    await node.resume("box");
+    await node.snapshot("box", { name: "first" });
+    await node.snapshot("box", { name: "second", freeze: "on" });
+    assert.equal(looks, 3);
+    assert.deepEqual(
+      [...substrate.snapshots.values()].map(({ tags }) => tags["svc.freeze"]),
+      ["off", "frozen"],
+    );
+  });
+
+  test("whose session cannot be frozen is suspended all the same, with the reason on record; not if it is required", async (t) => {
+    const args = ["sh", "-c", `${MOVE}; exec sleep 100000`];
+    const woken = folder.at("woken");
+    const hooks = { post_restore: { args: ["sh", "-c", `echo >> '${woken}'`] } };
+    await using box = await Box.open(t, { spec: { process: { args }, hooks } });
+    if (box === undefined) return;
+    const { node, substrate } = box;
+    await substrate.said("box", /^moved$/m);
+    const suspensions = [
+      () => node.standby("box", { freeze: "required" }),
+      () => node.snapshot("box", { freeze: "required" }),
+      () => node.fork("box", { freeze: "required" }),
+    ];
+    for (const [index, suspend] of suspensions.entries()) {
+      const { code, message, nextStep } = await failureOf(suspend());
+      assert.equal(code, "NOT_FROZEN");
+      assert.match(message, /the session of box could not be frozen, .* processes_outside:\d+\(sleep\)$/);
+      assert.match(nextStep ?? "", /freeze "on"/);
+      using client = await node.connect("box");
+      assert.equal((await client.run({ args: ["true"] })).code, 0, "it runs on");
+      assert.equal(readFileSync(woken).length, index + 1, "its POST_RESTORE hook has run");
+    }
+    assert.ok(!substrate.requests.some((request) => [STANDBY, SNAPSHOTS, FORK].includes(request)));
+    const { snapshot } = await node.snapshot("box");
+    assert.equal(snapshot.preSnapshot?.freeze, "failed");
+    assert.match(snapshot.preSnapshot.freezeProblem ?? "", /^processes_outside:\d+\(sleep\)$/);
+    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "failed: processes_outside");
+  });
+
+  test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
+    await using substrate = await HttpSubstrate.start();
+    const program = join(import.meta.dirname, "stand-in-agent.ts");
+    const archive = await agentOf(substrate, `exec '${process.execPath}' '${program}'`);
+    using node = await openNode(partsOf(substrate), { agent: { archive } });
+    await node.create({ image: IMAGE, name: "box" });
+    const { message } = await failureOf(node.standby("box", { freeze: "required" }));
+    assert.match(message, /its agent is too old for that$/);
+    await node.snapshot("box");
+    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "unsupported");
+    assert.equal((await node.standby("box")).freeze, "unsupported");
+  });
+
+  test("does not stay frozen where its suspension fails, also because the daemon is gone", async (t) => {
+    await using box = await Box.open(t);
+    if (box === undefined) return;
+    const { node, substrate } = box;
+    const text = '{"code":"internal_error","message":"no"}';
+    for (const suspend of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
+      let wasFrozen = false;
+      substrate.interfere = async (request, when) => {
+        if (![STANDBY, SNAPSHOTS, FORK].includes(request) || when === "after") return undefined;
+        await box.standsStill();
+        wasFrozen = true;
+        return { status: 500, text };
+      };
+      assert.equal(await codeOf(suspend()), "SUBSTRATE_FAILED");
+      assert.ok(wasFrozen);
+      await box.runs();
+    }
+    let shut: Promise<void> | undefined;
+    substrate.interfere = async (request) => {
+      if (request !== STANDBY) return undefined;
+      await box.standsStill();
+      shut = substrate.shut();
+      return "cut";
+    };
+    assert.equal(await codeOf(node.standby("box")), "SUBSTRATE_UNAVAILABLE");
+    substrate.interfere = () => undefined;
+    await box.workload.runs();
+    await shut;
+    await substrate.listen();
+    await box.runs();
+  });
+
+  test("is thawed and frozen anew where the answer to an earlier freeze was lost", async (t) => {
+    await using box = await Box.open(t);
+    if (box === undefined) return;
+    const { node } = box;
+    using client = await node.connect("box");
+    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.equal((await node.standby("box")).freeze, "frozen");
+    await node.resume("box");
+    await box.runs();
+  });
+});
