@@ -11,6 +11,7 @@ import {
 } from "../domain/index.ts";
 import { Exec } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
+import type { Folders } from "../folders/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
@@ -28,6 +29,8 @@ export interface Rooms {
   readonly workload: Workload;
   readonly exec: Exec;
   readonly files: Files;
+  /** Loads the capability; call it once. */
+  readonly folders: () => Promise<Folders>;
   readonly hooks: Hooks;
   readonly health: Health;
   readonly restore: Restore<Session>;
@@ -89,15 +92,18 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       },
     },
   });
+  const { fileSystem } = platform;
+  const fileParts = {
+    fileSystem,
+    activity,
+    clock,
+    newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
+  };
   return {
     workload,
     exec: new Exec({ starter, activity, clock, life }),
-    files: new Files({
-      fileSystem: platform.fileSystem,
-      activity,
-      clock,
-      newFileOwner: sessionOwner(accounts, spec.user, platform.identity),
-    }),
+    files: new Files(fileParts),
+    folders: async () => new (await import("../folders/index.ts")).Folders(fileParts),
     hooks,
     health: new Health({
       readiness: () => readiness?.verdict ?? { ready: workload.running || !workload.configured, exitCode: 0 },

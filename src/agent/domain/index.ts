@@ -38,15 +38,11 @@ export type {
   WatchArrivals,
 } from "./ports/system.ts";
 export {
-  type FileAttributes,
-  type FileOwner,
-  type FilePath,
   type FileStep,
   type FileSystem,
   FileSystemError,
   FileSystemHung,
   type FileTree,
-  type FileType,
   type Mount,
   type NewFile,
   type NewFileOptions,
@@ -54,6 +50,19 @@ export {
   type ReadableFile,
   operationReturned,
 } from "./ports/files.ts";
+export type {
+  FolderEntry,
+  FolderIdentity,
+  FolderPage,
+  FolderPosition,
+  OpenEntry,
+  OpenFolder,
+  Removable,
+} from "./ports/folders.ts";
+export { fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
+export { checkAttributes, checkFilePath, type FileLocation, inTree, pathText, wholePath } from "./file-location.ts";
+export { attributesOf, folderOf, groupOfEntries, Parents } from "./new-folders.ts";
+export type { FileAttributes, FileOwner, FilePath, FileType } from "./ports/file-attributes.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
 export { SessionLife } from "./session-life.ts";
 export * from "./limits.ts";

@@ -21,6 +21,10 @@ export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 export const FILE_CALL_LIMIT = 256;
 /** Of them, those of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
+/** List and Remove calls at once; each holds up to 16 descriptors. */
+export const FOLDER_CALL_LIMIT = 64;
+/** Of them, those of one connection. */
+export const CONNECTION_FOLDER_CALL_LIMIT = 16;
 /**
  * Received bytes of all requests that no handler has taken: incomplete messages, and those that nobody has asked for yet.
  */

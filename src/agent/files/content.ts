@@ -1,4 +1,4 @@
-import { AgentError, type NewFile, operationReturned } from "../domain/index.ts";
+import { AgentError, type NewFile, operationReturned, pathText } from "../domain/index.ts";
 import type { WriteRequest } from "./requests.ts";
 
 /**
@@ -72,7 +72,8 @@ export class Content {
   async finish(): Promise<WriteResult> {
     await this.#flush();
     await this.#writing;
-    const { path, sizeBytes, sha256: declared } = this.#parts.expected;
+    const { sizeBytes, sha256: declared } = this.#parts.expected;
+    const path = pathText(this.#parts.expected.path);
     if (sizeBytes !== undefined && this.#sizeBytes !== sizeBytes) throw this.#sizeMismatch("fewer");
     const sha256 = this.#parts.file.sha256();
     if (declared !== undefined && sha256 !== undefined && Buffer.compare(sha256, declared) !== 0) {
@@ -111,7 +112,8 @@ export class Content {
   }
 
   #sizeMismatch(comparison: string): AgentError {
-    const { path, sizeBytes } = this.#parts.expected;
+    const { sizeBytes } = this.#parts.expected;
+    const path = pathText(this.#parts.expected.path);
     const message = `cannot write ${JSON.stringify(path)}: ${comparison} bytes came than the declared ${sizeBytes}`;
     const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
     return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);

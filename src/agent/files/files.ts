@@ -3,28 +3,22 @@ import {
   AgentError,
   Allowance,
   BufferPool,
+  checkFilePath,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
   FILE_CALL_LIMIT,
   type FileAttributes,
   type FileOwner,
+  type FileLocation,
   type FileSystem,
-  FileSystemError,
-  type FileTree,
+  inTree,
+  notARegularFile,
   type Share,
+  wholePath,
 } from "../domain/index.ts";
 import type { ContentInput, WriteResult } from "./content.ts";
-import { type FileAction, fileFailure, notARegularFile } from "./failure.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
-import {
-  checkFilePath,
-  checkReadRequest,
-  checkWriteRequest,
-  type FileLocation,
-  type ReadRequest,
-  wholePath,
-  type WriteRequest,
-} from "./requests.ts";
+import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./requests.ts";
 import { writeAtomically } from "./write.ts";
 
 /** The call on whose behalf a file is read or written. */
@@ -87,8 +81,8 @@ export class Files {
       },
     };
     const { signal } = caller;
-    const reading = this.#at("read", request, async (tree, path) => {
-      const file = await tree.openRegular(path);
+    const reading = inTree(this.#parts.fileSystem, "read", request, async (tree) => {
+      const file = await tree.openRegular(request.path);
       if ("notRegular" in file) throw notARegularFile("read", wholePath(request), file.notRegular);
       const leave = this.#buffers.enter();
       try {
@@ -117,7 +111,7 @@ export class Files {
     const { signal } = caller;
     const writers = (): number => this.#writing.size;
     onProgress();
-    const writing = this.#at("write", request, async (fileSystem) =>
+    const writing = inTree(this.#parts.fileSystem, "write", request, async (fileSystem) =>
       writeAtomically({ fileSystem, request, input, writers, newFileOwner, onProgress, signal }),
     );
     this.#writing.add(writing);
@@ -133,7 +127,8 @@ export class Files {
   /** Describes a path; with `noFollow` a symbolic link itself. */
   async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
     checkFilePath(location);
-    return this.#at("stat", location, async (tree, path) => {
+    const { path } = location;
+    return inTree(this.#parts.fileSystem, "stat", location, async (tree) => {
       const attributes = await tree.stat(path, noFollow);
       return { attributes, linkTarget: attributes.type === "symlink" ? await tree.readLink(path) : undefined };
     });
@@ -146,21 +141,6 @@ export class Files {
     return place;
   }
 
-  /** Runs something in the part of the file system that the location names. */
-  async #at<Value>(
-    action: FileAction,
-    location: FileLocation,
-    run: (tree: FileTree, path: Uint8Array) => Promise<Value>,
-  ): Promise<Value> {
-    const { fileSystem } = this.#parts;
-    const { path, beneath, noSymlinks } = location;
-    const whole = wholePath(location);
-    const inTree = (tree: FileTree): Promise<Value> => translated(action, whole, () => run(tree, Buffer.from(path)));
-    if (beneath === "") return inTree(fileSystem);
-    await using view = await translated(action, beneath, () => fileSystem.beneath(Buffer.from(beneath), noSymlinks));
-    return await inTree(view);
-  }
-
   /** Resolves when no write is in progress and aborted ones have removed their files. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#writing);
@@ -171,13 +151,4 @@ function tooManyCalls(because: string): AgentError {
   const limits = `${FILE_CALL_LIMIT} file calls are open, or ${CONNECTION_FILE_CALL_LIMIT} of this connection`;
   const metadata = { limit: String(FILE_CALL_LIMIT), connectionLimit: String(CONNECTION_FILE_CALL_LIMIT) };
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
-}
-
-/** Runs something with a path, and turns its FileSystemError into an AgentError that names the path. */
-async function translated<Value>(action: FileAction, path: string, run: () => Promise<Value>): Promise<Value> {
-  try {
-    return await run();
-  } catch (error) {
-    throw error instanceof FileSystemError ? fileFailure(error, action, path) : error;
-  }
 }

@@ -1,7 +1,16 @@
-import { type FileAttributes, type FileOwner, FileSystemError, type FileTree, type NewFile } from "../domain/index.ts";
+import {
+  type FileAttributes,
+  type FileOwner,
+  FileSystemError,
+  type FileTree,
+  folderOf,
+  groupOfEntries,
+  type NewFile,
+  Parents,
+} from "../domain/index.ts";
 import { Content, type ContentInput, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./requests.ts";
-import { alreadyExists, findTarget, folderOf, groupOfEntries, Parents, type Target } from "./target.ts";
+import { alreadyExists, findTarget, type Target } from "./target.ts";
 
 const DEFAULT_MODE = 0o644;
 
@@ -74,7 +83,7 @@ async function place(file: NewFile, path: Uint8Array, request: WriteRequest): Pr
     await file.place(path, request.exclusive);
   } catch (error) {
     const taken = error instanceof FileSystemError && error.errno === "EEXIST";
-    throw taken ? alreadyExists(request.path) : error;
+    throw taken ? alreadyExists(request) : error;
   }
 }
 

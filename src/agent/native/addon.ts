@@ -8,6 +8,7 @@ export const WRITABLE = 2;
 
 /** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
 export const WORKING_FOLDER = -100;
+export const RESOLVE_NO_XDEV = 0x01;
 export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
@@ -184,14 +185,30 @@ export interface Addon {
    * temporary name the result is -EEXIST instead. Resolves with 0 or a negated errno, as the next four do.
    */
   placeIn(fd: number, folder: number, name: Uint8Array, temporary: Uint8Array): Promise<number>;
-  /** Renames an entry of a folder; `exclusive` refuses to replace another. */
-  moveIn(folder: number, from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<number>;
+  /** Renames an entry of a folder, perhaps into another; `exclusive` refuses to replace one. */
+  moveIn(folder: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /** Mode 0700. */
   makeFolderIn(folder: number, name: Uint8Array): Promise<number>;
   /** A folder only if it is empty. */
   removeIn(folder: number, name: Uint8Array, isFolder: boolean): Promise<number>;
   /** Target of a symbolic link that was opened with O_PATH; a negated errno for anything else. */
   targetOf(fd: number): Promise<Buffer | number>;
+  /**
+   * Reads a batch of a folder's entries, without `.` and `..`, from a position (8 bytes; none: the beginning), with their
+   * attributes or only with their types, as folders.c packs them. A negated errno where it cannot.
+   */
+  entriesIn(folder: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
+  /**
+   * Removes entries of a folder, each a byte (`/` for a folder, which must be empty), its name and a NUL. Resolves with an
+   * errno of 32 bits for each that it got to, 0 where it is removed.
+   */
+  removeEach(folder: number, names: Uint8Array): Promise<Buffer | number>;
+  makeLinkIn(folder: number, name: Uint8Array, target: Uint8Array): Promise<number>;
+  /** Of whatever is open, O_PATH included, as the next two. -1: stays as it is. */
+  changeOwner(fd: number, uid: number, gid: number): Promise<number>;
+  changeMode(fd: number, mode: number): Promise<number>;
+  /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
+  changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
   /** Root folder of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
   mountCgroups(): number;
   /** Descriptor of a file below a folder that is open. */
@@ -267,6 +284,12 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "makeFolderIn",
   "removeIn",
   "targetOf",
+  "entriesIn",
+  "removeEach",
+  "makeLinkIn",
+  "changeOwner",
+  "changeMode",
+  "changeModified",
   "exitNow",
   "mountCgroups",
   "openAt",

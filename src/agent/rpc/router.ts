@@ -36,6 +36,8 @@ export class Router {
   readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
+  /** Services that are loaded at their first call, by their names. */
+  readonly #later = new Map<string, () => Promise<void>>();
   readonly #calls = new Set<Call>();
   #largeCalls = 0;
   readonly #onLarge: (change: 1 | -1) => void;
@@ -133,6 +135,15 @@ export class Router {
     this.#register(method, (call, over) => settle(async () => handler(call), over));
   }
 
+  /** Registers a service whose methods `load` registers, at the first call of one of them. */
+  later(service: string, load: () => Promise<void>): void {
+    let loading: Promise<void> | undefined;
+    this.#later.set(service, () => {
+      loading ??= load();
+      return loading;
+    });
+  }
+
   /** Answers one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
     const { clock } = this.#options;
@@ -203,8 +214,22 @@ export class Router {
   #find(path: string | undefined): RawHandler {
     const handler = this.#handlers.get(path ?? "");
     if (handler !== undefined) return handler;
+    const [, service = ""] = (path ?? "").split("/", 2);
+    const load = this.#later.get(service);
+    if (load !== undefined) return (call, over) => this.#serveLater(load, service, call, over);
     const method = (path ?? "").slice(0, 200);
     throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", `there is no method ${method}`, { method });
+  }
+
+  #serveLater(load: () => Promise<void>, service: string, call: Call, over: (error?: unknown) => void): void {
+    const serve = (): void => {
+      this.#later.delete(service);
+      if (call.aborted !== undefined) throw call.aborted;
+      this.#find(call.metadata[":path"])(call, over);
+    };
+    load()
+      .then(serve)
+      .catch((error: unknown) => call.whenRequestEnds(() => over(error)));
   }
 
   /** Any other error is a bug of the agent: its text goes to the log, not to the client. */

@@ -43,7 +43,7 @@ function upload(writers = 1): Upload {
   const content = new Content({
     // What else a new file can do happens after its content.
     file: file as Partial<NewFile> as NewFile,
-    expected: { path: "/file", sizeBytes: undefined, sha256: undefined },
+    expected: { path: Buffer.from("/file"), sizeBytes: undefined, sha256: undefined },
     recycle: (piece) => recycled.push(piece),
     writers: () => writers,
   });

@@ -71,8 +71,8 @@ describe("file calls that stand still", () => {
       newFileOwner: () => Promise.resolve({ uid: 0, gid: 0 }),
     });
     const request: ReadRequest = {
-      path: folder.at("large"),
-      beneath: "",
+      path: Buffer.from(folder.at("large")),
+      beneath: Buffer.alloc(0),
       noSymlinks: false,
       offsetBytes: 0n,
       lengthBytes: 0n,

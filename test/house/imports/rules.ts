@@ -3,7 +3,7 @@ import type { Module } from "./modules.ts";
 /** A rule of the house over all modules of src/. Gives one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
-const CAPABILITIES = ["workload", "exec", "files", "hooks", "health", "restore", "check"];
+const CAPABILITIES = ["workload", "exec", "files", "folders", "hooks", "health", "restore", "check"];
 
 type Floors = ReadonlyMap<string, number>;
 

@@ -1,33 +1,5 @@
-/** Type of a file system object (st_mode & S_IFMT, inode(7)). */
-export type FileType =
-  | "regular"
-  | "directory"
-  | "symlink"
-  | "fifo"
-  | "socket"
-  | "character_device"
-  | "block_device"
-  | "unknown";
-
-/** Owner and group of a file. */
-export interface FileOwner {
-  readonly uid: number;
-  readonly gid: number;
-}
-
-/** Attributes of a file system object (stat(2)). */
-export interface FileAttributes extends FileOwner {
-  readonly type: FileType;
-  readonly sizeBytes: bigint;
-  /** st_mode & 07777. */
-  readonly mode: number;
-  /** Times in nanoseconds since 1970; negative before. */
-  readonly modifiedNs: bigint;
-  readonly accessedNs: bigint;
-  readonly changedNs: bigint;
-  readonly inode: bigint;
-  readonly links: bigint;
-}
+import type { FileAttributes, FileOwner, FilePath, FileType } from "./file-attributes.ts";
+import type { OpenEntry, OpenFolder } from "./folders.ts";
 
 /** The step of a file operation that failed. */
 export type FileStep =
@@ -44,7 +16,11 @@ export type FileStep =
   | "sync"
   | "place"
   | "sync_folder"
-  | "mkdir";
+  | "mkdir"
+  | "list"
+  | "remove"
+  | "rename"
+  | "symlink";
 
 /** A file operation failed: at which step, with which errno. */
 export class FileSystemError extends Error {
@@ -103,9 +79,6 @@ export class PathEscapes extends FileSystemError {
     this.noSymlinks = noSymlinks;
   }
 }
-
-/** A path as the kernel takes it: without NUL, not necessarily UTF-8. Absolute; relative in a FolderView. */
-export type FilePath = Uint8Array;
 
 /** An open regular file. */
 export interface ReadableFile {
@@ -166,6 +139,10 @@ export interface FileTree {
   makeDirectory(path: FilePath, owner: FileOwner, mode: number): Promise<void>;
   /** Removes an empty directory. Never rejects: what cannot be removed stays. */
   removeDirectory(path: FilePath): Promise<void>;
+  /** Opens a folder: to read it, or only to reach its entries. Needs openat2(2): AgentError UNIMPLEMENTED without. */
+  openFolder(path: FilePath, reads: boolean): Promise<OpenFolder>;
+  /** Opens an entry of any type, without effects on it. */
+  openEntry(path: FilePath, noFollow: boolean): Promise<OpenEntry>;
 }
 
 /**

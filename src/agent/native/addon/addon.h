@@ -91,7 +91,14 @@
   F("moveIn", agent_move_in)                               \
   F("makeFolderIn", agent_make_folder_in)                  \
   F("removeIn", agent_remove_in)                           \
-  F("targetOf", agent_target_of)
+  F("targetOf", agent_target_of)                           \
+  /* folders.c */                                          \
+  F("entriesIn", agent_entries_in)                         \
+  F("removeEach", agent_remove_each)                       \
+  F("makeLinkIn", agent_make_link_in)                      \
+  F("changeOwner", agent_change_owner)                     \
+  F("changeMode", agent_change_mode)                       \
+  F("changeModified", agent_change_modified)
 
 /* All classes that it exports. */
 #define AGENT_CLASSES(C)                                                         \

@@ -13,11 +13,16 @@ const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFBLK, "block_device"],
 ]);
 
+/** The type that a mode (st_mode) tells. */
+export function typeOfMode(mode: number): FileType {
+  return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
+}
+
 /** The result of stat(2) in the domain's terms. */
 export function fileAttributes(stats: BigIntStats): FileAttributes {
   const mode = Number(stats.mode);
   return {
-    type: TYPES.get(mode & constants.S_IFMT) ?? "unknown",
+    type: typeOfMode(mode),
     // Node reads these unsigned fields as signed.
     sizeBytes: BigInt.asUintN(64, stats.size),
     inode: BigInt.asUintN(64, stats.ino),

@@ -1,7 +1,6 @@
 import { type BigIntStats, constants, lstat, readlink, stat } from "node:fs";
 import { promisify } from "node:util";
 import {
-  AgentError,
   type FileAttributes,
   type FilePath,
   type FileStep,
@@ -15,6 +14,7 @@ import { type Descriptor, fileAttributes, type OpenPath } from "./descriptor.ts"
 import { Folder, splitPath } from "./folder.ts";
 import { createFile, Leftovers } from "./new-file.ts";
 import { O_PATH, Paths } from "./paths.ts";
+import { checkOpenat2 } from "./openat2.ts";
 import { openRegular } from "./regular-file.ts";
 import { type FileAddon, FileWork } from "./work.ts";
 
@@ -51,7 +51,7 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
       await using opened = new AsyncDisposableStack();
       const folder = opened.use(await open("open_beneath", root, O_PATH | constants.O_DIRECTORY));
       const ways = waysBeneath(folder, noSymlinks, work);
-      await checkOpenat2(ways.open);
+      await checkOpenat2(() => ways.open("open_beneath", HERE, O_PATH), "beneath");
       opened.move();
       return { ...treeOf(work, leftovers, ways), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
     },
@@ -60,20 +60,29 @@ export function guestFileSystem(addon: FileAddon): FileSystem {
 
 /** What changes a tree works through the descriptor of the name's folder. */
 function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: Ways): FileTree {
-  const openFolder = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, open, work);
+  const folderAt = (step: FileStep, path: Uint8Array): Promise<Folder> => Folder.open(step, path, open, work);
   return {
     stat: (path, noFollow) => look("stat", path, noFollow),
     readLink,
     openRegular: (path) => openRegular(path, (seen) => look("open", seen, false), open, work.addon),
-    create: async (folder, options) => createFile(await openFolder("create", folder), work, leftovers, options),
+    create: async (folder, options) => createFile(await folderAt("create", folder), work, leftovers, options),
     makeDirectory: async (path, owner, mode) => {
       const { folder, name } = splitPath(path);
-      await using above = await openFolder("mkdir", folder);
+      await using above = await folderAt("mkdir", folder);
       await above.makeDirectory(name, owner, mode);
+    },
+    // Loaded at the first call that needs them.
+    openFolder: async (path, reads) => {
+      const folders = await import("./open-folder.ts");
+      return folders.openFolder(path, reads, open, work);
+    },
+    openEntry: async (path, noFollow) => {
+      const { openEntry } = await import("./open-entry.ts");
+      return openEntry(path, noFollow, open, work);
     },
     removeDirectory: async (path) => {
       const { folder, name } = splitPath(path);
-      await using above = await openFolder("mkdir", folder).catch(() => undefined);
+      await using above = await folderAt("mkdir", folder).catch(() => undefined);
       await above?.remove(name, true);
     },
   };
@@ -109,15 +118,4 @@ function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): W
       return target;
     },
   };
-}
-
-/** Throws AgentError where the kernel (before Linux 5.6) or a filter has no openat2. */
-async function checkOpenat2(open: OpenPath): Promise<void> {
-  try {
-    await (await open("open_beneath", HERE, O_PATH))[Symbol.asyncDispose]();
-  } catch (error) {
-    if (!(error instanceof FileSystemError) || !["ENOSYS", "EPERM"].includes(error.errno)) throw error;
-    const message = "beneath needs openat2(2), which this guest's kernel does not have (Linux 5.6) or does not permit";
-    throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", message, { field: "beneath", errno: error.errno });
-  }
 }

@@ -1,11 +1,13 @@
 import { constants } from "node:fs";
 import { type FileAttributes, type FileOwner, FileSystemError, type FileStep } from "../../domain/index.ts";
 import { type Descriptor, openIn, type OpenPath } from "./descriptor.ts";
+import { toldFolder } from "./entries.ts";
 import { O_PATH } from "./paths.ts";
 import type { FileWork } from "./work.ts";
 
 const SLASH = 0x2f;
 const HERE = Buffer.from(".");
+const BEGINNING = Buffer.alloc(0);
 /** The errno of a folder that may be entered but not listed: it cannot be opened for reading or synced. */
 const UNREADABLE = "EACCES";
 /** Errnos of fsync(2) on file systems that do not sync folders. */
@@ -79,7 +81,7 @@ export class Folder implements AsyncDisposable {
   async move(from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<void> {
     const { addon } = this.#work;
     const how = { step: "place", on: [this.#descriptor] } as const;
-    await this.#work.native(how, () => addon.moveIn(this.#descriptor.fd, from, to, exclusive));
+    await this.#work.native(how, () => addon.moveIn(this.#descriptor.fd, from, this.#descriptor.fd, to, exclusive));
   }
 
   /** Removes an entry if possible. Never rejects. */
@@ -99,6 +101,11 @@ export class Folder implements AsyncDisposable {
     try {
       // By its descriptor: the owner of the folder above could put a link at its path.
       await using made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
+      // That owner could put another folder there: one that holds something is not given away.
+      const held = await this.#work.nativeBytes({ step: "mkdir", on: [made] }, () =>
+        addon.entriesIn(made.fd, BEGINNING, false),
+      );
+      if (toldFolder(held, false).entries.length > 0) throw new FileSystemError("mkdir", "EEXIST");
       await made.chown(owner);
       await made.chmod(mode);
       await this.sync();

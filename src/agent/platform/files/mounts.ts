@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, readlinkSync } from "node:fs";
 import type { Mount } from "../../domain/index.ts";
 
 /** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, never the file system. */
@@ -11,14 +11,27 @@ export function mountOf(fd: number): Mount | undefined {
   }
 }
 
+/**
+ * What is mounted at a name of an open folder, without a look at it, which may hang; undefined: nothing, or no /proc. The last
+ * of several lies on top.
+ */
+export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
+  const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
+  const path = `${above === "/" ? "" : above}/${Buffer.from(name).toString("latin1")}`;
+  const lines = readFileSync("/proc/self/mountinfo", "latin1").split("\n");
+  return lines.map(mountOfLine).findLast((mount) => mount.path === path);
+}
+
 /** proc_pid_mountinfo(5): id, parent's id, device, root, mount point. One that is no longer mounted is not listed. */
 function mountWithId(id: string): Mount {
-  const line = new RegExp(String.raw`^${id} \d+ (\S+) \S+ (\S+) `, "m").exec(
-    readFileSync("/proc/self/mountinfo", "utf8"),
-  );
-  const [, device, point] = line ?? [];
+  const line = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8"));
+  return line === null ? { fileSystem: `mount ${id}`, path: undefined } : mountOfLine(line[0]);
+}
+
+function mountOfLine(line: string): Mount {
+  const [, , device = "", , point] = line.split(" ");
   const path = point?.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(parseInt(octal, 8)));
-  return { fileSystem: device ?? `mount ${id}`, path };
+  return { fileSystem: device, path };
 }
 
 /** The file systems that do not answer, until they do. */
@@ -34,6 +47,11 @@ export class HungMounts {
   /** How many have been added so far. */
   get added(): number {
     return this.#added;
+  }
+
+  /** Whether it is on a file system that hangs. */
+  includes({ fileSystem }: Mount): boolean {
+    return this.#answers.has(fileSystem);
   }
 
   /** The hung file system of an open file or folder, and a promise that it answers again; undefined: it does not hang. */

@@ -6,7 +6,20 @@ import { HungMounts, mountOf } from "./mounts.ts";
 /** The part of the addon that files use. */
 export type FileAddon = Pick<
   Addon,
-  "openIn" | "placeIn" | "moveIn" | "makeFolderIn" | "removeIn" | "targetOf" | "readCached" | "SummingWriter"
+  | "openIn"
+  | "placeIn"
+  | "moveIn"
+  | "makeFolderIn"
+  | "removeIn"
+  | "targetOf"
+  | "readCached"
+  | "SummingWriter"
+  | "entriesIn"
+  | "removeEach"
+  | "makeLinkIn"
+  | "changeOwner"
+  | "changeMode"
+  | "changeModified"
 >;
 
 /** Threads that file calls use at once. */
@@ -123,6 +136,13 @@ export class FileWork {
   async native(work: Work<number>, job: () => Promise<number>): Promise<number> {
     const result = await this.step(work, job);
     if (result < 0) throw new FileSystemError(work.step, errnoName(result));
+    return result;
+  }
+
+  /** The same for one that resolves with bytes. */
+  async nativeBytes(work: Work<Buffer | number>, job: () => Promise<Buffer | number>): Promise<Buffer> {
+    const result = await this.step(work, job);
+    if (typeof result === "number") throw new FileSystemError(work.step, errnoName(result));
     return result;
   }
 

@@ -1,10 +1,11 @@
 import { create } from "@bufbuild/protobuf";
-import { type FileAttributes, type FileType, frameOrder } from "../../domain/index.ts";
+import { type FileAttributes, type FileLocation, type FileType, frameOrder, invalidField } from "../../domain/index.ts";
 import type { PathReport, ReadRequest, WriteRequest, WriteResult } from "../../files/index.ts";
 import {
   FileChunkSchema,
   FileType as FileTypeNumber,
   type ReadFileRequest,
+  type StatPathRequest,
   type StatPathResponse,
   StatPathResponseSchema,
   type WriteFileHeader,
@@ -25,7 +26,8 @@ import {
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
 const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
 
-const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
+/** Types by their numbers in the schema. */
+export const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   regular: FileTypeNumber.REGULAR,
   directory: FileTypeNumber.DIRECTORY,
   symlink: FileTypeNumber.SYMLINK,
@@ -36,9 +38,16 @@ const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   unknown: FileTypeNumber.UNSPECIFIED,
 };
 
+/** Where a request's file is. Throws AgentError where its path is given twice. */
+export function locationOf(request: StatPathRequest | ReadFileRequest | WriteFileHeader): FileLocation {
+  const { path, rawPath, beneath, noSymlinks } = request;
+  if (rawPath.length > 0 && path !== "") throw invalidField("raw_path", "is set, and path too: give one of them");
+  return { path: rawPath.length > 0 ? rawPath : Buffer.from(path), beneath: Buffer.from(beneath), noSymlinks };
+}
+
 /** A ReadFile request in the terms of `files`. */
-export function readRequest({ path, beneath, noSymlinks, offset, length }: ReadFileRequest): ReadRequest {
-  return { path, beneath, noSymlinks, offsetBytes: offset, lengthBytes: length };
+export function readRequest(request: ReadFileRequest): ReadRequest {
+  return { ...locationOf(request), offsetBytes: request.offset, lengthBytes: request.length };
 }
 
 /** The first message of a WriteFile call. */
@@ -64,11 +73,11 @@ export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
 }
 
 function writeRequest(header: WriteFileHeader): WriteRequest {
-  const { path, beneath, noSymlinks, mode, uid, gid, size, sha256, createParents, exclusive, sparse } = header;
+  const { mode, uid, gid, size, sha256, createParents, exclusive, sparse } = header;
   const modifiedNs = header.mtime && timestampNs("mtime", header.mtime);
   const attributes = { mode, uid, gid, modifiedNs };
   const content = { sizeBytes: size, sha256, skipSha256: header.skipSha256 };
-  return { path, beneath, noSymlinks, ...attributes, ...content, createParents, exclusive, sparse };
+  return { ...locationOf(header), ...attributes, ...content, createParents, exclusive, sparse };
 }
 
 /** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */

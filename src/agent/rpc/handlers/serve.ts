@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
 import type { Files } from "../../files/index.ts";
+import type { Folders } from "../../folders/index.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
@@ -12,7 +13,7 @@ import type { Session } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
 import { endExec, listExecs, signalExec } from "./exec-sessions.ts";
-import { statResponse } from "./file-messages.ts";
+import { locationOf, statResponse } from "./file-messages.ts";
 import { serveReadFile, serveWriteFile } from "./files.ts";
 import { healthFrame } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
@@ -23,22 +24,24 @@ export interface Capabilities {
   readonly health: Health;
   readonly exec: Exec;
   readonly files: Files;
+  /** Loads it at the first call. */
+  readonly folders: () => Promise<Folders>;
   readonly hooks: Hooks;
   readonly restore: Restore<Session>;
   /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */
   readonly stop: () => number;
 }
 
-/** Puts the services GuestAgent, ExecSessions and Lifecycle on a router. */
+/** Puts the services GuestAgent, ExecSessions, Lifecycle and FileTree on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec, files, hooks, restore, stop } = capabilities;
+  const { health, exec, files, folders, hooks, restore, stop } = capabilities;
   const largeStarts = new Mutex();
   router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
   router.serverStream(GuestAgent.method.readFile, (request, call) => serveReadFile(files, request, call));
   router.clientStream(GuestAgent.method.writeFile, (call) => serveWriteFile(files, call));
   router.unary(GuestAgent.method.statPath, async (request) =>
-    statResponse(await files.stat(request, request.noFollow)),
+    statResponse(await files.stat(locationOf(request), request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
   // Duties count from their arrival, so that a POST_RESTORE hook that is called a moment later does not overtake them.
@@ -51,5 +54,9 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.unary(ExecSessions.method.listExecs, () => listExecs(exec));
   router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
   router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
+  router.later("svc.guest.v1alpha1.FileTree", async () => {
+    const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), folders()]);
+    serveFileTree(router, capability);
+  });
   router.unary(Lifecycle.method.stop, () => create(StopResponseSchema, { stopGraceMs: stop() }));
 }

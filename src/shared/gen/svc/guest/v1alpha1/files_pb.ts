@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/files.proto.
  */
 export const file_svc_guest_v1alpha1_files: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJlCg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEEg8KB2JlbmVhdGgYBCABKAkSEwoLbm9fc3ltbGlua3MYBSABKAgiTQoJRmlsZUNodW5rEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRIMCgRkYXRhGAIgASgMInIKEFdyaXRlRmlsZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlRmlsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIABIMCgRsYXN0GAMgASgIQgkKB21lc3NhZ2Ui4AIKD1dyaXRlRmlsZUhlYWRlchIMCgRwYXRoGAEgASgJEhEKBG1vZGUYAiABKA1IAIgBARIQCgN1aWQYAyABKA1IAYgBARIQCgNnaWQYBCABKA1IAogBARIRCgRzaXplGAUgASgESAOIAQESEwoGc2hhMjU2GAYgASgMSASIAQESFgoOY3JlYXRlX3BhcmVudHMYByABKAgSEQoJZXhjbHVzaXZlGAggASgIEg8KB2JlbmVhdGgYCSABKAkSEwoLbm9fc3ltbGlua3MYCiABKAgSEgoKbWFya3NfbGFzdBgLIAEoCBIpCgVtdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGc3BhcnNlGA0gASgIEhMKC3NraXBfc2hhMjU2GA4gASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZEIHCgVfc2l6ZUIJCgdfc2hhMjU2IjoKEVdyaXRlRmlsZVJlc3BvbnNlEhUKDWJ5dGVzX3dyaXR0ZW4YASABKAQSDgoGc2hhMjU2GAIgASgMIlgKD1N0YXRQYXRoUmVxdWVzdBIMCgRwYXRoGAEgASgJEhEKCW5vX2ZvbGxvdxgCIAEoCBIPCgdiZW5lYXRoGAMgASgJEhMKC25vX3N5bWxpbmtzGAQgASgIIqgCChBTdGF0UGF0aFJlc3BvbnNlEioKBHR5cGUYASABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSDAoEc2l6ZRgCIAEoBBIMCgRtb2RlGAMgASgNEgsKA3VpZBgEIAEoDRILCgNnaWQYBSABKA0SKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBWF0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVjdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFaW5vZGUYCSABKAQSDQoFbGlua3MYCiABKAQSEwoLbGlua190YXJnZXQYCyABKAwq0gEKCEZpbGVUeXBlEhkKFUZJTEVfVFlQRV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfVFlQRV9SRUdVTEFSEAESFwoTRklMRV9UWVBFX0RJUkVDVE9SWRACEhUKEUZJTEVfVFlQRV9TWU1MSU5LEAMSEgoORklMRV9UWVBFX0ZJRk8QBBIUChBGSUxFX1RZUEVfU09DS0VUEAUSHgoaRklMRV9UWVBFX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX1RZUEVfQkxPQ0tfREVWSUNFEAdCPEIKRmlsZXNQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Ch5zdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZXMucHJvdG8SEnN2Yy5ndWVzdC52MWFscGhhMSJ3Cg9SZWFkRmlsZVJlcXVlc3QSDAoEcGF0aBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSDgoGbGVuZ3RoGAMgASgEEg8KB2JlbmVhdGgYBCABKAkSEwoLbm9fc3ltbGlua3MYBSABKAgSEAoIcmF3X3BhdGgYBiABKAwiTQoJRmlsZUNodW5rEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRIMCgRkYXRhGAIgASgMInIKEFdyaXRlRmlsZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlRmlsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIABIMCgRsYXN0GAMgASgIQgkKB21lc3NhZ2Ui8gIKD1dyaXRlRmlsZUhlYWRlchIMCgRwYXRoGAEgASgJEhEKBG1vZGUYAiABKA1IAIgBARIQCgN1aWQYAyABKA1IAYgBARIQCgNnaWQYBCABKA1IAogBARIRCgRzaXplGAUgASgESAOIAQESEwoGc2hhMjU2GAYgASgMSASIAQESFgoOY3JlYXRlX3BhcmVudHMYByABKAgSEQoJZXhjbHVzaXZlGAggASgIEg8KB2JlbmVhdGgYCSABKAkSEwoLbm9fc3ltbGlua3MYCiABKAgSEgoKbWFya3NfbGFzdBgLIAEoCBIpCgVtdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGc3BhcnNlGA0gASgIEhMKC3NraXBfc2hhMjU2GA4gASgIEhAKCHJhd19wYXRoGA8gASgMQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZEIHCgVfc2l6ZUIJCgdfc2hhMjU2IjoKEVdyaXRlRmlsZVJlc3BvbnNlEhUKDWJ5dGVzX3dyaXR0ZW4YASABKAQSDgoGc2hhMjU2GAIgASgMImoKD1N0YXRQYXRoUmVxdWVzdBIMCgRwYXRoGAEgASgJEhEKCW5vX2ZvbGxvdxgCIAEoCBIPCgdiZW5lYXRoGAMgASgJEhMKC25vX3N5bWxpbmtzGAQgASgIEhAKCHJhd19wYXRoGAUgASgMIqgCChBTdGF0UGF0aFJlc3BvbnNlEioKBHR5cGUYASABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSDAoEc2l6ZRgCIAEoBBIMCgRtb2RlGAMgASgNEgsKA3VpZBgEIAEoDRILCgNnaWQYBSABKA0SKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBWF0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgVjdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFaW5vZGUYCSABKAQSDQoFbGlua3MYCiABKAQSEwoLbGlua190YXJnZXQYCyABKAwq0gEKCEZpbGVUeXBlEhkKFUZJTEVfVFlQRV9VTlNQRUNJRklFRBAAEhUKEUZJTEVfVFlQRV9SRUdVTEFSEAESFwoTRklMRV9UWVBFX0RJUkVDVE9SWRACEhUKEUZJTEVfVFlQRV9TWU1MSU5LEAMSEgoORklMRV9UWVBFX0ZJRk8QBBIUChBGSUxFX1RZUEVfU09DS0VUEAUSHgoaRklMRV9UWVBFX0NIQVJBQ1RFUl9ERVZJQ0UQBhIaChZGSUxFX1RZUEVfQkxPQ0tfREVWSUNFEAdCPEIKRmlsZXNQcm90b1ABWixndWVzdC1hZ2VudC9zdmMvZ3Vlc3QvdjFhbHBoYTE7Z3Vlc3R2MWFscGhhMWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * Request of ReadFile.
@@ -58,6 +58,13 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
    * @generated from field: bool no_symlinks = 5;
    */
   noSymlinks: boolean;
+
+  /**
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   *
+   * @generated from field: bytes raw_path = 6;
+   */
+  rawPath: Uint8Array;
 };
 
 /**
@@ -250,6 +257,13 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
    * @generated from field: bool skip_sha256 = 14;
    */
   skipSha256: boolean;
+
+  /**
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   *
+   * @generated from field: bytes raw_path = 15;
+   */
+  rawPath: Uint8Array;
 };
 
 /**
@@ -323,6 +337,13 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
    * @generated from field: bool no_symlinks = 4;
    */
   noSymlinks: boolean;
+
+  /**
+   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty path.
+   *
+   * @generated from field: bytes raw_path = 5;
+   */
+  rawPath: Uint8Array;
 };
 
 /**

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FileSystemError } from "../../../src/agent/domain/index.ts";
-import { fileFailure, notARegularFile } from "../../../src/agent/files/failure.ts";
+import { fileFailure, FileSystemError, notARegularFile } from "../../../src/agent/domain/index.ts";
 
 const CASES = [
   ["open", "ENOENT", "NOT_FOUND", "PATH_NOT_FOUND"],

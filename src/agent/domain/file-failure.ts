@@ -1,12 +1,5 @@
-import {
-  AgentError,
-  type FileStep,
-  type FileSystemError,
-  FileSystemHung,
-  PathEscapes,
-  type Reason,
-  type StatusName,
-} from "../domain/index.ts";
+import { AgentError, type Reason, type StatusName } from "./errors.ts";
+import { type FileStep, type FileSystemError, FileSystemHung, PathEscapes } from "./ports/files.ts";
 
 interface Failure {
   readonly status: StatusName;
@@ -84,6 +77,21 @@ const ESCAPES: Failure = {
 };
 const OVER_A_LINK: Failure = { ...ESCAPES, problem: "it goes over a symbolic link, and no_symlinks is set" };
 const OVER_TOO_MANY: Failure = { ...ESCAPES, problem: "too many symbolic links on the path, or a magic link of /proc" };
+const failed = (reason: Reason, problem: string): Failure => ({ status: "FAILED_PRECONDITION", reason, problem });
+const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
+const FULL = failed("FOLDER_NOT_EMPTY", "the folder is not empty");
+/** What errnos say about a change of a folder's entries, where that is something else than about a file. */
+const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
+  remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
+  rename: {
+    EBUSY: MOUNTED,
+    ENOTEMPTY: FULL,
+    EXDEV: failed("CROSS_DEVICE", "the new path is on another file system or mount; copy it there, and remove it here"),
+    ENOTDIR: failed("NOT_A_FOLDER", "a folder cannot take the place of something else than an empty folder"),
+    EISDIR: failed("NOT_A_REGULAR_FILE", "a folder is at the new path, and this is none"),
+    EINVAL: failed("FILE_ERROR", "a folder cannot be moved into itself, or the file system does not take that"),
+  },
+};
 const UNKNOWN = broken("the guest's kernel refused it");
 
 /** Steps after which the file is in its place. */
@@ -110,11 +118,11 @@ function classify(error: FileSystemError): Failure {
   if (step === "chown" && errno === "EINVAL") return UNMAPPED;
   if (step === "place" && (errno === "EOPNOTSUPP" || errno === "ENOTSUP" || errno === "ENOSYS")) return NO_LINKS;
   if (step === "sync_folder") return NOT_DURABLE;
-  return FAILURES[errno] ?? UNKNOWN;
+  return CHANGES[step]?.[errno] ?? FAILURES[errno] ?? UNKNOWN;
 }
 
 /** The operation on a path, for the error's message. */
-export type FileAction = "read" | "write" | "stat";
+export type FileAction = "read" | "write" | "stat" | "list" | "make" | "remove" | "rename" | "change";
 
 /** The status for a failed file operation. Its metadata has path, step and errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
@@ -124,6 +132,12 @@ export function fileFailure(error: FileSystemError, action: FileAction, path: st
   const mount = error instanceof FileSystemHung && error.mount?.path !== undefined ? { mount: error.mount.path } : {};
   const message = `cannot ${action} ${JSON.stringify(path)}: ${problem} (${step}: ${errno})`;
   return new AgentError(status, reason, message, { path, step, errno, ...field, ...mount }, error);
+}
+
+/** The refusal of a path that is no folder. */
+export function notAFolder(action: FileAction, path: string, type: string): AgentError {
+  const message = `cannot ${action} ${JSON.stringify(path)}: it is no folder but a ${type.replaceAll("_", " ")}`;
+  return new AgentError("FAILED_PRECONDITION", "NOT_A_FOLDER", message, { path, type });
 }
 
 /** The refusal of a path that is no regular file. */

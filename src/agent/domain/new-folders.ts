@@ -1,0 +1,76 @@
+import type { FileAttributes, FileOwner, FilePath } from "./ports/file-attributes.ts";
+import { FileSystemError, type FileTree } from "./ports/files.ts";
+
+const FOLDER_MODE = 0o755;
+/** Mode of a folder whose new entries get its group (inode(7)). */
+const SETGID = 0o2000;
+const SLASH = 0x2f;
+const DOT = 0x2e;
+
+/** Undefined where there is nothing. */
+export async function attributesOf(
+  tree: FileTree,
+  path: FilePath,
+  noFollow: boolean,
+): Promise<FileAttributes | undefined> {
+  try {
+    return await tree.stat(path, noFollow);
+  } catch (error) {
+    if (error instanceof FileSystemError && error.errno === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** The folder part of a path as it is written, without resolving anything. */
+export function folderOf(path: FilePath): FilePath {
+  const slash = path.lastIndexOf(SLASH);
+  if (slash < 0) return Uint8Array.of(DOT);
+  return path.subarray(0, slash === 0 ? 1 : slash);
+}
+
+/** Folders that were made for a file, to be removed again if the file does not get there. */
+export class Parents {
+  readonly #fileSystem: FileTree;
+  readonly #made: FilePath[] = [];
+
+  constructor(fileSystem: FileTree) {
+    this.#fileSystem = fileSystem;
+  }
+
+  /**
+   * Makes a folder and missing ones above it. With `inherit`, below a setgid folder, they get its group and setgid too.
+   */
+  async make(folder: FilePath, owner: FileOwner, inherit: boolean): Promise<void> {
+    const missing: FilePath[] = [];
+    for (let path = folder; (await attributesOf(this.#fileSystem, path, false)) === undefined; path = folderOf(path))
+      missing.push(path);
+    for (const path of missing.toReversed()) {
+      try {
+        const gid = inherit ? await groupOfEntries(this.#fileSystem, folderOf(path)) : undefined;
+        if (gid === undefined) await this.#fileSystem.makeDirectory(path, owner, FOLDER_MODE);
+        else await this.#fileSystem.makeDirectory(path, { ...owner, gid }, FOLDER_MODE | SETGID);
+        this.#made.push(path);
+      } catch (error) {
+        // Somebody else made it meanwhile, or the path names it twice ("a//b", "a/.").
+        if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
+      }
+    }
+  }
+
+  /** Removes those folders that are still empty. */
+  async takeBack(): Promise<void> {
+    for (const path of this.#made.toReversed()) await this.#fileSystem.removeDirectory(path);
+  }
+}
+
+/** The group that a setgid folder gives to its new entries; undefined for other folders, and where stat(2) fails. */
+export async function groupOfEntries(fileSystem: FileTree, folder: FilePath): Promise<number | undefined> {
+  try {
+    const { mode, gid } = await fileSystem.stat(folder, false);
+    return (mode & SETGID) === 0 ? undefined : gid;
+  } catch (error) {
+    // Creating the entry will fail too, with an error that says why.
+    if (error instanceof FileSystemError) return undefined;
+    throw error;
+  }
+}

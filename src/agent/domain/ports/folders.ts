@@ -1,0 +1,66 @@
+import type { FileAttributes, FilePath, FileType } from "./file-attributes.ts";
+import type { Errno } from "./system.ts";
+
+/** An entry of a folder. */
+export interface FolderEntry {
+  readonly name: FilePath;
+  /** As far as the folder tells it, where the attributes are not known. */
+  readonly type: FileType;
+  readonly inode: bigint;
+  /** Of the entry itself: no link is followed. Undefined where `errno` says why, and where nobody asked for them. */
+  readonly attributes: FileAttributes | undefined;
+  /** Of a symbolic link. */
+  readonly linkTarget: Uint8Array | undefined;
+  /** Why the attributes cannot be read. */
+  readonly errno: Errno | undefined;
+  /** Something is mounted there. Not told where nobody asked for attributes. */
+  readonly isMountPoint: boolean;
+  /** Where the entry behind it is. */
+  readonly position: FolderPosition;
+}
+
+/** A place in a folder; it stays the same for entries that stay. */
+export type FolderPosition = Uint8Array;
+
+/** Some entries of a folder, in the kernel's order. */
+export interface FolderPage {
+  readonly entries: readonly FolderEntry[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: FolderPosition | undefined;
+}
+
+/** A name to be removed, and what it was when it was read. */
+export type Removable = Pick<FolderEntry, "name" | "type">;
+
+/** An open folder. Names are single names, and no link is followed. Everything rejects with FileSystemError. */
+export interface OpenFolder extends AsyncDisposable {
+  /** The next entries, none of those that have gone meanwhile. Undefined: from the beginning. */
+  read(from: FolderPosition | undefined): Promise<FolderPage>;
+  /** The same, with no more than names and types. */
+  readNames(from: FolderPosition | undefined): Promise<FolderPage>;
+  /** Opens a folder in it; a mount point only with `crossesMounts` (EXDEV). */
+  enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder>;
+  /** Opens the folder above, which must be the one that was left: ESTALE where this one has been moved. */
+  above(left: FolderIdentity): Promise<OpenFolder>;
+  /** Which folder it is, as of its last read. */
+  readonly identity: FolderIdentity;
+  /** Removes entries; of those that it got to in a moment, the errno, or undefined for each that is removed. */
+  removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]>;
+  /** Refuses what is not to be removed by itself: EXDEV for a mount point. */
+  checkMount(name: FilePath): Promise<void>;
+  makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void>;
+  /** Moves an entry to another folder of the same platform; EEXIST where that has one of the name, and `exclusive` is set. */
+  move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void>;
+}
+
+/** Device and inode of a folder. */
+export type FolderIdentity = string;
+
+/** An open entry of any type, of which only attributes are read and set. */
+export interface OpenEntry extends AsyncDisposable {
+  attributes(): Promise<FileAttributes>;
+  setOwner(uid: number | undefined, gid: number | undefined): Promise<void>;
+  setMode(mode: number): Promise<void>;
+  /** In nanoseconds since 1970. */
+  setModified(modifiedNs: bigint): Promise<void>;
+}

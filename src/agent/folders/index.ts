@@ -1,0 +1,2 @@
+export { type FolderCaller, Folders } from "./folders.ts";
+export type { ListedEntry, ListOutput } from "./list.ts";

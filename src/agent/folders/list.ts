@@ -1,0 +1,190 @@
+import {
+  type Clock,
+  type FilePath,
+  FileSystemError,
+  type FolderEntry,
+  type FolderPosition,
+  type OpenFolder,
+} from "../domain/index.ts";
+import { Levels, type Place } from "./levels.ts";
+import type { ListRequest } from "./requests.ts";
+
+/** A batch is sent when it has so many entries or bytes of names, or when its first entry has waited for so long. */
+const BATCH_ENTRIES = 256;
+const BATCH_BYTES = 64 * 1024;
+const BATCH_MS = 100;
+/** Longest path that is told: a walk goes no deeper, whatever a hostile tree has. */
+const PATH_LIMIT_BYTES = 64 * 1024;
+/** Why a folder cannot be listed that is none any more. */
+const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
+const SLASH = Buffer.from("/");
+
+/** An entry, with its path from the listed folder on. */
+export type ListedEntry = Omit<FolderEntry, "position">;
+
+/** Takes a batch. Resolves when the next may come. */
+export type ListOutput = (entries: readonly ListedEntry[], truncated: boolean) => Promise<void>;
+
+/** What a walk needs. */
+export interface ListParts {
+  readonly top: OpenFolder;
+  readonly request: ListRequest;
+  readonly output: ListOutput;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly signal: AbortSignal;
+}
+
+/** Where the walk is in a folder. */
+class ListPlace implements Place {
+  readonly nameBytes: number;
+  readonly inode: bigint;
+  entries: readonly FolderEntry[] = [];
+  /** Of them, those that are told. */
+  told = 0;
+  /** Where to read on; undefined: from the beginning, or nowhere. */
+  next: FolderPosition | undefined;
+  isAtEnd = false;
+
+  constructor(nameBytes: number, inode: bigint) {
+    this.nameBytes = nameBytes;
+    this.inode = inode;
+  }
+
+  rest(): void {
+    const last = this.entries[this.told - 1];
+    if (last !== undefined) {
+      this.next = Buffer.from(last.position);
+      this.isAtEnd = false;
+    }
+    this.entries = [];
+    this.told = 0;
+  }
+}
+
+/** Tells what a folder holds, a folder of it right before what that holds. Throws FileSystemError, and the signal's reason. */
+export async function listTree(parts: ListParts): Promise<void> {
+  await new ListWalk(parts).run();
+}
+
+class ListWalk {
+  readonly #parts: ListParts;
+  readonly #levels = new Levels<ListPlace>();
+  readonly #depth: number;
+  /** Of the folder where the walk is, with a slash behind it; empty for the listed one. */
+  #path: Buffer = Buffer.alloc(0);
+  #told = 0n;
+  #batch: ListedEntry[] = [];
+  #batchBytes = 0;
+  #sentMs: number;
+
+  constructor(parts: ListParts) {
+    this.#parts = parts;
+    this.#depth = Math.max(1, parts.request.depth);
+    this.#sentMs = parts.clock.monotonicMs();
+  }
+
+  async run(): Promise<void> {
+    const { top, request, signal } = this.#parts;
+    await using levels = this.#levels;
+    levels.enter(top, new ListPlace(0, 0n));
+    for (let here = levels.here; here !== undefined; here = levels.here) {
+      signal.throwIfAborted();
+      const { folder, place } = here;
+      const entry = place.entries[place.told];
+      if (entry === undefined) {
+        if (place.isAtEnd) await this.#leave(place);
+        else await this.#read(folder, place);
+        continue;
+      }
+      if (request.maxEntries > 0n && this.#told === request.maxEntries) {
+        await this.#send(true);
+        return;
+      }
+      place.told += 1;
+      await this.#tell(folder, entry);
+    }
+    if (this.#batch.length > 0) await this.#send(false);
+  }
+
+  /** Reads the next entries of a folder. An error is that of the call only where nothing of the listed folder is told. */
+  async #read(folder: OpenFolder, place: ListPlace): Promise<void> {
+    try {
+      const { entries, next } = await folder.read(place.next);
+      place.entries = entries;
+      place.next = next;
+      place.isAtEnd = next === undefined;
+    } catch (error) {
+      const isFirst = this.#levels.depth === 1 && place.next === undefined;
+      if (!(error instanceof FileSystemError) || isFirst) throw error;
+      place.entries = [];
+      place.isAtEnd = true;
+      this.#complain(place, error.errno);
+    }
+    place.told = 0;
+    const waitedMs = this.#parts.clock.monotonicMs() - this.#sentMs;
+    if (this.#batch.length > 0 && waitedMs > BATCH_MS) await this.#send(false);
+  }
+
+  async #tell(folder: OpenFolder, entry: FolderEntry): Promise<void> {
+    const { request } = this.#parts;
+    const name = this.#path.length === 0 ? entry.name : Buffer.concat([this.#path, entry.name]);
+    const isEntered =
+      entry.type === "directory" &&
+      entry.errno === undefined &&
+      this.#levels.depth < this.#depth &&
+      (request.crossMounts || !entry.isMountPoint);
+    if (!isEntered) {
+      await this.#add({ ...entry, name });
+      return;
+    }
+    try {
+      if (name.length > PATH_LIMIT_BYTES) throw new FileSystemError("open", "ENAMETOOLONG");
+      const child = await folder.enter(entry.name, request.crossMounts);
+      this.#levels.enter(child, new ListPlace(entry.name.length + 1, entry.inode));
+      this.#path = Buffer.concat([name, SLASH]);
+      await this.#add({ ...entry, name });
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      await this.#add({ ...entry, name, errno: GONE.has(error.errno) ? undefined : error.errno });
+    }
+  }
+
+  async #leave(place: ListPlace): Promise<void> {
+    const leaves = ({ nameBytes }: ListPlace): void => {
+      this.#path = this.#path.subarray(0, this.#path.length - nameBytes);
+    };
+    leaves(place);
+    try {
+      await this.#levels.leave();
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      const { errno } = error;
+      this.#levels.abandon((lost) => {
+        this.#complain(lost, errno);
+        leaves(lost);
+      });
+    }
+  }
+
+  /** Tells a folder, of which a part is told already, with what keeps the rest. */
+  #complain({ inode }: ListPlace, errno: string): void {
+    const name: FilePath = this.#path.subarray(0, Math.max(0, this.#path.length - 1));
+    const rest = { attributes: undefined, linkTarget: undefined, isMountPoint: false };
+    this.#batch.push({ ...rest, name, type: "directory", inode, errno });
+  }
+
+  async #add(entry: ListedEntry): Promise<void> {
+    this.#told += 1n;
+    this.#batch.push(entry);
+    this.#batchBytes += entry.name.length + (entry.linkTarget?.length ?? 0);
+    if (this.#batch.length >= BATCH_ENTRIES || this.#batchBytes >= BATCH_BYTES) await this.#send(false);
+  }
+
+  async #send(truncated: boolean): Promise<void> {
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#batchBytes = 0;
+    await this.#parts.output(batch, truncated);
+    this.#sentMs = this.#parts.clock.monotonicMs();
+  }
+}

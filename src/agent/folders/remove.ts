@@ -1,0 +1,198 @@
+import {
+  type FilePath,
+  FileSystemError,
+  type FolderPosition,
+  type OpenFolder,
+  type Removable,
+} from "../domain/index.ts";
+import { Levels, type Place } from "./levels.ts";
+
+/** Entries that are told by name; the others are only counted. */
+const TOLD_LIMIT = 100;
+/** Times that a folder is gone through, as others may fill it meanwhile. */
+const PASSES = 3;
+/** Why a folder cannot be removed that still holds something. */
+const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
+/** Why an entry that is a folder cannot be entered any more: it is something else now. */
+const NO_FOLDER: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
+const SLASH = Buffer.from("/");
+
+/** An entry that could not be removed. */
+interface LeftEntry {
+  /** From the folder that was to be removed on. */
+  readonly name: FilePath;
+  readonly errno: string;
+}
+
+/** What became of a removal. */
+export interface Removal {
+  readonly removed: bigint;
+  readonly left: bigint;
+  /** The first of them. */
+  readonly leftEntries: readonly LeftEntry[];
+}
+
+/** What a removal of a folder needs. */
+export interface RemoveParts {
+  /** The folder that holds it. */
+  readonly above: OpenFolder;
+  readonly name: FilePath;
+  /** Called after every step. */
+  readonly onProgress: () => void;
+  readonly signal: AbortSignal;
+}
+
+class RemovePlace implements Place {
+  readonly name: FilePath;
+  readonly pass: number;
+  /** Folders of the last page that are not empty. */
+  folders: Removable[] = [];
+  /** Where the last page begins, and the next. */
+  last: FolderPosition | undefined;
+  next: FolderPosition | undefined;
+  isAtEnd = false;
+  /** Something in it, or below, cannot be removed. */
+  keeps = false;
+
+  constructor(name: FilePath, pass: number) {
+    this.name = name;
+    this.pass = pass;
+  }
+
+  rest(): void {
+    if (this.folders.length === 0) return;
+    this.folders = [];
+    this.next = this.last;
+    this.isAtEnd = false;
+  }
+}
+
+/** Removes a folder with all in it. Throws FileSystemError where it cannot even be entered, and the signal's reason. */
+export async function removeTree(parts: RemoveParts): Promise<Removal> {
+  return new RemoveWalk(parts).run();
+}
+
+class RemoveWalk {
+  readonly #parts: RemoveParts;
+  readonly #levels = new Levels<RemovePlace>();
+  /** Of the folder where the walk is, with a slash behind it; empty for the first one. */
+  #path: Buffer = Buffer.alloc(0);
+  #removed = 0n;
+  #left = 0n;
+  readonly #leftEntries: LeftEntry[] = [];
+
+  constructor(parts: RemoveParts) {
+    this.#parts = parts;
+  }
+
+  async run(): Promise<Removal> {
+    const { above, name, signal, onProgress } = this.#parts;
+    await using levels = this.#levels;
+    levels.enter(await above.enter(name, false), new RemovePlace(name, 1));
+    for (let here = levels.here; here !== undefined; here = levels.here) {
+      signal.throwIfAborted();
+      const { folder, place } = here;
+      const child = place.folders.pop();
+      if (child !== undefined) await this.#enter(folder, place, child, 1);
+      else if (place.isAtEnd) await this.#leave(place);
+      else await this.#page(folder, place);
+      onProgress();
+    }
+    return { removed: this.#removed, left: this.#left, leftEntries: this.#leftEntries };
+  }
+
+  /** Removes the next entries of a folder, except for folders that are not empty. */
+  async #page(folder: OpenFolder, place: RemovePlace): Promise<void> {
+    let entries: readonly Removable[];
+    try {
+      const page = await folder.readNames(place.next);
+      entries = page.entries;
+      place.last = place.next;
+      place.next = page.next;
+      place.isAtEnd = page.next === undefined;
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      place.isAtEnd = true;
+      this.#keep(place, this.#path.subarray(0, -1), error.errno);
+      return;
+    }
+    await this.#removeEach(folder, place, entries);
+  }
+
+  async #removeEach(folder: OpenFolder, place: RemovePlace, entries: readonly Removable[]): Promise<void> {
+    for (let tried = 0; tried < entries.length;) {
+      this.#parts.signal.throwIfAborted();
+      const outcomes = await folder.removeEach(entries.slice(tried));
+      for (const errno of outcomes) {
+        const entry = entries[tried++];
+        if (entry === undefined) return;
+        if (errno === undefined) this.#removed += 1n;
+        else if (FULL.has(errno) || errno === "EISDIR") place.folders.push({ name: entry.name, type: "directory" });
+        else if (errno !== "ENOENT") this.#keep(place, this.#pathOf(entry.name), errno);
+      }
+    }
+  }
+
+  async #enter(folder: OpenFolder, place: RemovePlace, { name }: Removable, pass: number): Promise<void> {
+    try {
+      const child = await folder.enter(name, false);
+      const copy = Buffer.from(name);
+      this.#levels.enter(child, new RemovePlace(copy, pass));
+      this.#path = Buffer.concat([this.#path, copy, SLASH]);
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      const { errno } = error;
+      if (errno === "ENOENT") return;
+      if (NO_FOLDER.has(errno)) await this.#removeEach(folder, place, [{ name, type: "unknown" }]);
+      else this.#keep(place, this.#pathOf(name), errno === "EXDEV" ? "EBUSY" : errno);
+    }
+  }
+
+  /** Goes back to the folder above, and removes the one that is left. */
+  async #leave(place: RemovePlace): Promise<void> {
+    try {
+      await this.#levels.leave();
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      const { errno } = error;
+      this.#keep(place, this.#path.subarray(0, -1), errno);
+      this.#forget(place);
+      this.#levels.abandon((lost) => this.#forget(lost));
+      const reached = this.#levels.here?.place;
+      if (reached !== undefined) reached.keeps = true;
+      return;
+    }
+    const here = this.#levels.here;
+    const folder = here?.folder ?? this.#parts.above;
+    const path = this.#path.subarray(0, -1);
+    this.#forget(place);
+    if (place.keeps) {
+      if (here !== undefined) here.place.keeps = true;
+      return;
+    }
+    const [errno] = await folder.removeEach([{ name: place.name, type: "directory" }]);
+    if (errno === undefined) this.#removed += 1n;
+    else if (FULL.has(errno) && place.pass < PASSES) await this.#again(here, place);
+    else if (errno !== "ENOENT") this.#keep(here?.place, path, errno);
+  }
+
+  /** Others have filled it, or the file system has skipped entries as it does where some are removed. */
+  async #again(here: Levels<RemovePlace>["here"], { name, pass }: RemovePlace): Promise<void> {
+    if (here !== undefined) await this.#enter(here.folder, here.place, { name, type: "directory" }, pass + 1);
+    else this.#levels.enter(await this.#parts.above.enter(name, false), new RemovePlace(name, pass + 1));
+  }
+
+  #forget({ name }: RemovePlace): void {
+    this.#path = this.#path.subarray(0, Math.max(0, this.#path.length - name.length - 1));
+  }
+
+  #pathOf(name: FilePath): Buffer {
+    return Buffer.concat([this.#path, name]);
+  }
+
+  #keep(place: RemovePlace | undefined, name: Buffer, errno: string): void {
+    if (place !== undefined) place.keeps = true;
+    this.#left += 1n;
+    if (this.#leftEntries.length < TOLD_LIMIT) this.#leftEntries.push({ name: Buffer.from(name), errno });
+  }
+}

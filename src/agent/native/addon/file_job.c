@@ -1,0 +1,90 @@
+#include "file_job.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum { MOST_ARGUMENTS = 5, ATTEMPTS = 16 };
+
+struct file_job {
+  napi_async_work work;
+  napi_deferred deferred;
+  file_call *call;
+  struct argument args[MOST_ARGUMENTS];
+  struct answer answer;
+  int result;
+};
+
+static void run_on_thread(napi_env env, void *data) {
+  (void)env;
+  struct file_job *job = data;
+  job->result = job->call(job->args, &job->answer);
+  if (job->result < 0) job->result = -errno;
+}
+
+static void settle(napi_env env, struct file_job *job, int result) {
+  napi_value value = from_int(env, result);
+  if (result >= 0 && job->answer.bytes != NULL)
+    napi_create_buffer_copy(env, job->answer.length, job->answer.bytes, NULL, &value);
+  napi_resolve_deferred(env, job->deferred, value);
+  for (int i = 0; i < MOST_ARGUMENTS; i++) free(job->args[i].name);
+  free(job->answer.bytes);
+  free(job);
+}
+
+static void finish(napi_env env, napi_status status, void *data) {
+  struct file_job *job = data;
+  napi_delete_async_work(env, job->work);
+  settle(env, job, status == napi_ok ? job->result : -ECANCELED);
+}
+
+/* False: out of memory. */
+static bool read_argument(napi_env env, napi_value value, struct argument *argument) {
+  void *bytes = NULL;
+  argument->number = to_bool(env, value) ? 1 : to_int(env, value);
+  if (napi_get_buffer_info(env, value, &bytes, &argument->length) != napi_ok) return true;
+  argument->name = calloc(1, argument->length + 1);
+  if (argument->name != NULL && argument->length > 0) memcpy(argument->name, bytes, argument->length);
+  return argument->name != NULL;
+}
+
+napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
+  napi_value values[MOST_ARGUMENTS], promise = NULL, name = NULL;
+  bool complete = true;
+  get_arguments(env, info, MOST_ARGUMENTS, values);
+  struct file_job *job = calloc(1, sizeof *job);
+  if (job == NULL) return NULL;
+  job->call = call;
+  napi_create_promise(env, &job->deferred, &promise);
+  for (int i = 0; i < MOST_ARGUMENTS; i++) complete = complete && read_argument(env, values[i], &job->args[i]);
+  if (!complete) {
+    settle(env, job, -ENOMEM);
+    return promise;
+  }
+  napi_create_string_utf8(env, "files", NAPI_AUTO_LENGTH, &name);
+  napi_create_async_work(env, NULL, name, run_on_thread, finish, job, &job->work);
+  napi_queue_async_work(env, job->work);
+  return promise;
+}
+
+/* EAGAIN: a folder was renamed while the kernel looked up "..", so it could not tell whether the path escapes. */
+int open_resolved(int folder, const char *path, int flags, int mode, int resolve) {
+  struct open_how how = {.resolve = (unsigned long long)resolve};
+  how.flags = (unsigned long long)(flags | O_CLOEXEC);
+  how.mode = (unsigned long long)mode;
+  int fd = -1;
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+    fd = (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+    if (fd >= 0 || (errno != EAGAIN && errno != EINTR)) break;
+  }
+  return fd;
+}
+
+struct descriptor_path descriptor_path(int fd) {
+  struct descriptor_path path;
+  snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd);
+  return path;
+}

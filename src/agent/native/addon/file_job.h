@@ -1,0 +1,38 @@
+/*
+ * Calls of the kernel on libuv threads, for files.c and folders.c: a file system may hang. A call gets copies of its arguments,
+ * and JavaScript a promise of a number (negative: an errno) or of bytes.
+ */
+#ifndef AGENT_FILE_JOB_H
+#define AGENT_FILE_JOB_H
+
+#include "values.h"
+
+/* A number, or a boolean as 0 or 1; or a copy of bytes, with a NUL behind them. */
+struct argument {
+  int number;
+  char *name;
+  size_t length;
+};
+
+/* Bytes for JavaScript instead of a number; from malloc(3), NULL: none. */
+struct answer {
+  char *bytes;
+  size_t length;
+};
+
+/* What a thread does, with the arguments of the call. Returns -1 with errno on failure. */
+typedef int file_call(const struct argument *args, struct answer *answer);
+
+/* Queues it, with up to five arguments. */
+napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
+
+/* openat2(2), again where somebody renames a folder meanwhile. O_CLOEXEC is set. */
+int open_resolved(int folder, const char *path, int flags, int mode, int resolve);
+
+/* The path that leads to an open file, for calls that take no descriptor. Leads nowhere without /proc. */
+struct descriptor_path {
+  char text[sizeof "/proc/self/fd/-2147483648"];
+};
+struct descriptor_path descriptor_path(int fd);
+
+#endif

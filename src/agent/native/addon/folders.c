@@ -1,0 +1,204 @@
+/*
+ * What is in open folders, in batches, and attributes of open entries. Runs on libuv threads, as files.c does. A batch ends
+ * early when its time is over: a slow file system is no hanging one, and other calls want the thread.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "file_job.h"
+
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452 /* Linux 6.6; the same on all architectures */
+#endif
+
+/* RAW: of getdents64(2), a few hundred entries. ROOM: for what is told of each of them, at least 24 bytes there. */
+enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, BATCH_MS = 200 };
+
+/* As the kernel has it (getdents64(2)). */
+struct kernel_entry {
+  uint64_t inode;
+  int64_t position; /* of the entry behind it */
+  uint16_t record_bytes;
+  uint8_t type;
+  char name[];
+};
+
+/* What is told of an entry; its name and its target stand behind it. ../../platform/files/entries.ts reads it. */
+struct told_entry {
+  uint32_t name_bytes, target_bytes;
+  uint32_t error; /* 0: all is told; else only mode (the type) and inode are */
+  uint32_t mode, uid, gid;
+  int64_t position;
+  uint64_t inode, size, links;
+  int64_t modified, accessed, changed;
+  uint32_t modified_ns, accessed_ns, changed_ns;
+  uint32_t unused;
+};
+
+/* What stands before them. */
+struct told_folder {
+  uint64_t device, inode;
+  uint64_t at_end;
+};
+
+static int64_t now_ms(void) {
+  struct timespec now = {0};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool add(struct answer *answer, size_t *room, const void *bytes, size_t count) {
+  if (answer->length + count > *room) {
+    size_t more = *room * 2 + count;
+    char *grown = realloc(answer->bytes, more);
+    if (grown == NULL) return false;
+    answer->bytes = grown;
+    *room = more;
+  }
+  memcpy(answer->bytes + answer->length, bytes, count);
+  answer->length += count;
+  return true;
+}
+
+/* Never looks at what is mounted there, which may hang: EXDEV. 0 or an errno. */
+static int describe(int folder, const char *name, struct told_entry *told, char target[PATH_MAX]) {
+  struct stat seen;
+  int fd = open_resolved(folder, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
+  if (fd < 0) return errno;
+  int error = fstat(fd, &seen) < 0 ? errno : 0;
+  if (error == 0 && S_ISLNK(seen.st_mode)) {
+    ssize_t length = readlinkat(fd, "", target, PATH_MAX);
+    if (length >= 0) told->target_bytes = (uint32_t)length;
+  }
+  close(fd);
+  if (error != 0) return error;
+  told->mode = seen.st_mode;
+  told->uid = seen.st_uid;
+  told->gid = seen.st_gid;
+  told->inode = seen.st_ino;
+  told->size = (uint64_t)seen.st_size;
+  told->links = seen.st_nlink;
+  told->modified = seen.st_mtim.tv_sec;
+  told->modified_ns = (uint32_t)seen.st_mtim.tv_nsec;
+  told->accessed = seen.st_atim.tv_sec;
+  told->accessed_ns = (uint32_t)seen.st_atim.tv_nsec;
+  told->changed = seen.st_ctim.tv_sec;
+  told->changed_ns = (uint32_t)seen.st_ctim.tv_nsec;
+  return 0;
+}
+
+static bool is_dots(const char *name) {
+  return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static bool tell(int folder, const struct kernel_entry *entry, bool describes, struct answer *answer, size_t *room) {
+  char target[PATH_MAX];
+  struct told_entry told = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
+  told.name_bytes = (uint32_t)strlen(entry->name);
+  if (describes) told.error = (uint32_t)describe(folder, entry->name, &told, target);
+  if (told.error == ENOENT) return true; /* it has gone */
+  return add(answer, room, &told, sizeof told) && add(answer, room, entry->name, told.name_bytes) &&
+         add(answer, room, target, told.target_bytes);
+}
+
+/* An entry that is longer than what is left would be the kernel's fault. */
+static int entries_in(const struct argument *args, struct answer *answer) {
+  _Alignas(struct kernel_entry) char raw[RAW_BYTES];
+  int folder = args[0].number;
+  bool describes = args[2].number != 0;
+  struct stat own;
+  int64_t position = 0, until_ms = now_ms() + BATCH_MS;
+  size_t room = ROOM_BYTES;
+  if (args[1].length == sizeof position) memcpy(&position, args[1].name, sizeof position);
+  if (fstat(folder, &own) < 0 || lseek(folder, position, SEEK_SET) < 0) return -1;
+  long count = syscall(SYS_getdents64, folder, raw, sizeof raw);
+  if (count < 0) return -1;
+  struct told_folder head = {.device = own.st_dev, .inode = own.st_ino, .at_end = count == 0};
+  answer->bytes = malloc(room);
+  if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return refuse(ENOMEM);
+  for (long at = 0; at < count;) {
+    const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
+    at += entry->record_bytes;
+    position = entry->position;
+    if (!is_dots(entry->name) && !tell(folder, entry, describes, answer, &room)) return refuse(ENOMEM);
+    if (now_ms() > until_ms) break;
+  }
+  return add(answer, &room, &position, sizeof position) ? 0 : refuse(ENOMEM);
+}
+
+/* What is a folder is told by a byte before each name; it may be something else by now. */
+static int remove_each(const struct argument *args, struct answer *answer) {
+  int folder = args[0].number;
+  int64_t until_ms = now_ms() + BATCH_MS;
+  size_t room = ROOM_BYTES;
+  answer->bytes = malloc(room);
+  if (answer->bytes == NULL) return refuse(ENOMEM);
+  for (size_t at = 0; at < args[1].length;) {
+    const char *name = args[1].name + at + 1;
+    int flags = args[1].name[at] == '/' ? AT_REMOVEDIR : 0;
+    int result = unlinkat(folder, name, flags);
+    if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(folder, name, 0);
+    uint32_t error = result < 0 ? (uint32_t)errno : 0;
+    if (!add(answer, &room, &error, sizeof error)) return refuse(ENOMEM);
+    at += 1 + strlen(name) + 1;
+    if (now_ms() > until_ms) break;
+  }
+  return 0;
+}
+
+static int make_link_in(const struct argument *args, struct answer *answer) {
+  (void)answer;
+  return symlinkat(args[2].name, args[0].number, args[1].name);
+}
+
+/* -1: stays as it is. */
+static int change_owner(const struct argument *args, struct answer *answer) {
+  (void)answer;
+  return fchownat(args[0].number, "", (uid_t)args[1].number, (gid_t)args[2].number, AT_EMPTY_PATH);
+}
+
+/* fchmod(2) does not take a descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
+static int change_mode(const struct argument *args, struct answer *answer) {
+  (void)answer;
+  mode_t mode = (mode_t)args[1].number;
+  int result = (int)syscall(SYS_fchmodat2, args[0].number, "", mode, AT_EMPTY_PATH);
+  if (result == 0 || (errno != ENOSYS && errno != EPERM)) return result;
+  return chmod(descriptor_path(args[0].number).text, mode);
+}
+
+/* Seconds as eight bytes: a number holds no more than 53 bits. Before Linux 5.8 no descriptor is taken. */
+static int change_modified(const struct argument *args, struct answer *answer) {
+  (void)answer;
+  int64_t seconds = 0;
+  if (args[1].length == sizeof seconds) memcpy(&seconds, args[1].name, sizeof seconds);
+  const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = seconds, .tv_nsec = args[2].number}};
+  int result = utimensat(args[0].number, "", times, AT_EMPTY_PATH);
+  if (result == 0 || (errno != EINVAL && errno != ENOENT)) return result;
+  return utimensat(AT_FDCWD, descriptor_path(args[0].number).text, times, 0);
+}
+
+/* entriesIn(folder, position, describes) */
+napi_value agent_entries_in(napi_env env, napi_callback_info info) { return on_thread(env, info, entries_in); }
+
+/* removeEach(folder, names) */
+napi_value agent_remove_each(napi_env env, napi_callback_info info) { return on_thread(env, info, remove_each); }
+
+/* makeLinkIn(folder, name, target) */
+napi_value agent_make_link_in(napi_env env, napi_callback_info info) { return on_thread(env, info, make_link_in); }
+
+/* changeOwner(fd, uid, gid) */
+napi_value agent_change_owner(napi_env env, napi_callback_info info) { return on_thread(env, info, change_owner); }
+
+/* changeMode(fd, mode) */
+napi_value agent_change_mode(napi_env env, napi_callback_info info) { return on_thread(env, info, change_mode); }
+
+/* changeModified(fd, seconds, nanoseconds) */
+napi_value agent_change_modified(napi_env env, napi_callback_info info) {
+  return on_thread(env, info, change_modified);
+}

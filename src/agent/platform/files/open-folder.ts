@@ -1,0 +1,166 @@
+import { constants } from "node:fs";
+import {
+  type Errno,
+  type FilePath,
+  type FileStep,
+  FileSystemError,
+  FileSystemHung,
+  type FolderEntry,
+  type FolderIdentity,
+  type FolderPage,
+  type FolderPosition,
+  type OpenFolder,
+  type Removable,
+} from "../../domain/index.ts";
+import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV } from "../../native/index.ts";
+import { type Descriptor, openIn, type OpenPath } from "./descriptor.ts";
+import { toldFolder } from "./entries.ts";
+import { mountAt } from "./mounts.ts";
+import { checkOpenat2 } from "./openat2.ts";
+import { O_PATH } from "./paths.ts";
+import type { FileWork, Work } from "./work.ts";
+
+const READING = constants.O_RDONLY | constants.O_DIRECTORY;
+const REACHING = O_PATH | constants.O_DIRECTORY;
+const ENTRY = O_PATH | constants.O_NOFOLLOW;
+const HERE = Buffer.from(".");
+const ABOVE = Buffer.from("..");
+const BEGINNING = Buffer.alloc(0);
+const [SLASH, NUL] = [Buffer.from("/"), Buffer.from([0])];
+
+/** Opens a folder by its path, to read it or only to reach its entries. */
+export async function openFolder(path: FilePath, reads: boolean, open: OpenPath, work: FileWork): Promise<OpenFolder> {
+  await using opened = new AsyncDisposableStack();
+  const folder = opened.use(await open("open", path, reads ? READING : REACHING));
+  const how = { step: "open", on: [folder] } as const;
+  await checkOpenat2(() => openIn(work, how, folder.fd, HERE, O_PATH, { resolve: RESOLVE_BENEATH }), "FileTree");
+  opened.move();
+  return new NativeFolder(folder, work);
+}
+
+class NativeFolder implements OpenFolder {
+  readonly #descriptor: Descriptor;
+  readonly #work: FileWork;
+  #identity: FolderIdentity = "";
+
+  constructor(descriptor: Descriptor, work: FileWork) {
+    this.#descriptor = descriptor;
+    this.#work = work;
+  }
+
+  get identity(): FolderIdentity {
+    return this.#identity;
+  }
+
+  async read(from: FolderPosition | undefined): Promise<FolderPage> {
+    const { entries, next } = await this.#page(from, true);
+    if (!entries.some(({ isMountPoint }) => isMountPoint)) return { entries, next };
+    const whole: FolderEntry[] = [];
+    for (const entry of entries) whole.push(entry.isMountPoint ? await this.#mounted(entry) : entry);
+    return { entries: whole, next };
+  }
+
+  readNames(from: FolderPosition | undefined): Promise<FolderPage> {
+    return this.#page(from, false);
+  }
+
+  async enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder> {
+    const how = crossesMounts ? this.#intoMount("open", name) : this.#here<Descriptor>("open");
+    const resolve = RESOLVE_BENEATH | (crossesMounts ? 0 : RESOLVE_NO_XDEV);
+    const flags = READING | constants.O_NOFOLLOW;
+    return new NativeFolder(await openIn(this.#work, how, this.#descriptor.fd, name, flags, { resolve }), this.#work);
+  }
+
+  async above(left: FolderIdentity): Promise<OpenFolder> {
+    const how = this.#here<Descriptor>("open");
+    const options = { resolve: RESOLVE_NO_SYMLINKS };
+    const above = new NativeFolder(
+      await openIn(this.#work, how, this.#descriptor.fd, ABOVE, READING, options),
+      this.#work,
+    );
+    await above.#page(undefined, false);
+    if (above.identity === left) return above;
+    await above[Symbol.asyncDispose]();
+    throw new FileSystemError("open", "ESTALE");
+  }
+
+  async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
+    const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
+    const { addon } = this.#work;
+    const errors = await this.#work.nativeBytes(this.#here("remove"), () =>
+      addon.removeEach(this.#descriptor.fd, names),
+    );
+    return Array.from({ length: errors.length / 4 }, (_, index) => {
+      const error = errors.readUInt32LE(index * 4);
+      return error === 0 ? undefined : errnoName(-error);
+    });
+  }
+
+  async checkMount(name: FilePath): Promise<void> {
+    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
+    const entry = await openIn(this.#work, this.#here("remove"), this.#descriptor.fd, name, ENTRY, options);
+    await entry[Symbol.asyncDispose]();
+  }
+
+  async makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void> {
+    const { addon } = this.#work;
+    const { fd } = this.#descriptor;
+    await this.#work.native(this.#here("symlink"), () => addon.makeLinkIn(fd, name, target));
+    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
+    await using link = await openIn(this.#work, this.#here("symlink"), fd, name, ENTRY, options);
+    const owned = { step: "chown", on: [link] } as const;
+    // Somebody may have put something else there.
+    if ((await link.attributes("symlink")).type !== "symlink") throw new FileSystemError("symlink", "ESTALE");
+    await this.#work.native(owned, () => addon.changeOwner(link.fd, uid, gid));
+  }
+
+  async move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void> {
+    if (!(target instanceof NativeFolder)) throw new TypeError("a folder of another platform");
+    const [from, to] = [this.#descriptor, target.#descriptor];
+    const how = { step: "rename", on: [from, to] } as const;
+    await this.#work.native(how, () => this.#work.addon.moveIn(from.fd, name, to.fd, newName, exclusive));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#descriptor[Symbol.asyncDispose]();
+  }
+
+  async #page(from: FolderPosition | undefined, describes: boolean): Promise<FolderPage> {
+    const { addon } = this.#work;
+    const bytes = await this.#work.nativeBytes(this.#here("list"), () =>
+      addon.entriesIn(this.#descriptor.fd, from ?? BEGINNING, describes),
+    );
+    const { identity, ...page } = toldFolder(bytes, describes);
+    this.#identity = identity;
+    return page;
+  }
+
+  /** Looks at what is mounted at an entry, which may not answer: that is then the entry's errno. */
+  async #mounted(entry: FolderEntry): Promise<FolderEntry> {
+    try {
+      const how = this.#intoMount<Descriptor>("stat", entry.name);
+      await using mounted = await openIn(this.#work, how, this.#descriptor.fd, entry.name, ENTRY);
+      const attributes = await mounted.attributes("stat");
+      return { ...entry, attributes, type: attributes.type };
+    } catch (error) {
+      if (!(error instanceof FileSystemError)) throw error;
+      return { ...entry, errno: error.errno };
+    }
+  }
+
+  /** How an operation in the folder runs. */
+  #here<Value>(step: FileStep): Work<Value> {
+    return { step, on: [this.#descriptor] };
+  }
+
+  /** How one runs that may look at what is mounted at a name: that may hang, and not the folder. */
+  #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
+    const mount = mountAt(this.#descriptor.fd, name);
+    if (mount === undefined) return this.#here(step);
+    const check = async (): Promise<void> => {
+      await Promise.resolve();
+      if (this.#work.hung.includes(mount)) throw new FileSystemHung(step, mount, Promise.resolve());
+    };
+    return { step, on: [this.#descriptor], path: { check, locate: () => Promise.resolve(mount) } };
+  }
+}

@@ -1,0 +1,63 @@
+import { create } from "@bufbuild/protobuf";
+import type { FolderCaller, Folders, ListedEntry } from "../../folders/index.ts";
+import {
+  FileTree,
+  type ListResponse,
+  ListResponseSchema,
+  MakeFolderResponseSchema,
+  MakeLinkResponseSchema,
+  RemoveResponseSchema,
+  RenameResponseSchema,
+  SetAttributesResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import type { Call } from "../call.ts";
+import { messageFrame, timestampNs } from "../codec.ts";
+import type { Router } from "../router.ts";
+import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
+
+/** Puts the service FileTree on a router. */
+export function serveFileTree(router: Router, folders: Folders): void {
+  router.serverStream(FileTree.method.list, async (request, call) => {
+    const send = async (entries: readonly ListedEntry[], truncated: boolean): Promise<void> => {
+      call.send(messageFrame(ListResponseSchema, listResponse(entries, truncated)));
+      await call.drained();
+    };
+    await folders.list(request, send, callerOf(call));
+  });
+  router.unary(FileTree.method.makeFolder, async (request) =>
+    create(MakeFolderResponseSchema, { created: await folders.makeFolder(request) }),
+  );
+  router.unary(FileTree.method.makeLink, async (request) => {
+    await folders.makeLink(request);
+    return create(MakeLinkResponseSchema);
+  });
+  router.unary(FileTree.method.remove, async (request, call) => {
+    const { removed, left, leftEntries } = await folders.remove(request, callerOf(call));
+    return create(RemoveResponseSchema, { removed, left, leftEntries: [...leftEntries] });
+  });
+  router.unary(FileTree.method.rename, async (request) => {
+    await folders.rename(request);
+    return create(RenameResponseSchema);
+  });
+  router.unary(FileTree.method.setAttributes, async (request) => {
+    const modifiedNs = request.mtime && timestampNs("mtime", request.mtime);
+    const attributes = await folders.setAttributes({ ...request, modifiedNs });
+    return create(SetAttributesResponseSchema, { stat: statResponse({ attributes, linkTarget: undefined }) });
+  });
+}
+
+function callerOf(call: Call): FolderCaller {
+  return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
+}
+
+function listResponse(entries: readonly ListedEntry[], truncated: boolean): ListResponse {
+  return create(ListResponseSchema, {
+    truncated,
+    entries: entries.map(({ name, type, inode, attributes, linkTarget, errno = "", isMountPoint }) => ({
+      name,
+      stat: attributes === undefined ? { type: TYPE_NUMBERS[type], inode } : statResponse({ attributes, linkTarget }),
+      errno,
+      mountPoint: isMountPoint,
+    })),
+  });
+}
