@@ -26,6 +26,8 @@ export interface CallSetup {
   readonly unread: Allowance;
   /** Bounds what dismissed calls hold. */
   readonly untaken: Untaken;
+  /** Most bytes of a request's message. */
+  readonly messageLimitBytes: number;
   /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
   readonly onLarge: (change: 1 | -1) => void;
 }
@@ -59,7 +61,7 @@ export class Call implements StreamConsumer {
     this.session = setup.session;
     this.#stream = stream;
     this.#setup = setup;
-    this.#request = new RequestMessages(stream, this);
+    this.#request = new RequestMessages(stream, this, setup.messageLimitBytes);
     stream.consumer = this;
   }
 

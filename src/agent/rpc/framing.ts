@@ -13,6 +13,11 @@ export function messageTooLarge(sizeBytes: number, limitBytes: number): AgentErr
   );
 }
 
+/** The error for a request of too few or too many messages (gRPC's statuscodes.md: UNIMPLEMENTED). */
+export function wrongMessageCount(problem: string): AgentError {
+  return new AgentError("UNIMPLEMENTED", "MALFORMED_MESSAGE", `the request has ${problem}; the method takes one`);
+}
+
 /** The error for bytes that the method does not accept. */
 export function malformedMessage(problem: string, cause?: unknown): AgentError {
   return new AgentError("INVALID_ARGUMENT", "MALFORMED_MESSAGE", problem, {}, cause);
@@ -132,8 +137,9 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
+      // The request has not said by what: grpc-encoding is refused (gRPC's compression.md: INTERNAL).
       throw new AgentError(
-        "UNIMPLEMENTED",
+        "INTERNAL",
         "UNSUPPORTED_COMPRESSION",
         "the message is compressed; send messages uncompressed",
       );

@@ -1,6 +1,6 @@
-import { AgentError, MESSAGE_LIMIT_BYTES, type Share } from "../domain/index.ts";
+import { AgentError, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
-import { malformedMessage, MessageBuffers, MessageReader } from "./framing.ts";
+import { MessageBuffers, MessageReader, wrongMessageCount } from "./framing.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;
@@ -20,7 +20,7 @@ export interface UnreadOwner {
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: Http2Stream;
   readonly #buffers = new MessageBuffers();
-  readonly #reader: MessageReader = new MessageReader(MESSAGE_LIMIT_BYTES, this.#buffers);
+  readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #owner: UnreadOwner;
   /** Created when the request first holds something. */
@@ -34,7 +34,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(stream: Http2Stream, owner: UnreadOwner) {
+  constructor(stream: Http2Stream, owner: UnreadOwner, messageLimitBytes: number) {
+    this.#reader = new MessageReader(messageLimitBytes, this.#buffers);
     this.#stream = stream;
     this.#owner = owner;
     stream.pause();
@@ -73,9 +74,9 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       if (this.#failure !== undefined || this.#ended || second !== undefined) this.#account(0);
       if (this.#failure !== undefined) failed(this.#failure);
       else if (second !== undefined) {
-        failed(malformedMessage("the request has more than one message; the method takes one"));
+        failed(wrongMessageCount("more than one message"));
       } else if (!this.#ended) this.#wake = look;
-      else if (message === undefined) failed(malformedMessage("the request has no message; the method takes one"));
+      else if (message === undefined) failed(wrongMessageCount("no message"));
       else got(message);
     };
     this.#isSingle = true;

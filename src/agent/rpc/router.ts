@@ -7,7 +7,14 @@ import type {
   DescMethodUnary,
   MessageShape,
 } from "@bufbuild/protobuf";
-import { AgentError, Allowance, type Clock, type Log, UNREAD_LIMIT_BYTES } from "../domain/index.ts";
+import {
+  AgentError,
+  Allowance,
+  type Clock,
+  type Log,
+  MESSAGE_LIMIT_BYTES,
+  UNREAD_LIMIT_BYTES,
+} from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
@@ -21,6 +28,8 @@ export interface RouterOptions {
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
+  /** Most bytes of a request's message. Default: MESSAGE_LIMIT_BYTES. */
+  readonly messageLimitBytes?: number;
   /** Called with the number of calls when one begins or ends. */
   readonly onCalls?: (running: number) => void;
   /** Called with true when there is a first large call, and with false when the last is over. */
@@ -154,6 +163,7 @@ export class Router {
       responseFields: this.#responseFields,
       unread: this.#unread,
       untaken: this.#untaken,
+      messageLimitBytes: this.#options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES,
       onLarge: this.#onLarge,
     });
     const refusal = httpRefusal(fields);

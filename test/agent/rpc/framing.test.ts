@@ -68,7 +68,7 @@ test("hands on the messages before a refused one", () => {
 });
 
 test("refuses the compressed flag, other flags, and an end within a message", () => {
-  assert.throws(() => read([Buffer.from([1, 0, 0, 0, 0])]), isError("UNIMPLEMENTED", "UNSUPPORTED_COMPRESSION"));
+  assert.throws(() => read([Buffer.from([1, 0, 0, 0, 0])]), isError("INTERNAL", "UNSUPPORTED_COMPRESSION"));
   assert.throws(() => read([Buffer.from([2, 0, 0, 0, 0])]), isError("INVALID_ARGUMENT", "MALFORMED_MESSAGE"));
   const bytes = framed(Buffer.from("abc"));
   for (let length = 1; length < bytes.length; length++) {

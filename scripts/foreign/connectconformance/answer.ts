@@ -1,0 +1,112 @@
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { type Any, AnySchema } from "@bufbuild/protobuf/wkt";
+import { toBinary } from "@bufbuild/protobuf";
+import type { Fields, Http2Stream, RequestFields } from "../../../src/agent/http2/index.ts";
+import { Router, type Interceptor, type Session } from "../../../src/agent/rpc/index.ts";
+import type { Header } from "./schema.ts";
+
+/** google.rpc.Status: code = 1, message = 2, details = 3. */
+const CODE = 1;
+const MESSAGE = 2;
+const DETAILS = 3;
+const DETAILS_FIELD = "grpc-status-details-bin";
+
+/**
+ * What the suite's calls say beside the agent's own answers: header fields, trailers, a status that no error of the agent has,
+ * and details. They are added where the agent's gRPC hands its answer to its HTTP/2, which sends and splits it as any other.
+ * The ErrorInfo of the agent's own errors is left out: the suite takes a detail that it did not ask for as a mistake.
+ */
+export class Answer {
+  readonly #stream: Http2Stream;
+  readonly #respond: Http2Stream["respond"];
+  readonly #end: Http2Stream["end"];
+  #headers: Fields = {};
+  #trailers: Fields = {};
+  #status: { readonly code: number; readonly details: readonly Any[] } | undefined;
+
+  constructor(stream: Http2Stream) {
+    this.#stream = stream;
+    this.#respond = stream.respond.bind(stream);
+    this.#end = stream.end.bind(stream);
+    stream.respond = (fields, endStream) => this.#onRespond(fields, endStream === true);
+    stream.end = (trailers) => {
+      // An answer that is not gRPC has no trailers.
+      this.#end(trailers === undefined ? undefined : this.#ending(trailers));
+    };
+  }
+
+  /** Adds header fields; and trailers, whatever the call ends with. */
+  add(headers: readonly Header[], trailers: readonly Header[]): void {
+    this.#headers = fieldsOf(headers);
+    this.#trailers = fieldsOf(trailers);
+  }
+
+  /** Sends the header fields before the first message. */
+  begin(): void {
+    this.#stream.respond({ ":status": "200", "content-type": "application/grpc+proto" });
+  }
+
+  /** Replaces the code and the details of the error that follows. */
+  replaceStatus(code: number, details: readonly Any[]): void {
+    this.#status = { code, details };
+  }
+
+  #onRespond(fields: Fields, endStream: boolean): void {
+    if (!endStream) {
+      this.#respond({ ...fields, ...this.#headers });
+      return;
+    }
+    if (Object.keys(this.#headers).length === 0) {
+      this.#respond(fields, true);
+      return;
+    }
+    const isOfEnd = ([name]: [string, string]): boolean => name.startsWith("grpc-");
+    const all = Object.entries(fields);
+    this.#respond({ ...Object.fromEntries(all.filter((field) => !isOfEnd(field))), ...this.#headers });
+    this.#stream.end(Object.fromEntries(all.filter(isOfEnd)));
+  }
+
+  #ending(trailers: Fields): Fields {
+    const status = this.#status;
+    if (status === undefined) {
+      const { [DETAILS_FIELD]: _, ...others } = trailers;
+      return { ...others, ...this.#trailers };
+    }
+    const details = withDetails(trailers[DETAILS_FIELD] ?? "", status.code, status.details);
+    return { ...trailers, "grpc-status": String(status.code), [DETAILS_FIELD]: details, ...this.#trailers };
+  }
+}
+
+/** The agent's router; the handlers of its calls find the call's Answer. */
+export class AnsweringRouter extends Router {
+  readonly #answers = new WeakMap<RequestFields, Answer>();
+
+  override handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+    this.#answers.set(fields, new Answer(stream));
+    super.handle(stream, fields, session, interceptor);
+  }
+
+  /** By the header fields of the call. */
+  answerOf(metadata: RequestFields): Answer {
+    const answer = this.#answers.get(metadata);
+    if (answer === undefined) throw new Error("the call did not come through this router");
+    return answer;
+  }
+}
+
+function fieldsOf(headers: readonly Header[]): Fields {
+  return Object.fromEntries(headers.map(({ name, value }) => [name.toLowerCase(), value.join(", ")]));
+}
+
+/** A status in base64 with another code and other details, but the same message. */
+function withDetails(base64: string, code: number, details: readonly Any[]): string {
+  const reader = new BinaryReader(Buffer.from(base64, "base64"));
+  const writer = new BinaryWriter().tag(CODE, WireType.Varint).int32(code);
+  while (reader.pos < reader.len) {
+    const [field, wireType] = reader.tag();
+    if (field === MESSAGE) writer.tag(MESSAGE, WireType.LengthDelimited).string(reader.string());
+    else reader.skip(wireType);
+  }
+  for (const detail of details) writer.tag(DETAILS, WireType.LengthDelimited).bytes(toBinary(AnySchema, detail));
+  return Buffer.from(writer.finish()).toString("base64").replace(/=+$/, "");
+}

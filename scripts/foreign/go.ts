@@ -1,0 +1,37 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { execa } from "execa";
+import { buildGoTool, type GoToolchain, provideGo } from "../../test/fixtures/go-toolchain.ts";
+import { messageOf } from "../../src/shared/errors.ts";
+import { Unavailable } from "./suite.ts";
+
+/** A suite that is a Go program. */
+export interface GoSuite {
+  /** The built program. */
+  readonly program: string;
+  /** As in go.mod. */
+  readonly version: string;
+  /** The folder of its module's sources. */
+  readonly sources: () => Promise<string>;
+}
+
+/** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins. @throws Unavailable */
+export async function buildGoSuite(modules: string, module: string, tool: string): Promise<GoSuite> {
+  const toolchain = await provideGo();
+  if (typeof toolchain === "string") throw new Unavailable(toolchain);
+  const pinned = readFileSync(join(modules, "go.mod"), "utf8");
+  const [, version = "?"] =
+    new RegExp(`^\\s*(?:require )?${RegExp.escape(module)} v([\\w.-]+)`, "m").exec(pinned) ?? [];
+  return {
+    program: await buildGoTool(toolchain, modules, tool).catch((error: unknown) => {
+      throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
+    }),
+    version,
+    sources: () => sourcesOf(toolchain, modules, module),
+  };
+}
+
+async function sourcesOf({ go }: GoToolchain, modules: string, module: string): Promise<string> {
+  const { stdout } = await execa(go, ["mod", "download", "-json", module], { cwd: modules });
+  return (JSON.parse(stdout) as { readonly Dir: string }).Dir;
+}

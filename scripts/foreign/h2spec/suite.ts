@@ -1,0 +1,86 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { execa } from "execa";
+import { relayTo } from "../../../test/fixtures/byte-relay.ts";
+import { startSocketAgent } from "../../../test/fixtures/socket-agent.ts";
+import { buildGoSuite } from "../go.ts";
+import type { Outcome, Suite } from "../suite.ts";
+
+/*
+ * h2spec's whole list, its strict cases too, against the agent's unix socket: it cannot show a client certificate. What
+ * runs above TLS is the same. It asks for `GET /`, which the agent answers without gRPC.
+ */
+
+const MODULE = "github.com/summerwind/h2spec";
+/** Cases of each list: one that shrinks has not been run as a whole. */
+const LISTS = { generic: 44, http2: 95, hpack: 7 } as const;
+/**
+ * How long h2spec waits for what must come; what has come ends a case at once. Less than the 5 s after which the agent
+ * closes a connection without a request, which h2spec would take for the right answer to many a mistake.
+ */
+const CASE_LIMIT_S = 4;
+const RUN_LIMIT_MS = 500_000;
+
+/** h2spec. */
+export const H2SPEC: Suite = {
+  name: "h2spec",
+  about: "HTTP/2 of the agent's management listener, the strict cases too",
+  cases: Object.values(LISTS).reduce((sum, cases) => sum + cases, 0),
+  differences: {},
+  run: async () => {
+    const { program, version } = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/h2spec`);
+    await using agent = await startSocketAgent();
+    const outcomes: Omit<Outcome, "version">[] = [];
+    for (const [list, cases] of Object.entries(LISTS)) {
+      const outcome = await run(program, agent.socketPath, list);
+      if (outcome.cases < cases) throw new Error(`${outcome.cases} cases of its list "${list}" ran, of ${cases}`);
+      outcomes.push(outcome);
+    }
+    return {
+      version,
+      cases: outcomes.reduce((sum, { cases }) => sum + cases, 0),
+      failures: outcomes.flatMap(({ failures }) => failures),
+    };
+  },
+};
+
+/** Runs a list of h2spec through a relay of bytes, because it dials TCP only. */
+async function run(program: string, socketPath: string, list: string): Promise<Omit<Outcome, "version">> {
+  await using relay = await relayTo(socketPath);
+  const folder = await mkdtemp(join(tmpdir(), "h2spec-"));
+  try {
+    const report = join(folder, "report.xml");
+    const args = ["--strict", "--port", String(relay.port), "--timeout", String(CASE_LIMIT_S), "-j", report, list];
+    // Its status says no more than the report does.
+    await execa(program, args, { reject: false, timeout: RUN_LIMIT_MS });
+    return outcomeOf(await readFile(report, "utf8"));
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** The cases of a JUnit report: h2spec writes each as `<testcase package classname>`, with an element for what is wrong. */
+function outcomeOf(report: string): Omit<Outcome, "version"> {
+  const cases = [...report.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*>(.*?)<\/testcase>/gs)];
+  const failures = cases.flatMap(([, section = "", title = "", body = ""]) => {
+    const [, kind, text = ""] = /<(error|failure|skipped)\b[^>]*>(.*?)<\/\1>/s.exec(body) ?? [];
+    if (kind === undefined) return [];
+    const problem = kind === "skipped" ? "h2spec passed it over" : instead(unescape(text));
+    return [{ name: unescape(`${section}: ${title}`), problem }];
+  });
+  return { cases: cases.length, failures };
+}
+
+/** The last line is what came, the others are what would have been right. */
+function instead(text: string): string {
+  const lines = text.trim().split("\n");
+  return `${lines.at(-1)} instead of ${lines.slice(0, -1).join(" or ")}`;
+}
+
+function unescape(text: string): string {
+  const named: Readonly<Record<string, string>> = { lt: "<", gt: ">", quot: '"', amp: "&" };
+  return text.replaceAll(/&(?:#(\d+)|(\w+));/g, (whole, code?: string, name?: string) =>
+    code !== undefined ? String.fromCodePoint(Number(code)) : (named[name ?? ""] ?? whole),
+  );
+}

@@ -1,0 +1,6 @@
+import { CONNECTCONFORMANCE } from "./connectconformance/suite.ts";
+import { H2SPEC } from "./h2spec/suite.ts";
+import type { Suite } from "./suite.ts";
+
+/** All suites, in the order in which they run. */
+export const SUITES: readonly Suite[] = [CONNECTCONFORMANCE, H2SPEC];
