@@ -9,7 +9,7 @@ import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
 import { LOWEST_NODE } from "../../../scripts/package/node-side.ts";
 import type { RunningAgent } from "../../fixtures/agent.ts";
 import { machineNode } from "../../fixtures/client-package.ts";
-import { provideLowestNode } from "../../fixtures/lowest-node.ts";
+import { provideNode } from "../../fixtures/released-node.ts";
 import { guestctlVariables, startIssuedAgent } from "./guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
@@ -65,7 +65,7 @@ describe("the guestctl of the build", () => {
   });
 
   test("works with the oldest Node that it claims to, and so does the library, by import and by require", async (t) => {
-    const provided = await provideLowestNode();
+    const provided = await provideNode(LOWEST_NODE);
     if (typeof provided === "string") {
       t.skip(provided);
       return;

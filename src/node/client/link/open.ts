@@ -5,6 +5,7 @@ import { invalidOption, tokenOf } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidArgument } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
+import { NoticingCredentials } from "./cut-connections.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 
@@ -23,8 +24,9 @@ const OPTIONS: ChannelOptions = {
   // Instances may reuse an address, but never credentials: do not share connections by address.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
-  "grpc.keepalive_time_ms": 30_000,
-  "grpc.keepalive_timeout_ms": 10_000,
+  // A peer that says nothing is given up after 20 s at most. Meanwhile TCP sends the ping again and again.
+  "grpc.keepalive_time_ms": 5_000,
+  "grpc.keepalive_timeout_ms": 15_000,
   // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
@@ -34,7 +36,8 @@ const OPTIONS: ChannelOptions = {
 export function openChannel(options: ConnectOptions): Channel {
   const token = tokenOf(options.token);
   const link = linkOf(options);
-  return new Channel(new Client(link.target, link.credentials, { ...OPTIONS, ...link.options }), link, token);
+  const client = new Client(link.target, new NoticingCredentials(link.credentials), { ...OPTIONS, ...link.options });
+  return new Channel(client, link, token);
 }
 
 /** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */

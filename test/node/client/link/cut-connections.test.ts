@@ -1,0 +1,111 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { stripTypeScriptTypes } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, describe, test } from "node:test";
+import { type CuttingProxy, startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { makeClientLibrary } from "../../../../scripts/package/client-library.ts";
+import { LOWEST_NODE } from "../../../../scripts/package/node-side.ts";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { SERVER_NAME } from "../../../fixtures/certificates.ts";
+import { provideNode } from "../../../fixtures/released-node.ts";
+import { seededRandom } from "../../../fixtures/seeded-random.ts";
+
+const ROOT = join(import.meta.dirname, "../../../..");
+const PROGRAM = join(ROOT, "test/fixtures/programs/slow-reader.ts");
+const VERSIONS = [LOWEST_NODE, "22.23.3", process.versions.node];
+/** Without help Node 20 does not notice one in three of them. */
+const CUTS = 20;
+const LARGEST_CUT_BYTES = 600_000;
+/** More than all cuts together let through. */
+const BYTES = CUTS * LARGEST_CUT_BYTES * 1.25;
+
+/** Long waits, of which the keepalive is made, never end: what is noticed is noticed without it. Looks at a socket come faster. */
+const NEVER = `const { setTimeout, setInterval } = globalThis;
+globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms < 5_000 ? ms : 2 ** 31 - 1, ...rest);
+globalThis.setInterval = (run, ms, ...rest) => setInterval(run, ms / 20, ...rest);`;
+
+/** Long waits are over sooner, and tell how long they would have been. */
+const SOONER = `const { setTimeout } = globalThis;
+globalThis.setTimeout = (run, ms, ...rest) => ms < 5_000 ? setTimeout(run, ms, ...rest)
+  : setTimeout(() => { console.log(\`waited \${ms}\`); run(...rest); }, ms / 20);`;
+
+describe("a program that reads slower than its command writes, and resumes", () => {
+  let agent: RunningAgent;
+  let proxy: CuttingProxy;
+  let folder: string;
+  let commands = 0;
+  before(async () => {
+    agent = await startAgent();
+    proxy = await startCuttingProxy(agent.port);
+    folder = await mkdtemp(join(tmpdir(), "cut-connections-"));
+    await makeClientLibrary(ROOT, join(folder, "library"));
+    await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
+    await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
+  });
+  after(async () => {
+    await proxy[Symbol.asyncDispose]();
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Runs the program by that Node, with its timers changed, and yields the lines that it prints. */
+  async function* linesOf(node: string, timers: string): AsyncGenerator<string> {
+    const child = spawn(node, ["--import", `data:text/javascript,${encodeURIComponent(timers)}`, "program.mjs"], {
+      cwd: folder,
+      stdio: ["ignore", "pipe", "inherit"],
+      env: {
+        LIBRARY: join(folder, "library/lib/node/client/index.js"),
+        ADDRESS: `127.0.0.1:${proxy.port}`,
+        CREDENTIALS: agent.credentialsDir,
+        SERVER_NAME,
+        NAME: `slow-${++commands}`,
+        BYTES: String(BYTES),
+      },
+    });
+    try {
+      yield* createInterface({ input: child.stdout });
+    } finally {
+      child.kill("SIGKILL");
+    }
+  }
+
+  for (const version of VERSIONS) {
+    test(`notices each of ${CUTS} cut connections by Node ${version}, and stays until the command has ended`, async (t) => {
+      const provided = await provideNode(version);
+      if (typeof provided === "string") {
+        t.skip(provided);
+        return;
+      }
+      const random = seededRandom(7);
+      const until = proxy.cuts + CUTS;
+      const lines: string[] = [];
+      for await (const line of linesOf(provided.node, NEVER)) {
+        lines.push(line);
+        if (line === "attached")
+          proxy.cutAfter(() => (proxy.cuts < until ? 1 + random.below(LARGEST_CUT_BYTES) : Number.POSITIVE_INFINITY));
+      }
+      assert.equal(lines.at(-1), `${BYTES} bytes, 0`, lines.join());
+      assert.equal(proxy.cuts, until);
+    });
+
+    test(`gives up a peer that says nothing after 20 s by Node ${version}`, async (t) => {
+      const provided = await provideNode(version);
+      if (typeof provided === "string") {
+        t.skip(provided);
+        return;
+      }
+      const lines: string[] = [];
+      for await (const line of linesOf(provided.node, SOONER)) {
+        lines.push(line);
+        if (line === "attached") proxy.silence();
+        if (line === "lost") break;
+      }
+      assert.deepEqual(lines.slice(-3), ["waited 5000", "waited 15000", "lost"]);
+    });
+  }
+});
