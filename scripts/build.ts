@@ -1,6 +1,6 @@
 /**
  * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is put
- * into a sandbox, and archives of it; dist/guestctl and dist/client for the node side. See `--help`.
+ * into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
  */
 import { statSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -13,12 +13,16 @@ import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
 import { bundleScript } from "./package/bundle.ts";
 import { makeDistribution } from "./package/distribution.ts";
 import { makeGuestctl } from "./package/guestctl.ts";
+import { writeChecksums } from "./package/archive.ts";
+import { makeImages } from "./package/images.ts";
+import { readPackage } from "./package/materials.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
 
 const USAGE = `usage: npm run build [-- [--unless-current] ARCHITECTURE...]
-  ARCHITECTURE       x64 or arm64; default: this machine's own, and the other one where its compiler can be had
+  ARCHITECTURE       x64 or arm64; default: this machine's own, and the other one where its compiler can be had,
+                     and the images of both
   --unless-current   does nothing when they, guestctl and the client library were built from the same sources`;
 
 async function buildGuestctl(): Promise<void> {
@@ -35,6 +39,10 @@ async function buildClientLibrary(): Promise<void> {
 
 function say(path: string, what: string): void {
   console.log(`built ${relative(ROOT, path)}: ${what}`);
+}
+
+function megabytes(file: string): string {
+  return `${(statSync(file).size / 1e6).toFixed(1)} MB`;
 }
 
 function otherArchitecture(): Architecture {
@@ -61,13 +69,24 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   markCurrent(ROOT, "guestctl", digest);
   await buildClientLibrary();
   markCurrent(ROOT, "client", digest);
+  const release: string[] = [];
   const script = await bundleScript(ROOT, join(DIST, ".unfinished", "agent.js"));
   for (const arch of possible) {
     const { folder, archives } = await makeDistribution(ROOT, arch, script);
     say(folder, `the agent for ${arch}`);
-    for (const archive of archives) say(archive, `the same, ${(statSync(archive).size / 1e6).toFixed(1)} MB`);
+    for (const archive of archives) say(archive, `the same, ${megabytes(archive)}`);
+    release.push(...archives);
     markCurrent(ROOT, `linux-${arch}`, digest);
   }
+  if (asked.length > 0) return;
+  const { version, description, license } = readPackage(ROOT);
+  const [layout = "", ...dockerArchives] = await makeImages(DIST, possible, { version, description, license });
+  say(layout, `the same as an OCI image layout, for ${possible.join(" and ")}`);
+  for (const archive of dockerArchives) say(archive, `the same for docker load, ${megabytes(archive)}`);
+  const files = [...release, layout, ...dockerArchives, join(DIST, "guestctl"), join(DIST, "client")];
+  writeChecksums(DIST, files.map((file) => relative(DIST, file)).toSorted());
+  say(join(DIST, "SHA256SUMS"), "checksums of all of it");
+  markCurrent(ROOT, "oci", digest);
 }
 
 await runScript("build", USAGE, async () => {
@@ -81,7 +100,11 @@ await runScript("build", USAGE, async () => {
   });
   // Taken before the build: what changes during it is not in it.
   const digest = sourcesDigest(ROOT);
-  const wanted = ["guestctl", "client", ...(asked.length > 0 ? asked : [process.arch]).map((arch) => `linux-${arch}`)];
+  const wanted = [
+    "guestctl",
+    "client",
+    ...(asked.length > 0 ? asked.map((arch) => `linux-${arch}`) : [`linux-${process.arch}`, "oci"]),
+  ];
   const isThere = wanted.every((product) => isCurrent(ROOT, product, digest));
   if (values["unless-current"] === true && isThere) console.log("built before, from the same sources: nothing to do");
   else await build(asked, digest);

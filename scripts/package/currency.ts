@@ -23,6 +23,7 @@ const PRODUCTS: Readonly<Record<string, string>> = {
   "linux-arm64": "SHA256SUMS",
   guestctl: "guestctl",
   client: "package.json",
+  oci: "index.json",
 };
 
 /** Whether a product is there and was last built from sources of that digest. */

@@ -103,6 +103,7 @@ export interface NpmPackage {
   readonly version: string;
   /** An SPDX expression. */
   readonly license: string;
+  readonly description: string;
   readonly folder: string;
 }
 
@@ -114,10 +115,12 @@ export function packagesOf(root: string, files: readonly string[]): NpmPackage[]
 
 /** Reads a package's manifest. */
 export function readPackage(folder: string): NpmPackage {
-  const manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as NpmPackage;
-  const { name, version, license } = manifest;
+  const manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as Omit<NpmPackage, "description"> & {
+    readonly description?: string;
+  };
+  const { name, version, license, description = "" } = manifest;
   if (typeof license !== "string") throw new Error(`${name} names no licence: it cannot be shipped`);
-  return { name, version, license, folder };
+  return { name, version, license, description, folder };
 }
 
 /** Puts the licences of everything shipped into a folder, one folder of it for each package. */

@@ -13,6 +13,7 @@ export const TEST_PROGRAMS: readonly Program[] = [
   { name: "perl", package: "perl-base" },
   { name: "prlimit", package: "util-linux" },
   { name: "ps", package: "procps" },
+  { name: "skopeo", package: "skopeo" },
   { name: "qemu-aarch64-static", package: "qemu-user-static" },
   { name: "readelf", package: "binutils" },
   { name: "script", package: "bsdutils" },
