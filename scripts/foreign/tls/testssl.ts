@@ -1,0 +1,62 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { execa } from "execa";
+import { startAgent } from "../../../test/fixtures/agent.ts";
+import { packageVersion, requirePrograms } from "../debian.ts";
+import type { Suite } from "../suite.ts";
+
+const PROGRAMS = [
+  { name: "testssl", package: "testssl.sh" },
+  // It reads and writes hexadecimal by these, and asks no name server.
+  { name: "hexdump", package: "bsdextrautils" },
+  { name: "ps", package: "procps" },
+];
+/** An emergency brake: it takes half a minute. */
+const RUN_LIMIT_MS = 400_000;
+/** Entries about the scan itself. */
+const NO_CASES = new Set(["engine_problem", "service", "pre_128cipher", "scanTime"]);
+/** WARN: it could not find out. */
+const FAULTS = new Set(["LOW", "MEDIUM", "HIGH", "CRITICAL", "FATAL", "WARN"]);
+
+interface Finding {
+  readonly id: string;
+  readonly severity: string;
+  readonly finding: string;
+}
+
+/** testssl.sh's sections on protocols, ciphers and vulnerabilities. */
+export const TESTSSL: Suite = {
+  name: "testssl.sh",
+  about: "protocols, ciphers and vulnerabilities of the agent's port",
+  cases: 32,
+  differences: {},
+  run: async () => {
+    requirePrograms(PROGRAMS, "for testssl.sh");
+    await using agent = await startAgent();
+    const folder = await mkdtemp(join(tmpdir(), "testssl-"));
+    try {
+      const report = join(folder, "report.json");
+      const sections = ["--protocols", "--std", "--vulnerable"];
+      const quiet = ["--quiet", "--color", "0", "--warnings", "batch", "--nodns", "none"];
+      // Its status says no more than the report does.
+      const target = `127.0.0.1:${agent.port}`;
+      await execa("testssl", [...quiet, ...sections, "--jsonfile", report, target], {
+        reject: false,
+        timeout: RUN_LIMIT_MS,
+        stdin: "ignore",
+      });
+      const all = JSON.parse(await readFile(report, "utf8")) as readonly Finding[];
+      const findings = all.filter(({ id }) => !NO_CASES.has(id));
+      return {
+        version: await packageVersion("testssl.sh"),
+        cases: findings.length,
+        failures: findings
+          .filter(({ severity }) => FAULTS.has(severity))
+          .map(({ id, severity, finding }) => ({ name: id, problem: `${severity}: ${finding}` })),
+      };
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  },
+};
