@@ -16,7 +16,7 @@ const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/syst
 /** Makes a sandbox from a checked specification. Where any step fails, all that was made is removed again. */
 export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
   const name = spec.name ?? randomName("sandbox");
-  return node.alone(name, async () => {
+  return node.alone(OPERATION, name, async () => {
     const entry = await plan(node, name, spec);
     return making(node, OPERATION, entry, () => build(node, entry, spec));
   });

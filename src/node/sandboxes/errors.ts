@@ -26,7 +26,7 @@ export type SandboxCode =
   | "SUBSTRATE_REFUSED"
   | "INSUFFICIENT_RESOURCES"
   | "SUBSTRATE_FAILED"
-  | "JOURNAL_LOCKED"
+  | "SANDBOX_BUSY"
   | "JOURNAL_FAILED"
   | "NODE_ID_CONFLICT"
   | "MISSING_PACKAGE";
@@ -59,6 +59,7 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
   INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
   SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
+  SANDBOX_BUSY: "wait for its end; if that process hangs, end it, and sweep",
   JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
 };
 

@@ -5,6 +5,7 @@ import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../shared/errors.ts";
 import { SandboxError } from "./errors.ts";
 import type { SnapshotKeys } from "./keys.ts";
+import { type Holder, Locks } from "./locks.ts";
 import type { IdleAction, Tags } from "./spec.ts";
 
 /** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
@@ -83,6 +84,8 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 
 /** The first version with node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
+/** For another process to end its transaction. Each is short; a machine may be slow. */
+const BUSY_MS = 30_000;
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS entry (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
@@ -94,36 +97,34 @@ const SCHEMA = `
  */
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
-  /** Holds an exclusive lock while it is open; the kernel drops the lock when the process ends. */
-  readonly #lock: Sqlite.DatabaseSync | undefined;
+  readonly #locks: Locks;
   /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
   readonly id: string;
 
-  private constructor(database: Sqlite.DatabaseSync, lock: Sqlite.DatabaseSync | undefined) {
+  private constructor(database: Sqlite.DatabaseSync, locks: Locks) {
     this.#database = database;
-    this.#lock = lock;
+    this.#locks = locks;
     const { value } = database.prepare("SELECT value FROM meta WHERE key = 'id'").get() as { value: string };
     this.id = value;
   }
 
   /**
-   * Opens the journal of a folder, or makes it. With `readOnly` it takes no lock, and so opens beside a running node; where there is
-   * none, it is an empty one, and none is made. Rejects with SandboxError: JOURNAL_LOCKED, JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
+   * Opens the journal of a folder, or makes it; any number of processes may have it open. With `readOnly` one that is not there is
+   * an empty one, and none is made. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
     return attempt(`open the journal in ${folder}`, () => {
       const path = join(folder, "journal.sqlite");
-      if (readOnly && !existsSync(path)) return new Journal(prepared(new Database(":memory:")), undefined);
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-      if ((statSync(folder).mode & 0o077) !== 0) throw new Error(`it is open to others; chmod 700 ${folder}`);
-      const lock = readOnly ? undefined : locked(new Database(join(folder, "lock.sqlite")), folder);
-      try {
-        return new Journal(prepared(new Database(path, { timeout: 5_000 })), lock);
-      } catch (error) {
-        lock?.close();
-        throw error;
-      }
+      const isMissing = readOnly && !existsSync(path);
+      if (!isMissing) mkdirSync(folder, { recursive: true, mode: 0o700 });
+      if (!isMissing && (statSync(folder).mode & 0o077) !== 0)
+        throw new Error(`it is open to others; chmod 700 ${folder}`);
+      const database = new Database(isMissing ? ":memory:" : path, { timeout: BUSY_MS });
+      // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+      database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
+      database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
+      return new Journal(database, new Locks(Database, database, folder));
     });
   }
 
@@ -156,9 +157,23 @@ export class Journal {
     this.#run("DELETE FROM entry WHERE name = ?", name);
   }
 
+  /** Takes a name for this process. Returns who has it; undefined: this process, until it releases it. */
+  take(name: string, operation: string): Holder | undefined {
+    return attempt("lock the journal", () => this.#locks.take(name, operation));
+  }
+
+  release(name: string): void {
+    attempt("unlock the journal", () => this.#locks.release(name));
+  }
+
+  /** The other process that works on it; undefined: none. */
+  holder(name: string): Holder | undefined {
+    return attempt("read the journal", () => this.#locks.holder(name));
+  }
+
   close(): void {
+    this.#locks.close();
     this.#database.close();
-    this.#lock?.close();
   }
 
   #run(statement: string, ...values: readonly string[]): { readonly changes: number | bigint } {
@@ -172,26 +187,6 @@ async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
   } catch (error) {
     const message = `sandboxes need Node ${NODE_NEEDED} or later, for node:sqlite; this is ${process.versions.node}`;
     throw new SandboxError("MISSING_PACKAGE", message, error);
-  }
-}
-
-function prepared(database: Sqlite.DatabaseSync): Sqlite.DatabaseSync {
-  // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
-  database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
-  database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
-  return database;
-}
-
-/** Two nodes with one journal would each sweep what the other is making. */
-function locked(lock: Sqlite.DatabaseSync, folder: string): Sqlite.DatabaseSync {
-  try {
-    lock.exec("BEGIN EXCLUSIVE");
-    return lock;
-  } catch (error) {
-    lock.close();
-    if (!/locked|busy/i.test(messageOf(error))) throw error;
-    const message = `another process works with the sandboxes of ${folder}; wait for its end, or name a folder of your own`;
-    throw new SandboxError("JOURNAL_LOCKED", message);
   }
 }
 

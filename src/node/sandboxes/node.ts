@@ -14,6 +14,8 @@ const AGENT_PORT = 7071;
 const DEFAULT_REACH_MS = 60_000;
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
+const DEFAULT_LOCK_WAIT_MS = 30_000;
+const LOCK_PAUSE_MS = 100;
 
 /** The next step of an operation. */
 export interface Step {
@@ -44,7 +46,9 @@ export interface NodeOptions {
   readonly settleMs?: number | undefined;
   /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
   readonly cpuClass?: string | undefined;
-  /** Only read the journal, beside a node that works with it. */
+  /** How long to wait for another process that works on the same sandbox, in milliseconds. Default: 30 s. */
+  readonly lockWaitMs?: number | undefined;
+  /** Only read the journal: one that is not there is not made. */
   readonly readOnly?: boolean | undefined;
   /** Called before each step, for progress. */
   readonly onStep?: ((step: Step) => void) | undefined;
@@ -94,9 +98,13 @@ export class Node {
     this.#options.onStep?.({ operation, name, step });
   }
 
-  /** Runs an operation on a sandbox or snapshot once all earlier ones on it have ended. Rejects with SandboxError. */
-  async alone<Value>(name: string, action: () => Promise<Value>): Promise<Value> {
-    const turn = (this.#turns.get(name) ?? Promise.resolve()).then(action);
+  /**
+   * Runs an operation on a sandbox or snapshot once all earlier ones on it have ended, in this process and in others. Rejects with
+   * SandboxError, such as SANDBOX_BUSY where another process does not end its own in time.
+   */
+  async alone<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
+    const before = this.#turns.get(name) ?? Promise.resolve();
+    const turn = before.then(() => this.#locked(operation, name, action));
     const ended = turn.catch(() => undefined);
     this.#turns.set(name, ended);
     try {
@@ -108,9 +116,33 @@ export class Node {
     }
   }
 
-  /** Whether this process is working on it, so that it is not something that an earlier process left behind. */
+  /** Whether somebody is working on it, so that it is not something that an earlier process left behind. */
   isBusy(name: string): boolean {
-    return this.#turns.has(name);
+    return this.#turns.has(name) || this.journal.holder(name) !== undefined;
+  }
+
+  async #locked<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
+    const waitMs = this.#options.lockWaitMs ?? DEFAULT_LOCK_WAIT_MS;
+    const untilMs = performance.now() + waitMs;
+    for (let isFirst = true; ; isFirst = false) {
+      const holder = this.journal.take(name, operation);
+      if (holder === undefined) break;
+      const other = `${holder.operation} of process ${holder.pid}, since ${new Date(holder.sinceMs).toISOString()}`;
+      if (performance.now() >= untilMs) {
+        throw new SandboxError("SANDBOX_BUSY", `${name} has been busy for ${waitMs} ms with the ${other}`);
+      }
+      if (isFirst) this.step(operation, name, `wait for the ${other}`);
+      await pause(LOCK_PAUSE_MS);
+    }
+    try {
+      return await action();
+    } finally {
+      try {
+        this.journal.release(name);
+      } catch {
+        // As on a full disk. It is this process's for as long as that lives, and nobody else's.
+      }
+    }
   }
 
   /** The agent's volume at the substrate; made where there is none. */

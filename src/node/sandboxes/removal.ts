@@ -10,7 +10,10 @@ export async function discard(node: Node, operation: string, entry: JournalEntry
   if (entry.kind === "sandbox") await discardInstance(node, entry);
   else await discardSnapshot(node, entry);
   // Forks share the volume of their origin: it goes with the last of them.
-  if (!node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId)) {
+  const isShared = (): boolean =>
+    node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId);
+  const wasShared = isShared();
+  if (!wasShared) {
     node.step(operation, name, "delete the credential volume");
     await discardVolume(node, volumeId);
   }
@@ -19,6 +22,8 @@ export async function discard(node: Node, operation: string, entry: JournalEntry
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
   node.journal.remove(name);
+  // The others may have been removed meanwhile, and each was not the last.
+  if (wasShared && !isShared()) await discardVolume(node, volumeId);
 }
 
 async function discardInstance(node: Node, entry: SandboxEntry): Promise<void> {

@@ -38,7 +38,7 @@ export interface NodeCapabilities {
 
 /**
  * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
- * Operations on one sandbox wait for each other. Every method rejects with SandboxError.
+ * Operations on one sandbox wait for each other, also those of other processes. Every method rejects with SandboxError.
  */
 export class Sandboxes {
   readonly #node: Node;
@@ -47,7 +47,7 @@ export class Sandboxes {
     this.#node = node;
   }
 
-  /** Opens the node's journal, and holds it until `close`. Makes no call. */
+  /** Opens the node's journal until `close`, beside any other process that has it open. Makes no call. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
     return new Sandboxes(new Node(options, await Journal.open(options.folder, options.readOnly === true)));
@@ -106,12 +106,12 @@ export class Sandboxes {
    * with the outcome of hook and freeze.
    */
   standby(name: string, options: SuspendOptions = {}): Promise<Rest> {
-    return this.#alone(name, (entry) => standby(this.#node, entry, options));
+    return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 
   /** Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted anew. */
   resume(name: string, options: RestoreChoices = {}): Promise<Awakening | undefined> {
-    return this.#alone(name, (entry) => resume(this.#node, entry, options));
+    return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
   }
 
   /**
@@ -119,7 +119,7 @@ export class Sandboxes {
    * anew.
    */
   stop(name: string): Promise<Stopping> {
-    return this.#alone(name, (entry) => stop(this.#node, entry));
+    return this.#alone("stop", name, (entry) => stop(this.#node, entry));
   }
 
   /**
@@ -136,7 +136,9 @@ export class Sandboxes {
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
-    return this.#alone(name, (entry) => this.#node.alone(own, () => snapshot(this.#node, entry, own, options)));
+    return this.#alone("snapshot", name, (entry) =>
+      this.#node.alone("snapshot", own, () => snapshot(this.#node, entry, own, options)),
+    );
   }
 
   /**
@@ -148,16 +150,16 @@ export class Sandboxes {
     options: ForkOptions = {},
   ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.alone(from, () => {
+    const { fork: made, ...rest } = await this.#node.alone("fork", from, () => {
       const parent = ready(this.#node.entry(from));
-      return this.#node.alone(own, () => fork(this.#node, parent, own, options));
+      return this.#node.alone("fork", own, () => fork(this.#node, parent, own, options));
     });
     return { sandbox: await this.#info(made), ...rest };
   }
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
   remove(name: string): Promise<void> {
-    return this.#node.alone(name, () => discard(this.#node, "remove", this.#node.entry(name)));
+    return this.#node.alone("remove", name, () => discard(this.#node, "remove", this.#node.entry(name)));
   }
 
   /** Removes what earlier processes have left behind, at the substrate and here. */
@@ -179,8 +181,8 @@ export class Sandboxes {
     this.close();
   }
 
-  #alone<Value>(name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.alone(name, () => action(ready(this.#node.sandbox(name))));
+  #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
+    return this.#node.alone(operation, name, () => action(ready(this.#node.sandbox(name))));
   }
 
   /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */

@@ -50,13 +50,15 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
       await action();
     } catch (error) {
       const failure = sandboxError(error);
+      // Another process works on it, and so has not left it behind.
+      if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
       const { code, nextStep } = failure instanceof SandboxError ? failure : { code: "INTERNAL", nextStep: undefined };
       report.failed.push({ name, code, message: messageOf(failure), nextStep });
     }
   };
   for (const { name } of node.journal.all()) {
     if (node.isBusy(name)) continue;
-    await attempt(name, () => node.alone(name, () => sweepEntry(node, name, report)));
+    await attempt(name, () => node.alone("sweep", name, () => sweepEntry(node, name, report)));
   }
   // Volumes last: one that an instance has cannot be deleted.
   for (const thing of strays) {

@@ -4,7 +4,7 @@ import type { GuestClient, Health } from "../client/index.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";
 import { type Node, ready } from "./node.ts";
 import { discard } from "./removal.ts";
-import { sandboxError } from "./errors.ts";
+import { SandboxError, sandboxError } from "./errors.ts";
 import { stop } from "./stop.ts";
 import { standby } from "./suspend.ts";
 
@@ -136,8 +136,10 @@ class Watcher {
 
   async #look(): Promise<void> {
     try {
-      if ((await this.#verdict()) !== undefined) await this.#node.alone(this.#name, () => this.#act());
+      if ((await this.#verdict()) !== undefined) await this.#node.alone("watch", this.#name, () => this.#act());
     } catch (error) {
+      // Its user works on it; the next look decides anew.
+      if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
       this.#tell("failed", messageOf(sandboxError(error)));
     }
   }

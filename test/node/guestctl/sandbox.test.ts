@@ -152,7 +152,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.match(swept.stderr, /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });
 
-  test("watches until it is interrupted; ls works beside it, and another command is refused", async () => {
+  test("watches until it is interrupted; ls and other commands work beside it", async () => {
     const made = await sandbox("create", IMAGE, "--name", "idler", "--idle-action", "standby", "--process", idle);
     assert.equal(made.exitCode, 0, made.stderr);
     const watch = startGuestctl(
@@ -167,14 +167,14 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       message: "its workload has declared itself idle",
     });
     assert.match((await sandbox("ls")).stdout, /\nidler +Standby +/);
-    assert.match((await sandbox("rm", "idler")).stderr, /\[JOURNAL_LOCKED\]/);
+    assert.equal((await sandbox("rm", "idler")).stdout, "idler is gone\n");
     watch.kill("SIGINT");
     assert.equal(await watch.ended, 0);
   });
 
   test("removes them, and the sweep finds nothing", async () => {
-    const gone = await sandbox("rm", "box", "taken", "twin", "idler");
-    assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntaken is gone\ntwin is gone\nidler is gone\n"]);
+    const gone = await sandbox("rm", "box", "taken", "twin");
+    assert.deepEqual([gone.exitCode, gone.stdout], [0, "box is gone\ntaken is gone\ntwin is gone\n"]);
     assert.deepEqual(substrate.left(), []);
     assert.deepEqual(await sandbox("sweep"), { exitCode: 0, stdout: "nothing to sweep\n", stderr: "" });
     await chmod(join(env["HOME"] ?? "", ".local/state/guestctl/sandboxes"), 0o755);

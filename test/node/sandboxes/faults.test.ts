@@ -559,16 +559,6 @@ describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAM
 });
 
 describe("two nodes", NEEDS_NAMESPACES, () => {
-  test("with one journal: the second is refused", async () => {
-    await using substrate = await HttpSubstrate.start();
-    const first = await openNode(partsOf(substrate));
-    assert.equal(await codeOf(openNode(partsOf(substrate))), "JOURNAL_LOCKED");
-    using looking = await openNode(partsOf(substrate), { readOnly: true });
-    assert.deepEqual(await looking.list(), []);
-    first.close();
-    (await openNode(partsOf(substrate))).close();
-  });
-
   test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
     await using substrate = await HttpSubstrate.start();
     using first = await openNode(partsOf(substrate));

@@ -1,16 +1,19 @@
 /**
- * A node in a process of its own, for what happens when it ends: `node-process.ts PARTS OPERATION KILL_AT`. Carries the
- * operation out and is killed before the step of that number; says "done" when it came to its end.
+ * A node in a process of its own, for what happens when it ends: `node-process.ts PARTS OPERATION KILL_AT [OPTIONS]`. Carries the
+ * operation out and is killed before the step of that number; says "done" when it came to its end. With options of a node, as
+ * JSON, every step is a line on standard error.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type NodeParts, openNode } from "./node.ts";
 
-const [parts = "", operation = "", killAt = ""] = process.argv.slice(2);
+const [parts = "", operation = "", killAt = "", options] = process.argv.slice(2);
 const known = JSON.parse(parts) as NodeParts;
 let steps = 0;
 const node = await openNode(known, {
-  onStep: () => {
+  ...(JSON.parse(options ?? "{}") as object),
+  onStep: (step) => {
+    if (options !== undefined) process.stderr.write(`${step.operation} ${step.name}: ${step.step}\n`);
     if (String(steps++) === killAt) process.kill(process.pid, "SIGKILL");
   },
 });
@@ -19,6 +22,8 @@ try {
   else if (operation === "fork") await node.fork("box", { name: "forked" });
   else if (operation === "snapshot") await node.snapshot("box", { name: "taken" });
   else if (operation === "remove") await node.remove("box");
+  else if (operation === "standby") await node.standby("box");
+  else if (operation === "sweep") process.stdout.write(`${JSON.stringify(await node.sweep())}\n`);
   else if (operation === "create-on-full-disk") {
     fill(join(known.stateFolder, "filler"));
     await node.create({ image: "debian:12", name: "made" });
@@ -26,6 +31,7 @@ try {
   process.stdout.write("done\n");
 } catch (error) {
   process.stdout.write(`${error instanceof Error && "code" in error ? String(error.code) : String(error)}\n`);
+  if (options !== undefined && error instanceof Error) process.stderr.write(`${error.message}\n`);
 }
 node.close();
 

@@ -30,7 +30,7 @@ export function partsOf({ baseUrl, apiToken, agentPort, agentArchive, stateFolde
 /** Opens a node over the official client. Close it. */
 export async function openNode(parts: NodeParts, options: Partial<NodeOptions> = {}): Promise<Sandboxes> {
   return Sandboxes.open({
-    substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: parts.apiToken }),
+    substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: parts.apiToken, timeoutMs: 600_000 }),
     folder: parts.stateFolder,
     nodeId: "node-1",
     agent: { archive: parts.agentArchive },

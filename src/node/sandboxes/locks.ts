@@ -1,0 +1,141 @@
+import { randomUUID } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import type * as Sqlite from "node:sqlite";
+import { messageOf } from "../../shared/errors.ts";
+
+/** Who works on a sandbox or snapshot. */
+export interface Holder {
+  readonly pid: number;
+  readonly operation: string;
+  /** By the host's clock, in milliseconds of the epoch. */
+  readonly sinceMs: number;
+}
+
+interface Row {
+  readonly process: string;
+  readonly pid: number;
+  readonly operation: string;
+  readonly since_ms: number;
+}
+
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS lock (
+    name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
+  ) STRICT;
+`;
+const ENDING = ".sqlite";
+
+/**
+ * Which process works on which sandbox or snapshot of a journal. Its rows say so; whether the process of a row still lives, a file
+ * of that process says, of which the kernel drops the lock with the process, however that ends. So a holder that has died
+ * holds nothing, whoever has its pid by then.
+ */
+export class Locks {
+  readonly #Database: typeof Sqlite.DatabaseSync;
+  readonly #journal: Sqlite.DatabaseSync;
+  /** Of the files of processes. */
+  readonly #folder: string;
+  readonly #process = randomUUID();
+  /** This process's file, locked; undefined: it has taken nothing yet. */
+  #life: Sqlite.DatabaseSync | undefined;
+
+  /** @param journal the database that the rows are in */
+  constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, folder: string) {
+    this.#Database = Database;
+    this.#journal = journal;
+    this.#folder = join(folder, "processes");
+    journal.exec(SCHEMA);
+  }
+
+  /** Takes a name for this process. Returns who has it; undefined: this process, from now on. Throws errors of SQLite. */
+  take(name: string, operation: string): Holder | undefined {
+    return this.#whole(() => {
+      this.#live();
+      const row = this.#row(name);
+      if (row !== undefined && row.process !== this.#process && this.#isAlive(row.process)) return holderOf(row);
+      this.#journal
+        .prepare("INSERT OR REPLACE INTO lock VALUES (?, ?, ?, ?, ?)")
+        .run(name, this.#process, process.pid, operation, Date.now());
+      return undefined;
+    });
+  }
+
+  release(name: string): void {
+    this.#journal.prepare("DELETE FROM lock WHERE name = ? AND process = ?").run(name, this.#process);
+  }
+
+  /** The other process that has a name; undefined: none that lives. */
+  holder(name: string): Holder | undefined {
+    const row = this.#row(name);
+    return row !== undefined && row.process !== this.#process && this.#isAlive(row.process) ? holderOf(row) : undefined;
+  }
+
+  /** From then on this process holds nothing. */
+  close(): void {
+    if (this.#life === undefined) return;
+    this.#life.close();
+    rmSync(this.#pathOf(this.#process), { force: true });
+  }
+
+  #row(name: string): Row | undefined {
+    return this.#journal.prepare("SELECT process, pid, operation, since_ms FROM lock WHERE name = ?").get(name) as
+      | Row
+      | undefined;
+  }
+
+  /** Makes and locks the file of this process, and removes those of processes that have died. */
+  #live(): void {
+    if (this.#life !== undefined) return;
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    for (const file of readdirSync(this.#folder)) {
+      if (file.endsWith(ENDING) && !this.#isAlive(file.slice(0, -ENDING.length)))
+        rmSync(join(this.#folder, file), { force: true });
+    }
+    const life = new this.#Database(this.#pathOf(this.#process));
+    // A journal of it would be a file too, which a killed process leaves.
+    life.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
+    this.#life = life;
+  }
+
+  #isAlive(id: string): boolean {
+    const path = this.#pathOf(id);
+    let file: Sqlite.DatabaseSync | undefined;
+    try {
+      file = new this.#Database(path, { readOnly: true, timeout: 0 });
+      file.prepare("SELECT name FROM sqlite_master").all();
+      return false;
+    } catch (error) {
+      if (/locked|busy/i.test(messageOf(error))) return true;
+      if (!existsSync(path)) return false;
+      throw error;
+    } finally {
+      file?.close();
+    }
+  }
+
+  #pathOf(id: string): string {
+    return join(this.#folder, `${id}${ENDING}`);
+  }
+
+  /** No other process takes anything, or makes or removes a file, meanwhile. */
+  #whole<Value>(action: () => Value): Value {
+    this.#journal.exec("BEGIN IMMEDIATE");
+    try {
+      const value = action();
+      this.#journal.exec("COMMIT");
+      return value;
+    } catch (error) {
+      try {
+        this.#journal.exec("ROLLBACK");
+      } catch {
+        // A full disk has rolled it back already.
+      }
+      throw error;
+    }
+  }
+}
+
+function holderOf({ pid, operation, since_ms: sinceMs }: Row): Holder {
+  return { pid, operation, sinceMs };
+}

@@ -1,0 +1,231 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { describe, test } from "node:test";
+import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
+import type { NodeOptions, SweepReport, WatchEvent } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, openNode, partsOf } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+/** A node in a process of its own, and what it says. */
+class NodeProcess {
+  readonly child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+  readonly #output: Promise<string>;
+  readonly #closed: Promise<unknown>;
+
+  constructor(substrate: HttpSubstrate, operation: string, options: Partial<NodeOptions> = {}) {
+    const program = join(import.meta.dirname, "node-process.ts");
+    const parts = JSON.stringify(partsOf(substrate));
+    this.child = spawn(
+      process.execPath,
+      [...COMPILED_ONCE, program, parts, operation, "never", JSON.stringify(options)],
+      { stdio: ["ignore", "pipe", "pipe"] },
+    );
+    assert.ok(this.child.stdout !== null && this.child.stderr !== null);
+    this.#lines = createInterface(this.child.stderr)[Symbol.asyncIterator]();
+    this.#output = text(this.child.stdout);
+    this.#closed = once(this.child, "close");
+  }
+
+  /** Resolves with the next step or message that matches. */
+  async said(wanted: RegExp): Promise<string> {
+    for (;;) {
+      const { value, done } = (await this.#lines.next()) as IteratorResult<string, undefined>;
+      if (done === true) assert.fail(`it ended without saying ${wanted}: ${await this.#output}`);
+      if (wanted.test(value)) return value;
+    }
+  }
+
+  /** What it says at its end. */
+  async outcome(): Promise<string> {
+    await this.#closed;
+    return (await this.#output).trim();
+  }
+
+  async kill(): Promise<void> {
+    this.child.kill("SIGKILL");
+    await this.#closed;
+  }
+}
+
+/** Holds the first request of a kind before it is carried out; `done` resolves when that is. */
+function held(
+  substrate: HttpSubstrate,
+  wanted: string,
+): { readonly begun: Promise<void>; readonly release: () => void; readonly done: Promise<void> } {
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+  const { promise: over, resolve: release } = Promise.withResolvers<void>();
+  const { promise: done, resolve: finish } = Promise.withResolvers<void>();
+  let isFirst = true;
+  substrate.interfere = async (request, when) => {
+    if (request !== wanted) return undefined;
+    if (when === "after") finish();
+    else if (isFirst) {
+      isFirst = false;
+      begin();
+      await over;
+    }
+    return undefined;
+  };
+  return { begun, release, done };
+}
+
+const STANDBY = "POST /instances/:id/standby";
+
+async function withBox(substrate: HttpSubstrate): Promise<void> {
+  using node = await openNode(partsOf(substrate));
+  await node.create({ image: IMAGE, name: "box" });
+}
+
+describe("two processes with one journal", NEEDS_NAMESPACES, () => {
+  test("work on two sandboxes side by side", async () => {
+    await using substrate = await HttpSubstrate.start();
+    await withBox(substrate);
+    const { begun, release } = held(substrate, STANDBY);
+    const first = new NodeProcess(substrate, "standby");
+    await begun;
+    assert.equal(await new NodeProcess(substrate, "create").outcome(), "done", "all of it during the standby");
+    release();
+    assert.equal(await first.outcome(), "done");
+    assert.deepEqual([substrate.named("box").state, substrate.named("made").state], ["Standby", "Running"]);
+  });
+
+  test("work on one sandbox one after the other: the second says whom it waits for", async () => {
+    await using substrate = await HttpSubstrate.start();
+    await withBox(substrate);
+    const { begun, release } = held(substrate, STANDBY);
+    const first = new NodeProcess(substrate, "standby");
+    await begun;
+    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
+    const said = await second.said(/wait/);
+    assert.match(said, new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, since 2\\d{3}-`));
+    assert.ok(!substrate.requests.includes("DELETE /instances/:id"));
+    release();
+    assert.deepEqual([await first.outcome(), await second.outcome()], ["done", "done"]);
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("do not wait for ever: SANDBOX_BUSY says which process does what, and since when", async () => {
+    await using substrate = await HttpSubstrate.start();
+    await withBox(substrate);
+    const { begun, release } = held(substrate, STANDBY);
+    const first = new NodeProcess(substrate, "standby");
+    await begun;
+    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 1 });
+    const busy = new RegExp(
+      `^box has been busy for 1 ms with the standby of process ${first.child.pid}, since 2\\d{3}-`,
+    );
+    await second.said(busy);
+    assert.equal(await second.outcome(), "SANDBOX_BUSY");
+    // A program with the library learns the same.
+    using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
+    assert.equal(await codeOf(node.resume("box")), "SANDBOX_BUSY");
+    release();
+    assert.equal(await first.outcome(), "done");
+    await node.resume("box");
+  });
+
+  test("do not wait for one that was killed, whoever has its pid by then", async () => {
+    await using substrate = await HttpSubstrate.start();
+    await withBox(substrate);
+    const { begun, release } = held(substrate, STANDBY);
+    const first = new NodeProcess(substrate, "standby");
+    await begun;
+    const second = new NodeProcess(substrate, "remove", { lockWaitMs: 600_000 });
+    await second.said(/wait for the standby/);
+    {
+      // As if the pid had gone to a process that lives: this one.
+      using database = new DatabaseSync(join(substrate.stateFolder, "journal.sqlite"), { timeout: 600_000 });
+      const { changes } = database
+        .prepare("UPDATE lock SET pid = ? WHERE pid = ?")
+        .run(process.pid, first.child.pid ?? 0);
+      assert.equal(changes, 1);
+    }
+    await first.kill();
+    assert.equal(await second.outcome(), "done");
+    release();
+    {
+      using node = await openNode(partsOf(substrate));
+      assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], failed: [] });
+      await node.create({ image: IMAGE, name: "box" });
+    }
+    const files = await readdir(join(substrate.stateFolder, "processes"));
+    assert.deepEqual(files, [], "the next one that works removes the files of the dead, and at its end its own");
+  });
+
+  test("let a sweep of one leave alone what the other makes, and remove what it has left once it is dead", async () => {
+    await using substrate = await HttpSubstrate.start();
+    const { begun, release, done } = held(substrate, "POST /instances");
+    const first = new NodeProcess(substrate, "create");
+    await begun;
+    const sweep = async (): Promise<SweepReport> => {
+      const [report = ""] = (await new NodeProcess(substrate, "sweep").outcome()).split("\n");
+      return JSON.parse(report) as SweepReport;
+    };
+    const nothing = { removed: [], orphans: [], awakened: [], failed: [] };
+    assert.deepEqual(await sweep(), nothing);
+    assert.deepEqual(substrate.left(), ["volume made-credentials"]);
+    await first.kill();
+    release();
+    await done;
+    assert.deepEqual(await sweep(), { ...nothing, removed: ["made"] });
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("let the watch of one say nothing of what the other does", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate), { lockWaitMs: 1 });
+    // The watch would remove it at once; the standby has not yet written down that it sleeps.
+    await node.create({ image: IMAGE, name: "box", ttlMs: 1 });
+    const events: WatchEvent[] = [];
+    const end = new AbortController();
+    const { begun, release } = held(substrate, "GET /capabilities");
+    const other = new NodeProcess(substrate, "standby");
+    await begun;
+    const { promise: removed, resolve: remove } = Promise.withResolvers<void>();
+    const watching = node.watch({
+      pollMs: 10,
+      signal: end.signal,
+      onEvent: (event) => {
+        events.push(event);
+        if (event.name === "goes") remove();
+      },
+    });
+    await node.create({ image: IMAGE, name: "goes", ttlMs: 1 });
+    await removed;
+    release();
+    assert.equal(await other.outcome(), "done");
+    end.abort();
+    await watching;
+    assert.deepEqual(
+      events.map(({ name, event }) => `${name} ${event}`),
+      ["goes remove"],
+    );
+  });
+});
+
+describe("the last two that share a volume", NEEDS_NAMESPACES, () => {
+  test("leave none when they are removed at once", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    await node.fork("box", { name: "twin" });
+    const { promise: both, resolve } = Promise.withResolvers<void>();
+    let removals = 0;
+    substrate.interfere = async (request, when) => {
+      if (request !== "DELETE /instances/:id" || when !== "after") return undefined;
+      if (++removals === 2) resolve();
+      await both;
+      return undefined;
+    };
+    await Promise.all([node.remove("box"), node.remove("twin")]);
+    assert.deepEqual(substrate.left(), []);
+  });
+});
