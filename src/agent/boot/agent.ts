@@ -17,6 +17,8 @@ const LAST_FRAMES_MS = 2_000;
 /** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
 
+const LEAVING = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
+
 /** Starts and ends the agent's parts in their order. */
 export class Agent {
   readonly #platform: Platform;
@@ -62,7 +64,8 @@ export class Agent {
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
         readiness?.runNow();
-        await this.#listeners.serveManagement({ ...this.#rooms, stop: () => this.#stop() }, rotation);
+        const tunnels = (): ReturnType<Rooms["tunnels"]["get"]> => this.#rooms.tunnels.get();
+        await this.#listeners.serveManagement({ ...this.#rooms, tunnels, stop: () => this.#stop() }, rotation);
         this.#inBackground("settle", this.#settle());
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
@@ -131,20 +134,20 @@ export class Agent {
   }
 
   #refuseCalls(): void {
-    const leaving = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
-    this.#listeners.refuseCalls(leaving);
-    this.#rooms.exec.close(leaving);
-    this.#rooms.hooks.close(leaving);
+    this.#listeners.refuseCalls(LEAVING);
+    this.#rooms.exec.close(LEAVING);
+    this.#rooms.hooks.close(LEAVING);
   }
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
-    const { workload, readiness, exec, hooks, files, freeze } = this.#rooms;
+    const { workload, readiness, exec, hooks, files, tunnels, freeze } = this.#rooms;
     this.#refuseCalls();
     freeze.leave();
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
+    tunnels.ifBuilt((built) => built.leave(LEAVING));
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);
   }

@@ -10,6 +10,7 @@ import {
   type SessionGroup,
   SessionLife,
   type Signals,
+  type Sockets,
   type Timers,
   type WatchArrivals,
 } from "../domain/index.ts";
@@ -50,6 +51,8 @@ export interface Platform {
   readonly life: SessionLife;
   readonly accounts: Accounts;
   readonly fileSystem: FileSystem;
+  /** Loads their code, which few agents need. */
+  readonly sockets: () => Promise<Sockets>;
   /** The agent's own user and group. */
   readonly identity: FileOwner;
   readonly clock: Clock;
@@ -107,6 +110,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
     life,
     accounts: fileAccounts(addon),
     fileSystem: guestFileSystem(addon),
+    sockets: async () => (await import("../platform/sockets.ts")).guestSockets(addon),
     identity: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
     clock,
     // A terminal sends signals to the agent directly, as its foreground process group.

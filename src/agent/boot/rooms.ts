@@ -17,7 +17,9 @@ import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
 import type { Session } from "../rpc/index.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
+import type { Tunnels } from "../tunnel/index.ts";
 import { Workload } from "../workload/index.ts";
+import { Later } from "./later.ts";
 import type { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";
 
@@ -36,6 +38,7 @@ export interface Rooms {
   readonly restore: Restore<Session>;
   readonly rotation: CredentialRotation;
   readonly idle: IdleDeclarations;
+  readonly tunnels: Later<Tunnels>;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
   readonly readiness: ReadinessLoop | undefined;
@@ -115,6 +118,17 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     restore,
     rotation,
     idle,
+    tunnels: new Later(async () => {
+      const [{ Tunnels: Room }, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
+      return new Room({
+        sockets,
+        fileSystem: platform.fileSystem,
+        activity,
+        timers,
+        checkSession: () => freeze.check(),
+        ownPort: configuration.guestPort,
+      });
+    }),
     freeze,
     readiness,
   };

@@ -23,6 +23,7 @@ export {
 export { AgentError, frameOrder, invalidField, type Reason, type StatusName } from "./errors.ts";
 export type { CgroupFacts, EntropyFacts, GuestFacts, MemoryFacts } from "./guest-facts.ts";
 export { Mutex, nextTurn, STRINGS_A_TURN, unlessAborted } from "./mutex.ts";
+export { SocketError, type SocketReceiver, type Sockets, type StreamSocket } from "./ports/sockets.ts";
 export type {
   Accounts,
   Clock,

@@ -69,3 +69,16 @@ export const FREEZE_LIMIT_MS = 600_000;
 export const FREEZE_WAIT_MS = 2_000;
 /** How much is kept of the end of each output stream of a hook. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
+/** Tunnels at once. */
+export const TUNNEL_LIMIT = 256;
+/** Time allowed for a tunnel to be connected in the guest. */
+export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
+/** Bytes on their way into the guest that a tunnel may hold, while all together may hold TUNNEL_WINDOWS_BYTES, and above. */
+export const TUNNEL_WINDOW_BYTES: number = 512 * 1024;
+export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
+export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
+/** Time for a port to be listened on, unless WaitForPort says otherwise, and the longest. */
+export const DEFAULT_PORT_WAIT_MS = 30_000;
+export const PORT_WAIT_LIMIT_MS = 86_400_000;
+/** Least time between two looks whether ports are listened on. */
+export const PORT_LOOK_MS = 50;

@@ -209,6 +209,21 @@ export interface Addon {
   changeMode(fd: number, mode: number): Promise<number>;
   /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
   changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
+  /**
+   * A stream socket on its way to a port of 127.0.0.1, or of ::1. Does not block, nor do its descriptor's reads and writes. It
+   * is writable once `connected` can tell.
+   */
+  connectPort(family: 4 | 6, port: number): number;
+  /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */
+  connectPath(path: Uint8Array): Promise<number>;
+  /** 0: it is connected; -ECONNREFUSED also for a socket that is connected to itself. */
+  connected(fd: number): number;
+  /** The process that listens where a unix socket is connected to, by its id in this process's namespace. */
+  peerProcess(fd: number): number;
+  /** Ends one direction of a socket: the peer reads the end (shutdown(2), SHUT_WR). */
+  endWriting(fd: number): number;
+  /** From now on closing a TCP socket resets its connection. */
+  resetAtClose(fd: number): number;
   /** Root folder of a cgroup2 file system that is mounted nowhere. Closing it unmounts. */
   mountCgroups(): number;
   /** Descriptor of a file below a folder that is open. */
@@ -290,6 +305,12 @@ export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
   "changeOwner",
   "changeMode",
   "changeModified",
+  "connectPort",
+  "connectPath",
+  "connected",
+  "peerProcess",
+  "endWriting",
+  "resetAtClose",
   "exitNow",
   "mountCgroups",
   "openAt",

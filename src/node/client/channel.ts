@@ -154,6 +154,7 @@ export class Channel {
     const explained = limitMs === undefined ? undefined : await this.#link.explain?.(limitMs);
     return guestError(error, {
       method: method.name,
+      service: method.parent.typeName,
       signal,
       agentVersion: this.#agentVersion,
       linkFailure: this.#link.failure?.() ?? explained,

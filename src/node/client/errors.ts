@@ -55,6 +55,8 @@ export function invalidArgument(message: string, cause?: unknown): GuestError {
 export interface FailedCall {
   /** Name of the method. */
   readonly method: string;
+  /** Its service. */
+  readonly service: string;
   readonly signal: AbortSignal | undefined;
   readonly agentVersion: string | undefined;
   /** Why there is no connection, where the link knows it. */
@@ -101,12 +103,20 @@ function missingMethod(
   name: GuestStatus,
   details: ErrorDetails | undefined,
   error: ServiceError,
-  { method, agentVersion }: FailedCall,
+  { method, service, agentVersion }: FailedCall,
 ): string | undefined {
   if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || IS_NO_ANSWER.test(error.details))
     return undefined;
+  const since = SINCE[service];
+  const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
+  if (since !== undefined) return `this agent${known} is older than ${since}, which brought ${method}`;
   return `the agent${agentVersion === undefined ? "" : ` (version ${agentVersion})`} has no method ${method}`;
 }
+
+/** Versions of the agent that brought whole services. */
+const SINCE: Readonly<Record<string, string>> = {
+  "svc.guest.v1alpha1.Tunnel": "0.2.0",
+};
 
 /** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
 const IS_NO_ANSWER = /^(?:No message received|Too many responses received|Received HTTP status code)/;

@@ -11,7 +11,8 @@ import type {
   RestoreDutiesRequestSchema,
   RestoreDutiesResponse,
 } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { checkOptions, fromArguments, wholeMilliseconds } from "./arguments.ts";
+import { Tunnel } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
 import { type ExecCommand, type KeptCommand, type SignalName, signalNumber, startMessage } from "./exec/command.ts";
 import { attachMessage, type AttachOptions, type KeptOptions, redialOf } from "./exec/keep.ts";
@@ -28,6 +29,8 @@ import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
 import { OPTION_NAMES } from "./options.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
+import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
+import { GuestTunnel } from "./tunnel/tunnel.ts";
 
 /** How `endExec` ends a command. */
 export interface EndExecOptions {
@@ -53,11 +56,18 @@ export interface StatPathOptions extends CallOptions {
   readonly noFollow?: boolean | undefined;
 }
 
+/** Options of `waitForPort`. */
+export interface WaitForPortOptions extends CallOptions {
+  /** Longest wait, in milliseconds; at most a day. Default: 30 s. */
+  readonly timeoutMs?: number | undefined;
+}
+
 const END_NAMES = { execId: true, signal: true, graceMs: true, forget: true } satisfies Record<
   keyof EndExecOptions,
   true
 >;
 const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
+const WAIT_NAMES = { ...OPTION_NAMES["call"], timeoutMs: true as const };
 
 /**
  * Makes a client of an agent: over TCP with mutual TLS, a unix socket, or a bridge command. Connects with the first
@@ -185,6 +195,30 @@ export class GuestClient {
     checkOptions("the options of statPath", options, { noFollow: true, ...OPTION_NAMES.call });
     const { noFollow = false, ...call } = options;
     return attributesOf(await this.#channel.question(GuestAgent.method.statPath, { path, noFollow }, call));
+  }
+
+  /**
+   * Connects to a TCP port of the guest's loopback, or to the unix socket of an absolute path, as net.connect does here. The
+   * agent's failures are the stream's: nothing listens there (PORT_REFUSED), nobody answers (PORT_UNREACHABLE), it was reset
+   * (PORT_RESET).
+   */
+  connect(target: number | string, options: CallOptions = {}): GuestTunnel {
+    checkOptions("the options of connect", options, OPTION_NAMES.call);
+    return new GuestTunnel(this.#channel, target, options);
+  }
+
+  /** Listens here, and connects whoever comes to a port or unix socket of the guest, until it is closed. */
+  async forward(options: ForwardOptions): Promise<Forwarding> {
+    checkOptions("the options of forward", options, FORWARD_NAMES);
+    return forward(options, (target) => this.connect(target));
+  }
+
+  /** Resolves once a process listens on a TCP port where `connect` reaches it; rejects (PORT_NOT_LISTENING) if none does in time. */
+  async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<void> {
+    checkOptions("the options of waitForPort", options, WAIT_NAMES);
+    const { timeoutMs = 0, ...call } = options;
+    const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
+    await this.#channel.question(Tunnel.method.waitForPort, request, call);
   }
 
   /** Runs a configured hook and waits for its end. */

@@ -23,6 +23,7 @@ export {
   type GuestClient,
   type SignalExecOptions,
   type StatPathOptions,
+  type WaitForPortOptions,
 } from "./guest-client.ts";
 export {
   type BridgeOptions,
@@ -40,6 +41,8 @@ export {
   type RestoreOutcome,
   restoreSequence,
 } from "./restore.ts";
+export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
+export type { GuestTunnel } from "./tunnel/tunnel.ts";
 export type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 export type { EndExecResponse, KeptExec } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";

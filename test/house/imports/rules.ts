@@ -3,7 +3,7 @@ import type { Module } from "./modules.ts";
 /** A rule of the house over all modules of src/. Gives one line per offence. */
 export type Rule = (modules: readonly Module[]) => string[];
 
-const CAPABILITIES = ["workload", "exec", "files", "folders", "hooks", "health", "restore", "check"];
+const CAPABILITIES = ["workload", "exec", "files", "folders", "hooks", "health", "restore", "tunnel", "check"];
 
 type Floors = ReadonlyMap<string, number>;
 
@@ -106,6 +106,7 @@ const SIDE_DOORS: ReadonlySet<string> = new Set([
   "src/agent/server/workload/server.ts",
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",
+  "src/agent/platform/sockets.ts",
   "src/node/credentials/certificates.ts",
 ]);
 

@@ -41,6 +41,12 @@
   F("bytesAvailable", agent_bytes_available, 1, (int fd))                         \
   F("lock", agent_lock, 1, (int fd))                                              \
   F("sendDescriptor", agent_send_descriptor, 3, (int socket, int byte, int fd))   \
+  /* sockets.c */                                                                 \
+  F("connectPort", agent_connect_port, 2, (int family, int port))                 \
+  F("connected", agent_connected, 1, (int fd))                                    \
+  F("peerProcess", agent_peer_process, 1, (int fd))                               \
+  F("endWriting", agent_end_writing, 1, (int fd))                                 \
+  F("resetAtClose", agent_reset_at_close, 1, (int fd))                            \
   /* terminal.c */                                                                \
   F("resizeTerminal", agent_resize_terminal, 3, (int fd, int cols, int rows))     \
   F("terminalEofByte", agent_terminal_eof_byte, 1, (int fd))                      \
@@ -98,7 +104,9 @@
   F("makeLinkIn", agent_make_link_in)                      \
   F("changeOwner", agent_change_owner)                     \
   F("changeMode", agent_change_mode)                       \
-  F("changeModified", agent_change_modified)
+  F("changeModified", agent_change_modified)               \
+  /* sockets.c */                                          \
+  F("connectPath", agent_connect_path)
 
 /* All classes that it exports. */
 #define AGENT_CLASSES(C)                                                         \

@@ -9,6 +9,7 @@ import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1a
 import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
 import type { Restore } from "../../restore/index.ts";
+import type { Tunnels } from "../../tunnel/index.ts";
 import type { Session } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
@@ -28,13 +29,15 @@ export interface Capabilities {
   readonly folders: () => Promise<Folders>;
   readonly hooks: Hooks;
   readonly restore: Restore<Session>;
+  /** Loads and builds them at the first call. */
+  readonly tunnels: () => Promise<Tunnels>;
   /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */
   readonly stop: () => number;
 }
 
-/** Puts the services GuestAgent, ExecSessions, Lifecycle and FileTree on a router. */
+/** Puts the services GuestAgent, ExecSessions, Lifecycle, FileTree and Tunnel on a router. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, exec, files, folders, hooks, restore, stop } = capabilities;
+  const { health, exec, files, folders, hooks, restore, tunnels, stop } = capabilities;
   const largeStarts = new Mutex();
   router.framed(GuestAgent.method.health, () => healthFrame(health.report()));
   router.bidiStream(GuestAgent.method.exec, (call) => serveExec(exec, call, largeStarts));
@@ -57,6 +60,10 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.later("svc.guest.v1alpha1.FileTree", async () => {
     const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), folders()]);
     serveFileTree(router, capability);
+  });
+  router.later("svc.guest.v1alpha1.Tunnel", async () => {
+    const [{ serveTunnels }, built] = await Promise.all([import("./tunnel.ts"), tunnels()]);
+    serveTunnels(router, built);
   });
   router.unary(Lifecycle.method.stop, () => create(StopResponseSchema, { stopGraceMs: stop() }));
 }

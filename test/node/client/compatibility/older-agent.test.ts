@@ -47,6 +47,24 @@ describe("a client of an older agent", () => {
     }
   });
 
+  test("says which version brought a service that the agent lacks", async () => {
+    await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
+    const { client } = agent;
+    const tunnel = client.connect(80).on("error", () => {});
+    for (const [method, call] of [
+      ["Connect", tunnel.opened],
+      ["WaitForPort", client.waitForPort(80)],
+    ] as const) {
+      const { status, message, nextStep } = await failureOf(call);
+      assert.equal(status, "UNIMPLEMENTED");
+      assert.match(
+        message,
+        new RegExp(`^this agent(?: \\(version 0\\.1\\.0\\))? is older than 0\\.2\\.0, which brought ${method}$`),
+      );
+      assert.match(nextStep ?? "", /update the agent/);
+    }
+  });
+
   test("forgets a command by its id where EndExec only ends it", async () => {
     const asked: unknown[] = [];
     await using agent = await startStandIn({

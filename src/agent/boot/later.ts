@@ -1,0 +1,19 @@
+/** A part whose code is loaded when it is wanted first: few agents need it. */
+export class Later<Part> {
+  readonly #build: () => Promise<Part>;
+  #part: Promise<Part> | undefined;
+
+  constructor(build: () => Promise<Part>) {
+    this.#build = build;
+  }
+
+  /** Resolves with the part, built if it is not yet. */
+  get(): Promise<Part> {
+    return (this.#part ??= this.#build());
+  }
+
+  /** Calls `use` if the part is built or being built. */
+  ifBuilt(use: (part: Part) => void): void {
+    void this.#part?.then(use);
+  }
+}

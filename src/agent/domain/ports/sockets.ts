@@ -1,0 +1,56 @@
+import type { ByteReceiver } from "./processes.ts";
+import type { Errno } from "./system.ts";
+
+/** A socket could not be connected. */
+export class SocketError extends Error {
+  override readonly name = "SocketError";
+  readonly errno: Errno;
+
+  constructor(errno: Errno) {
+    super(errno);
+    this.errno = errno;
+  }
+}
+
+/** Receives what a socket reads. */
+export interface SocketReceiver extends ByteReceiver {
+  /** The connection is broken; all bytes that had come were delivered. Called once, perhaps after `end`, and last. */
+  failed(errno: Errno): void;
+}
+
+/** A connected stream socket. Its two directions end one by one. */
+export interface StreamSocket {
+  /** Starts reading; called once. */
+  start(receiver: SocketReceiver): void;
+  /** Reads nothing more until `resume`. */
+  pause(): void;
+  resume(): void;
+  /**
+   * Writes bytes in order. Resolves when the kernel took them, or dropped them because the connection is broken or closed. The
+   * caller must not change the bytes before that.
+   */
+  write(bytes: Uint8Array): Promise<void>;
+  /** The peer reads the end, after everything written so far. */
+  end(): void;
+  /** Closes it and drops what has not been written. Later calls do nothing. */
+  close(): void;
+  /** The same; over TCP the peer learns that the connection was broken off. */
+  reset(): void;
+}
+
+/** What listens in the guest. */
+export interface Sockets {
+  /**
+   * Connects to a port of 127.0.0.1, or of ::1. Rejects with SocketError, or with the signal's reason.
+   *
+   * @param signal no longer matters once it is connected
+   */
+  connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
+  /**
+   * Connects to a unix stream socket; "own": this process listens there, by whatever name the path goes. Waits for a listener
+   * whose queue is full. Rejects as `connectPort` does.
+   */
+  connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
+  /** The TCP ports at which somebody listens where `connectPort` leads. Undefined: the kernel does not tell. Never rejects. */
+  listeningPorts(): Promise<ReadonlySet<number> | undefined>;
+}

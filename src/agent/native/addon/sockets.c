@@ -1,0 +1,76 @@
+/* Connections to what listens in the guest: ports of the loopback, and unix sockets. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "file_job.h"
+
+/* Does not wait: the socket is writable once it is connected or has failed. Bytes go as they come (TCP_NODELAY). */
+long agent_connect_port(int family, int port) {
+  bool is_v6 = family == 6;
+  struct sockaddr_in v4 = {.sin_family = AF_INET};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  v4.sin_port = v6.sin6_port = htons((uint16_t)port);
+  int on = 1;
+  int fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  int result = is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
+  if (result == 0 || errno == EINPROGRESS) return fd;
+  close_after(fd);
+  return -1;
+}
+
+/* EAGAIN: as many connections as the listener's queue holds wait in it. */
+static int connect_to(const struct argument *args, struct answer *answer) {
+  (void)answer;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  const char *path = args[0].name;
+  if (strlen(path) >= sizeof address.sun_path) return refuse(ENAMETOOLONG);
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+  close_after(fd);
+  return -1;
+}
+
+/* connectPath(path): on a thread, as the path may lead into a file system that hangs. */
+napi_value agent_connect_path(napi_env env, napi_callback_info info) { return on_thread(env, info, connect_to); }
+
+/*
+ * Where nobody listens on a port that the kernel also gives to connections, a socket may get that very port and be connected
+ * to itself (RFC 9293, 3.5): nobody listens there all the same.
+ */
+static bool is_own_peer(int fd) {
+  struct sockaddr_storage own, peer;
+  socklen_t own_size = sizeof own, peer_size = sizeof peer;
+  memset(&own, 0, sizeof own);
+  memset(&peer, 0, sizeof peer);
+  if (getsockname(fd, (struct sockaddr *)&own, &own_size) < 0) return false;
+  if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) < 0) return false;
+  return own_size == peer_size && memcmp(&own, &peer, own_size) == 0;
+}
+
+long agent_connected(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0) return -1;
+  if (error == 0 && is_own_peer(fd)) error = ECONNREFUSED;
+  return error == 0 ? 0 : refuse(error);
+}
+
+long agent_peer_process(int fd) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ? -1 : peer.pid;
+}
+
+long agent_end_writing(int fd) { return shutdown(fd, SHUT_WR); }
+
+long agent_reset_at_close(int fd) {
+  struct linger none = {.l_onoff = 1, .l_linger = 0};
+  return setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}

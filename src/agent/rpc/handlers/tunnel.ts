@@ -1,0 +1,75 @@
+import { create } from "@bufbuild/protobuf";
+import { frameOrder, invalidField } from "../../domain/index.ts";
+import type { TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
+import {
+  Tunnel,
+  TunnelFrameSchema,
+  WaitForPortResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import type { Call } from "../call.ts";
+import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
+import type { Router } from "../router.ts";
+
+const DATA_FIELD = TunnelFrameSchema.field.data.number;
+
+/** Puts the service Tunnel on a router. */
+export function serveTunnels(router: Router, tunnels: Tunnels): void {
+  router.bidiStream(Tunnel.method.connect, (call) => serveConnect(tunnels, call));
+  router.unary(Tunnel.method.waitForPort, async (request, call) => {
+    await tunnels.waitForPort(request, call.signal);
+    return create(WaitForPortResponseSchema);
+  });
+}
+
+async function serveConnect(tunnels: Tunnels, call: Call): Promise<void> {
+  const messages = call.messages()[Symbol.asyncIterator]();
+  const first = await messages.next();
+  const { target, windowBytes } = openOf(first.done === true ? undefined : first.value);
+  const client: TunnelClient = {
+    windowBytes,
+    input: inputs(messages, call),
+    opened: (bytes) => call.send(frameOf({ case: "opened", value: { windowBytes: bytes } })),
+    data: (bytes, release) => call.send(bytesFieldFrame(DATA_FIELD, bytes), release),
+    end: () => call.send(frameOf({ case: "end", value: {} })),
+    window: (bytes, done) => call.send(frameOf({ case: "window", value: { bytes } }), done),
+    signal: call.signal,
+  };
+  await tunnels.connect(target, client);
+}
+
+type FrameInit = NonNullable<NonNullable<Parameters<typeof create<typeof TunnelFrameSchema>>[1]>["frame"]>;
+
+function frameOf(frame: FrameInit): Frame {
+  return messageFrame(TunnelFrameSchema, create(TunnelFrameSchema, { frame }));
+}
+
+/** What the first frame asks for. Throws INVALID_ARGUMENT. */
+function openOf(message: Uint8Array | undefined): { readonly target: TunnelTarget; readonly windowBytes: number } {
+  const frame = message && decodeMessage(TunnelFrameSchema, message).frame;
+  if (frame?.case !== "open") throw frameOrder("the first frame must be open");
+  const { target, windowBytes } = frame.value;
+  if (target.case === undefined) throw invalidField("open", "has no port and no path; give one of them");
+  return { target: target.case === "port" ? { port: target.value } : { path: target.value }, windowBytes };
+}
+
+/** The frames after the first. */
+async function* inputs(messages: AsyncIterator<Uint8Array>, call: Call): AsyncGenerator<TunnelInput> {
+  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
+    const message = next.value;
+    yield inputOf(message, () => call.recycle(message));
+  }
+}
+
+/** Throws INVALID_ARGUMENT for a frame that a client may not send there. */
+function inputOf(message: Uint8Array, release: () => void): TunnelInput {
+  const bytes = tryBytesField(message, DATA_FIELD);
+  if (bytes !== undefined) return { kind: "data", bytes, release };
+  const { frame } = decodeMessage(TunnelFrameSchema, message);
+  if (frame.case === "data") return { kind: "data", bytes: frame.value, release };
+  if (frame.case === "end") return { kind: "end" };
+  if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };
+  if (frame.case === undefined) throw frameOrder("frame without content, or of a kind that this agent does not know");
+  throw frameOrder(
+    frame.case === "open" ? "second open frame; a call is one tunnel" : `${frame.case} frame from the client`,
+  );
+}

@@ -1,0 +1,60 @@
+import {
+  AgentError,
+  FileSystemError,
+  FileSystemHung,
+  type Reason,
+  SocketError,
+  type StatusName,
+} from "../domain/index.ts";
+
+type Failure = readonly [status: StatusName, reason: Reason, problem: string];
+
+const REFUSED: Failure = ["FAILED_PRECONDITION", "PORT_REFUSED", "nothing listens there; start it, or wait for it"];
+const NOWHERE: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "no such socket"];
+
+/** errno(3): what each says about a socket. */
+const FAILURES: Readonly<Record<string, Failure>> = {
+  ECONNREFUSED: REFUSED,
+  EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "what listens there takes datagrams, and no streams"],
+  ENOTSOCK: ["FAILED_PRECONDITION", "PORT_REFUSED", "it is no socket"],
+  ETIMEDOUT: ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "what listens there takes no connection in time"],
+  EACCES: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "the agent may not go there"],
+  ENOENT: NOWHERE,
+  ENOTDIR: NOWHERE,
+  ELOOP: NOWHERE,
+};
+const UNREACHABLE: Failure = ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "the guest's kernel finds no way there"];
+const HUNG: Failure = [
+  "FAILED_PRECONDITION",
+  "FILE_SYSTEM_HUNG",
+  "its file system does not answer; try again once it does",
+];
+
+/** The error for a port that cannot be reached; one of another kind is returned as it is. */
+export function portFailure(error: unknown, port: number): unknown {
+  return failure(error, `port ${port}`, { port: String(port) });
+}
+
+/** The error for a unix socket that cannot be reached; one of another kind is returned as it is. */
+export function pathFailure(error: unknown, path: string): unknown {
+  return failure(error, JSON.stringify(path), { path });
+}
+
+/** The error for a connection that was broken off in the guest. */
+export function resetFailure(errno: string): AgentError {
+  const message = `the connection was reset in the guest, by what listens there (${errno})`;
+  return new AgentError("ABORTED", "PORT_RESET", message, { errno });
+}
+
+function failure(error: unknown, place: string, metadata: Readonly<Record<string, string>>): unknown {
+  if (!(error instanceof SocketError || error instanceof FileSystemError)) return error;
+  const { errno } = error;
+  const [status, reason, problem] = error instanceof FileSystemHung ? HUNG : (FAILURES[errno] ?? UNREACHABLE);
+  return new AgentError(
+    status,
+    reason,
+    `cannot connect to ${place}: ${problem} (${errno})`,
+    { ...metadata, errno },
+    error,
+  );
+}

@@ -1,0 +1,1 @@
+export { type TunnelClient, type TunnelInput, Tunnels, type TunnelTarget } from "./tunnels.ts";

@@ -1,0 +1,160 @@
+import { type AgentError, frameOrder, type StreamSocket } from "../domain/index.ts";
+import { resetFailure } from "./failure.ts";
+
+/** What a data frame counts beside its bytes, so that a flood of tiny ones is bounded too. */
+const FRAME_OVERHEAD_BYTES = 64;
+
+/** A frame of the client's after the first. */
+export type TunnelInput =
+  | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
+  | { readonly kind: "end" }
+  /** The client takes more. */
+  | { readonly kind: "window"; readonly bytes: number };
+
+/** The client's side of a tunnel: its frames, and where those for it go, in the order of the calls. */
+export interface TunnelClient {
+  /** What it takes at first; 0: however much is sent. */
+  readonly windowBytes: number;
+  /** Ends or throws when the client breaks the tunnel off. */
+  readonly input: AsyncIterable<TunnelInput>;
+  opened(windowBytes: number): void;
+  /** `release` is called once the bytes are no longer needed; until then what sends them is held back. */
+  data(bytes: Uint8Array, release: () => void): void;
+  end(): void;
+  /** `done` is called once the frame is on its way. */
+  window(bytes: number, done: () => void): void;
+  /** Aborted when the client is gone. */
+  readonly signal: AbortSignal;
+}
+
+/** What a tunnel connects. */
+export interface OpenTunnelParts {
+  readonly socket: StreamSocket;
+  readonly client: TunnelClient;
+  /** What the client may have on the way that the socket has not taken. */
+  readonly windowBytes: number;
+  /** Bytes go through, in either direction. */
+  readonly onBytes: () => void;
+}
+
+/** One tunnel, from its opening to its end. */
+export class OpenTunnel {
+  readonly #parts: OpenTunnelParts;
+  readonly #over = Promise.withResolvers<void>();
+  /** Each side's end; of the socket's, once the client has taken all before it. */
+  #clientEnded = false;
+  #socketEnded = false;
+  #failure: AgentError | undefined;
+  #leaving: AgentError | undefined;
+  /** Bytes from the socket that the client has not taken. */
+  #untaken = 0;
+  /** What the client still takes. */
+  #roomBytes: number;
+  /** What waits for the socket. */
+  #queuedBytes = 0;
+  /** Taken by the socket and not announced yet. */
+  #takenBytes = 0;
+  #announcing = false;
+
+  constructor(parts: OpenTunnelParts) {
+    const { windowBytes } = parts.client;
+    this.#parts = parts;
+    this.#roomBytes = windowBytes === 0 ? Number.POSITIVE_INFINITY : windowBytes;
+  }
+
+  /** Resolves when both sides have ended. Rejects when it was broken off, which the socket's peer learns. */
+  async carry(): Promise<void> {
+    const { socket, client, windowBytes, onBytes } = this.#parts;
+    const onAbort = (): void => this.#over.reject(client.signal.reason as AgentError);
+    client.signal.addEventListener("abort", onAbort);
+    try {
+      client.signal.throwIfAborted();
+      client.opened(windowBytes);
+      socket.start({
+        chunk: (bytes, release) => {
+          onBytes();
+          this.#roomBytes -= bytes.length + FRAME_OVERHEAD_BYTES;
+          if (this.#roomBytes <= 0) socket.pause();
+          this.#untaken += 1;
+          client.data(bytes, () => {
+            this.#untaken -= 1;
+            release();
+            this.#look();
+          });
+        },
+        end: () => {
+          this.#socketEnded = true;
+          client.end();
+          this.#look();
+        },
+        failed: (errno) => {
+          this.#failure = resetFailure(errno);
+          this.#look();
+        },
+      });
+      this.#takeInput().catch((error: unknown) => this.#over.reject(error));
+      await this.#over.promise;
+      socket.close();
+    } catch (error) {
+      socket.reset();
+      throw error;
+    } finally {
+      client.signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** The agent leaves: nobody waits for the client's end any more. */
+  leave(reason: AgentError): void {
+    this.#leaving = reason;
+    this.#look();
+  }
+
+  async #takeInput(): Promise<void> {
+    const { socket, client, windowBytes, onBytes } = this.#parts;
+    for await (const frame of client.input) {
+      if (frame.kind === "window") {
+        this.#roomBytes += frame.bytes;
+        if (this.#roomBytes > 0) socket.resume();
+        continue;
+      }
+      if (this.#clientEnded) throw frameOrder(`${frame.kind} frame after end`);
+      if (frame.kind === "end") {
+        this.#clientEnded = true;
+        socket.end();
+        this.#look();
+        continue;
+      }
+      onBytes();
+      const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
+      this.#queuedBytes += countedBytes;
+      const written = socket.write(frame.bytes).then(() => {
+        frame.release();
+        this.#queuedBytes -= countedBytes;
+        this.#takenBytes += countedBytes;
+        this.#announce();
+      });
+      if (this.#queuedBytes >= windowBytes) await written;
+    }
+    if (!this.#clientEnded) throw frameOrder("the request ended without an end frame, so the tunnel was broken off");
+  }
+
+  /** Tells the client in large steps what it may send; one frame is on its way at a time, as it may read none. */
+  #announce(): void {
+    if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;
+    this.#announcing = true;
+    const bytes = this.#takenBytes;
+    this.#takenBytes = 0;
+    this.#parts.client.window(bytes, () => {
+      this.#announcing = false;
+      this.#announce();
+    });
+  }
+
+  /** Ends it as soon as there is nothing left to carry. */
+  #look(): void {
+    if (this.#untaken > 0) return;
+    if (this.#failure !== undefined) this.#over.reject(this.#failure);
+    else if (this.#socketEnded && this.#clientEnded) this.#over.resolve();
+    else if (this.#socketEnded && this.#leaving !== undefined) this.#over.reject(this.#leaving);
+  }
+}

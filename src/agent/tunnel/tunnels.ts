@@ -1,0 +1,164 @@
+import {
+  type ActivityClock,
+  AgentError,
+  type FileSystem,
+  invalidField,
+  NARROW_TUNNEL_WINDOW_BYTES,
+  SocketError,
+  type Sockets,
+  type StreamSocket,
+  type Timers,
+  TUNNEL_CONNECT_LIMIT_MS,
+  TUNNEL_LIMIT,
+  TUNNEL_WINDOW_BYTES,
+  TUNNEL_WINDOWS_BYTES,
+  unlessAborted,
+} from "../domain/index.ts";
+import { pathFailure, portFailure } from "./failure.ts";
+import { checkPort, PortWatch, type WaitRequest } from "./port-watch.ts";
+import { OpenTunnel, type TunnelClient } from "./open-tunnel.ts";
+
+export type { TunnelClient, TunnelInput } from "./open-tunnel.ts";
+
+/** Where a tunnel leads: a TCP port of the loopback, or the path of a unix socket. */
+export type TunnelTarget = { readonly port: number } | { readonly path: string };
+
+/** What the tunnels need. */
+export interface TunnelsParts {
+  readonly sockets: Sockets;
+  readonly fileSystem: Pick<FileSystem, "stat">;
+  readonly activity: ActivityClock;
+  readonly timers: Timers;
+  /** Throws SESSION_FROZEN while nobody in the session could answer. */
+  readonly checkSession: () => void;
+  /** The agent's own TCP port. */
+  readonly ownPort: number | undefined;
+}
+
+/** Room of sockaddr_un.sun_path, without its NUL (unix(7)). */
+const PATH_LIMIT_BYTES = 107;
+
+/** Ways to what listens inside the guest. Everything throws AgentError. */
+export class Tunnels {
+  readonly #parts: TunnelsParts;
+  readonly #ports: PortWatch;
+  readonly #open = new Set<OpenTunnel>();
+  /** Tunnels that are open or being opened. */
+  #count = 0;
+  #windowsBytes = 0;
+  #leaving: AgentError | undefined;
+
+  constructor(parts: TunnelsParts) {
+    this.#parts = parts;
+    this.#ports = new PortWatch(parts.sockets, parts.timers);
+  }
+
+  /** Connects a client to a socket of the guest. Resolves when both sides have ended; rejects when the tunnel was broken off. */
+  async connect(target: TunnelTarget, client: TunnelClient): Promise<void> {
+    this.#check(target);
+    this.#parts.checkSession();
+    if (this.#leaving !== undefined) throw this.#leaving;
+    if (this.#count >= TUNNEL_LIMIT) throw tooManyTunnels();
+    this.#count += 1;
+    const isWide = this.#windowsBytes + TUNNEL_WINDOW_BYTES <= TUNNEL_WINDOWS_BYTES;
+    const windowBytes = isWide ? TUNNEL_WINDOW_BYTES : NARROW_TUNNEL_WINDOW_BYTES;
+    if (isWide) this.#windowsBytes += windowBytes;
+    try {
+      const { activity } = this.#parts;
+      activity.touch();
+      const socket = await this.#reach(target, client.signal);
+      const tunnel = new OpenTunnel({ socket, client, windowBytes, onBytes: () => activity.touch() });
+      this.#open.add(tunnel);
+      if (this.#leaving !== undefined) tunnel.leave(this.#leaving);
+      await tunnel.carry().finally(() => this.#open.delete(tunnel));
+    } finally {
+      this.#count -= 1;
+      if (isWide) this.#windowsBytes -= windowBytes;
+    }
+  }
+
+  /** Resolves once somebody listens on a port; rejects where nobody does in time, or with the signal's reason. */
+  async waitForPort(request: WaitRequest, signal: AbortSignal): Promise<void> {
+    this.#checkNotOwn(request.port);
+    if (this.#leaving !== undefined) throw this.#leaving;
+    return this.#ports.wait(request, signal);
+  }
+
+  /** Ends all waits, and each tunnel as soon as what listens in the guest has ended its side. Refuses new ones. */
+  leave(reason: AgentError): void {
+    this.#leaving ??= reason;
+    this.#ports.leave(reason);
+    for (const tunnel of this.#open) tunnel.leave(reason);
+  }
+
+  #check(target: TunnelTarget): void {
+    if ("port" in target) {
+      checkPort(target.port);
+      this.#checkNotOwn(target.port);
+      return;
+    }
+    const { path } = target;
+    if (!path.startsWith("/")) throw invalidField("path", "must be absolute");
+    if (path.includes("\0")) throw invalidField("path", "has a NUL");
+    if (Buffer.byteLength(path) > PATH_LIMIT_BYTES) {
+      throw invalidField(
+        "path",
+        `is longer than the ${PATH_LIMIT_BYTES} bytes that a unix socket's may have; make a link to it`,
+      );
+    }
+  }
+
+  #checkNotOwn(port: number): void {
+    if (port === this.#parts.ownPort) throw invalidField("port", "is the agent's own; call the agent itself");
+  }
+
+  /** Connects within the limit of time. */
+  async #reach(target: TunnelTarget, signal: AbortSignal): Promise<StreamSocket> {
+    const stop = new AbortController();
+    const onAbort = (): void => stop.abort(signal.reason);
+    const cancel = this.#parts.timers.after(TUNNEL_CONNECT_LIMIT_MS, () => stop.abort(new SocketError("ETIMEDOUT")));
+    signal.addEventListener("abort", onAbort);
+    try {
+      signal.throwIfAborted();
+      return "port" in target
+        ? await this.#reachPort(target.port, stop.signal)
+        : await this.#reachPath(target.path, stop.signal);
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+      cancel();
+    }
+  }
+
+  async #reachPort(port: number, signal: AbortSignal): Promise<StreamSocket> {
+    const { sockets } = this.#parts;
+    try {
+      return await sockets.connectPort(4, port, signal);
+    } catch (error) {
+      if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
+      return sockets.connectPort(6, port, signal).catch((second: unknown) => {
+        // Where there is no IPv6, what IPv4 said is the answer.
+        const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
+        throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port);
+      });
+    }
+  }
+
+  async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {
+    const { sockets, fileSystem } = this.#parts;
+    try {
+      // First, as it tells a file system that hangs, and what the path is.
+      const { type } = await unlessAborted(fileSystem.stat(Buffer.from(path), false), signal);
+      const socket = type === "socket" ? await sockets.connectPath(path, signal) : undefined;
+      if (socket === undefined) throw new SocketError("ENOTSOCK");
+      if (socket !== "own") return socket;
+    } catch (error) {
+      throw pathFailure(error, path);
+    }
+    throw invalidField("path", "leads to a socket of the agent's own; call the agent itself");
+  }
+}
+
+function tooManyTunnels(): AgentError {
+  const message = `${TUNNEL_LIMIT} tunnels are open already; close one that is not needed`;
+  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_TUNNELS", message, { limit: String(TUNNEL_LIMIT) });
+}

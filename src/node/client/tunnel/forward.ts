@@ -1,0 +1,106 @@
+import { createServer, type Server, type Socket } from "node:net";
+import { fromArguments } from "../arguments.ts";
+import { GuestError, invalidArgument, messageOf } from "../errors.ts";
+import type { GuestTunnel } from "./tunnel.ts";
+
+/** What `forward` leads where. */
+export interface ForwardOptions {
+  /** TCP port in the guest; or give a path. */
+  readonly port?: number | undefined;
+  /** Absolute path of a unix socket in the guest. */
+  readonly path?: string | undefined;
+  /** TCP port to listen on here. Default: 0, any that is free. */
+  readonly listen?: number | undefined;
+  /** Address to listen on. Default: 127.0.0.1. */
+  readonly host?: string | undefined;
+  /** Called for each connection that failed in the guest or on the way; the forwarding goes on. */
+  readonly onError?: ((error: GuestError) => void) | undefined;
+  /** Aborting closes it. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A port here that leads to one in the guest. */
+export interface Forwarding extends AsyncDisposable {
+  /** The port that is listened on. */
+  readonly port: number;
+  /** Listens no more and breaks off what is connected. Resolves when all is closed. */
+  close(): Promise<void>;
+}
+
+/** Names of the options. */
+export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
+  port: true,
+  path: true,
+  listen: true,
+  host: true,
+  onError: true,
+  signal: true,
+};
+
+/**
+ * Listens here, and connects whoever comes to the guest.
+ *
+ * @throws GuestError where it cannot listen
+ */
+export async function forward(
+  { port, path, listen = 0, host = "127.0.0.1", onError, signal }: ForwardOptions,
+  connect: (target: number | string) => GuestTunnel,
+): Promise<Forwarding> {
+  const target = port ?? path;
+  if (target === undefined || (port !== undefined && path !== undefined)) {
+    throw invalidArgument("forward wants a port or a path");
+  }
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    sockets.add(socket);
+    socket.on("close", () => sockets.delete(socket));
+    try {
+      carry(socket, connect(target), onError);
+    } catch (error) {
+      socket.resetAndDestroy();
+      onError?.(error as GuestError);
+    }
+  });
+  const bound = await listening(server, listen, host);
+  const close = (): Promise<void> =>
+    new Promise((resolve) => {
+      signal?.removeEventListener("abort", onAbort);
+      server.close(() => resolve());
+      for (const socket of sockets) socket.destroy();
+    });
+  const onAbort = (): void => void close();
+  signal?.addEventListener("abort", onAbort);
+  if (signal?.aborted === true) await close();
+  return { port: bound, close, [Symbol.asyncDispose]: close };
+}
+
+/** Carries bytes both ways. Each side learns how the other ends: at an end, or broken off. */
+function carry(socket: Socket, tunnel: GuestTunnel, onError: ForwardOptions["onError"]): void {
+  let hasFailed = false;
+  tunnel.on("error", (error) => {
+    hasFailed = true;
+    socket.resetAndDestroy();
+    onError?.(error as GuestError);
+  });
+  socket.on("error", () => undefined);
+  socket.on("close", () => {
+    const isOver = socket.readableEnded && socket.writableFinished;
+    if (!isOver && !hasFailed) tunnel.destroy();
+  });
+  socket.pipe(tunnel).pipe(socket);
+}
+
+function listening(server: Server, port: number, host: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error: NodeJS.ErrnoException) => {
+      const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
+      const message = `cannot listen on ${host}, port ${port}: ${messageOf(error)}`;
+      reject(new GuestError({ status, message, cause: error }));
+    });
+    fromArguments("the options of forward are not valid", () => server.listen(port, host));
+    server.once("listening", () => {
+      const address = server.address();
+      resolve(typeof address === "object" && address !== null ? address.port : port);
+    });
+  });
+}

@@ -1,0 +1,138 @@
+import { Duplex } from "node:stream";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { wholeNumber } from "../arguments.ts";
+import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
+import { GuestError } from "../errors.ts";
+import { settlement } from "../settlement.ts";
+
+const METHOD = Tunnel.method.connect;
+/** Largest piece in one frame. */
+const CHUNK_BYTES = 64 * 1024;
+/** What a frame counts beside its bytes (TunnelOpened.window_bytes). */
+const FRAME_OVERHEAD_BYTES = 64;
+/** What the agent may send that nobody has read. */
+const WINDOW_BYTES = 1024 * 1024;
+
+type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
+
+/**
+ * A connection to a port or unix socket of the guest, like a net.Socket: ending it ends one direction, destroying it breaks it
+ * off, and what listens in the guest learns of either. Fails with GuestError, by the `error` event. Each tunnel has a call
+ * of its own, and none holds up another.
+ */
+export class GuestTunnel extends Duplex implements Disposable {
+  /** Resolves once it is connected in the guest. Rejects with GuestError. What is written before waits. */
+  readonly opened: Promise<void>;
+  readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
+  readonly #opening = settlement<undefined>();
+  /** What may be sent now, in bytes as the agent counts them. */
+  #window = 0;
+  #onWindow: (() => void) | undefined;
+  /** What has come, as it is counted, and for how much of it the agent was told that it may send more. */
+  #cameBytes = 0;
+  #returnedBytes = 0;
+
+  /** Throws GuestError for what is no port and no path, on a closed client, and with an aborted signal. */
+  constructor(channel: Channel, target: number | string, options: CallOptions) {
+    super();
+    this.opened = this.#opening.promise;
+    // Whoever does not ask is told by the stream.
+    this.opened.catch(() => undefined);
+    this.#call = channel.bidiStream(METHOD, options);
+    this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
+    this.#call.on("error", (error: ServiceError) => {
+      void channel.explained(error, METHOD, options.signal, (failure) => this.destroy(failure));
+    });
+    const open =
+      typeof target === "number"
+        ? ({ case: "port", value: wholeNumber(target, "port") } as const)
+        : ({ case: "path", value: target } as const);
+    this.#send({ case: "open", value: { target: open, windowBytes: WINDOW_BYTES } });
+  }
+
+  /** Every reader's way to bytes that wait. */
+  override read(sizeBytes?: number): unknown {
+    const bytes: unknown = super.read(sizeBytes);
+    this.#returnWindow();
+    return bytes;
+  }
+
+  /** Bytes come by themselves, as the window allows. */
+  override _read(): void {}
+
+  override _write(bytes: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    void this.#sendAll(bytes, done);
+  }
+
+  /** What waited for the window goes in large frames. */
+  override _writev(chunks: { chunk: Buffer }[], done: () => void): void {
+    void this.#sendAll(Buffer.concat(chunks.map(({ chunk }) => chunk)), done);
+  }
+
+  override _final(done: () => void): void {
+    this.#send({ case: "end", value: {} }, done);
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    // After both ends the agent ends the call by itself.
+    if (!this.readableEnded || !this.writableFinished) cancelCall(this.#call);
+    const early = new GuestError({ status: "CANCELLED", message: "the tunnel was closed before it was open" });
+    this.#opening.reject(error instanceof GuestError ? error : early);
+    this.#onWindow?.();
+    done(error);
+  }
+
+  [Symbol.dispose](): void {
+    this.destroy();
+  }
+
+  #receive(frame: TunnelFrame["frame"]): void {
+    if (this.destroyed) return;
+    if (frame.case === "data") {
+      this.#cameBytes += frame.value.length + FRAME_OVERHEAD_BYTES;
+      this.push(frame.value);
+      this.#returnWindow();
+    } else if (frame.case === "end") this.push(null);
+    else if (frame.case === "opened") {
+      this.#opening.resolve(undefined);
+      this.#widen(frame.value.windowBytes);
+    } else if (frame.case === "window") this.#widen(frame.value.bytes);
+  }
+
+  /** Tells the agent in large steps what was read. */
+  #returnWindow(): void {
+    const takenBytes = this.#cameBytes - this.readableLength - this.#returnedBytes;
+    if (takenBytes * 2 < WINDOW_BYTES) return;
+    this.#returnedBytes += takenBytes;
+    this.#send({ case: "window", value: { bytes: takenBytes } });
+  }
+
+  #widen(bytes: number): void {
+    this.#window += bytes;
+    this.#onWindow?.();
+  }
+
+  async #sendAll(bytes: Buffer, done: () => void): Promise<void> {
+    for (let at = 0; at < bytes.length && !this.destroyed;) {
+      if (this.#window <= FRAME_OVERHEAD_BYTES) {
+        await new Promise<void>((resolve) => {
+          this.#onWindow = resolve;
+        });
+        continue;
+      }
+      const piece = bytes.subarray(at, at + Math.min(CHUNK_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
+      this.#window -= piece.length + FRAME_OVERHEAD_BYTES;
+      at += piece.length;
+      await new Promise<void>((sent) => this.#send({ case: "data", value: piece }, sent));
+    }
+    done();
+  }
+
+  #send(frame: FrameInit, sent?: () => void): void {
+    // grpc-js fails a call that is written to after its end; why it has ended is told by its error.
+    if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
+    else sent?.();
+  }
+}

@@ -1,0 +1,205 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import type { Socket } from "node:net";
+import type { Writable } from "node:stream";
+import { describe, it } from "node:test";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { status } from "@grpc/grpc-js";
+import type { GuestClient, GuestTunnel } from "../../../src/node/client/index.ts";
+import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { memoryOf } from "../../../scripts/soak/footprint.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+import { CLIENTS, RpcFailure } from "../../fixtures/rpc-clients.ts";
+
+const MIB = 2 ** 20;
+const LIMIT = 256;
+/** Of one connection; below what the agent allows. */
+const OF_A_CLIENT = 100;
+/** Far more than windows and the kernel's buffers of one connection hold, far less than is sent. */
+const BUFFERS_BYTES = 24 * MIB;
+const FLOOD_BYTES = 48 * MIB;
+const ROUND_TRIPS = 300;
+/** The agent from its sources has 100 MiB before. */
+const PEAK_LIMIT_BYTES = 256 * MIB;
+
+type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
+const frame = (init: FrameInit): TunnelFrame => create(TunnelFrameSchema, { frame: init });
+const open = (port: number): TunnelFrame => frame({ case: "open", value: { target: { case: "port", value: port } } });
+
+/** Sends a byte and gets it back, so many times. */
+async function roundTrips(tunnel: GuestTunnel, times: number): Promise<void> {
+  for (let time = 0; time < times; time++) {
+    tunnel.write("x");
+    await once(tunnel, "data");
+  }
+}
+
+/** Writes as fast as it is taken until all is written, and says how much was. */
+function flood(socket: Writable, piece: Buffer): { written: number } {
+  const progress = { written: 0 };
+  const next = (): void => {
+    if (progress.written >= FLOOD_BYTES) socket.end();
+    else
+      socket.write(piece, () => {
+        progress.written += piece.length;
+        next();
+      });
+  };
+  next();
+  return progress;
+}
+
+describe("the bounds of tunnels", () => {
+  it("hold back whoever sends what nobody takes, in either direction, and lose no byte", async () => {
+    const piece = randomBytes(MIB);
+    const all = createHash("sha256");
+    for (let sent = 0; sent < FLOOD_BYTES; sent += piece.length) all.update(piece);
+    const sha256 = all.digest("hex");
+    await using agent = await startAgent();
+    await using echoes = await listener(echo);
+    await using server = await listener((socket) => socket.pause());
+    using client = clientOf(agent);
+    const other = client.connect(echoes.port);
+    const down = client.connect(server.port);
+    const downSocket = await server.next();
+    const up = client.connect(server.port);
+    const upSocket = await server.next();
+    const [fromGuest, fromClient] = [flood(downSocket, piece), flood(up, piece)];
+    await roundTrips(other, ROUND_TRIPS);
+    assert.ok(fromGuest.written < BUFFERS_BYTES, `${fromGuest.written} bytes are on their way to the client`);
+    assert.ok(fromClient.written < BUFFERS_BYTES, `${fromClient.written} bytes are on their way to the guest`);
+    const read = async (from: GuestTunnel | Socket): Promise<string> => {
+      const hash = createHash("sha256");
+      from.on("data", (bytes: Buffer) => hash.update(bytes));
+      // The socket was paused, which a listener alone does not undo.
+      from.resume();
+      await once(from, "end");
+      return hash.digest("hex");
+    };
+    assert.deepEqual(await Promise.all([read(down), read(upSocket)]), [sha256, sha256]);
+  });
+
+  it("are 256 at once, of which two hundred that stand still in both directions hold up none of the others", async () => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    await using echoes = await listener(echo);
+    const piece = Buffer.alloc(MIB);
+    // Over a unix socket, which holds little in the kernel.
+    const path = folder.at("stuck.sock");
+    const serve = (socket: Socket): void => void flood(socket.pause(), piece);
+    await using _stuck = await listener(serve, { path });
+    const clients = Array.from({ length: 3 }, () => clientOf(agent));
+    const clientAt = (number: number): GuestClient => clients[Math.floor(number / OF_A_CLIENT)] as GuestClient;
+    const tunnels: GuestTunnel[] = [];
+    const connect = (number: number, target: number | string): GuestTunnel => {
+      const tunnel = clientAt(number).connect(target);
+      // Whoever waits for it is told otherwise.
+      tunnels.push(tunnel.on("error", () => {}));
+      return tunnel;
+    };
+    try {
+      const still = Array.from({ length: 2 * OF_A_CLIENT - 1 }, (_, number) => connect(number, path));
+      for (const tunnel of still) flood(tunnel, piece);
+      await Promise.all(still.map((tunnel) => tunnel.opened));
+      // On a connection of which all other tunnels stand still: the agent's windows are used up where they are shared.
+      const beside = connect(OF_A_CLIENT, echoes.port);
+      const others = Array.from({ length: LIMIT - still.length - 1 }, () => connect(2 * OF_A_CLIENT, echoes.port));
+      await roundTrips(beside, ROUND_TRIPS);
+      for (const tunnel of others) await roundTrips(tunnel, 1);
+      const large = randomBytes(4 * MIB);
+      beside.end(large);
+      const got: Buffer[] = [];
+      beside.on("data", (bytes: Buffer) => got.push(bytes));
+      await once(beside, "end");
+      assert.ok(Buffer.concat(got).equals(large));
+      const last = connect(0, echoes.port);
+      await roundTrips(last, 1);
+      const tooMany = connect(2 * OF_A_CLIENT, echoes.port);
+      const refused = await failureOf(tooMany.opened);
+      assert.deepEqual([refused.status, refused.reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_TUNNELS"]);
+      const { peakBytes } = memoryOf(agent.pid);
+      assert.ok(peakBytes < PEAK_LIMIT_BYTES, `the agent had ${peakBytes} bytes`);
+      // A place is free again once its tunnel is closed, and the agent has heard of it.
+      last.destroy();
+      await until(async () => {
+        const again = connect(2 * OF_A_CLIENT, echoes.port);
+        const isOpen = await again.opened.then(
+          () => true,
+          () => false,
+        );
+        again.destroy();
+        return isOpen;
+      }, "the place of a closed tunnel was free");
+    } finally {
+      for (const tunnel of tunnels) tunnel.destroy();
+      for (const client of clients) client.close();
+    }
+  });
+
+  for (const { make, connect } of CLIENTS) {
+    it(`refuse frames that are out of order, and break the connection where no end was told (${make})`, async () => {
+      await using agent = await startAgent();
+      await using server = await listener(echo);
+      const client = connect(agent);
+      const call = async (frames: readonly TunnelFrame[]): Promise<RpcFailure> => {
+        try {
+          for await (const _ of client.call(Tunnel.method.connect, frames, { token: agent.token }));
+        } catch (error) {
+          if (error instanceof RpcFailure) return error;
+          throw error;
+        }
+        return assert.fail("the call succeeded");
+      };
+      const first = open(server.port);
+      const end = frame({ case: "end", value: {} });
+      const data = frame({ case: "data", value: Buffer.from("a part") });
+      for (const frames of [
+        [],
+        [data],
+        [end],
+        [first, first, end],
+        [first, frame({ case: "opened", value: {} }), end],
+        [first, create(TunnelFrameSchema), end],
+        [first, end, data],
+        [first, data],
+      ]) {
+        const { code, reason } = await call(frames);
+        assert.deepEqual([code, reason], [status.INVALID_ARGUMENT, "FRAME_ORDER"]);
+      }
+      const nowhere = await call([frame({ case: "open", value: {} })]);
+      assert.deepEqual([nowhere.code, nowhere.reason], [status.INVALID_ARGUMENT, "INVALID_FIELD"]);
+      await until(() => server.sockets.every((socket) => socket.destroyed), "all connections were closed");
+      // The last was reset: a server must not take a part for the whole.
+      assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
+      client.close();
+    });
+
+    it(`carry bytes for a client that knows nothing of windows (${make})`, async () => {
+      await using agent = await startAgent();
+      await using server = await listener(echo);
+      const client = connect(agent);
+      const piece = randomBytes(MIB);
+      const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];
+      const got: Uint8Array[] = [];
+      let ended = false;
+      for await (const { frame: told } of client.call(
+        Tunnel.method.connect,
+        [...frames, frame({ case: "end", value: {} })],
+        { token: agent.token },
+      )) {
+        assert.ok(!ended);
+        if (told.case === "data") got.push(told.value);
+        ended = told.case === "end";
+      }
+      assert.ok(ended);
+      assert.ok(Buffer.concat(got).equals(Buffer.concat(Array.from({ length: 16 }, () => piece))));
+      client.close();
+    });
+  }
+});

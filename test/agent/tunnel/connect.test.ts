@@ -1,0 +1,222 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { linkSync, openSync, closeSync, constants, symlinkSync, writeFileSync } from "node:fs";
+import { connect, isIPv6, type Socket } from "node:net";
+import { networkInterfaces } from "node:os";
+import { after, before, describe, it } from "node:test";
+import { buffer, text } from "node:stream/consumers";
+import type { GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { listener } from "../../fixtures/listeners.ts";
+import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+const MIB = 2 ** 20;
+
+let agent: RunningAgent;
+let folder: TestFolder;
+before(async () => {
+  [agent, folder] = await Promise.all([startAgent(), testFolder()]);
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+/** Why a tunnel fails. */
+function failure(tunnel: GuestTunnel): Promise<GuestError> {
+  return failureOf(once(tunnel.resume(), "close").then(() => undefined));
+}
+
+async function refusal(target: number | string): Promise<readonly [string, string | undefined]> {
+  using client = clientOf(agent);
+  using tunnel = client.connect(target);
+  tunnel.on("error", () => {});
+  const { status, reason } = await failureOf(tunnel.opened);
+  return [status, reason];
+}
+
+describe("a tunnel", () => {
+  it("carries every byte both ways, and goes on in one direction when the other has ended", async () => {
+    await using server = await listener((socket) => {
+      const hash = createHash("sha256");
+      socket.on("data", (bytes) => {
+        hash.update(bytes);
+        socket.write(bytes);
+      });
+      // Long after the client's end.
+      socket.on("end", () => socket.end(hash.digest()));
+    });
+    using client = clientOf(agent);
+    const tunnel = client.connect(server.port);
+    const sent = randomBytes(8 * MIB + 1);
+    tunnel.end(sent);
+    const got = await buffer(tunnel);
+    assert.ok(got.subarray(0, sent.length).equals(sent));
+    assert.deepEqual(got.subarray(sent.length), createHash("sha256").update(sent).digest());
+  });
+
+  it("tells the client of the server's end, and takes what the client sends after it", async () => {
+    await using server = await listener((socket) => socket.end("first and last"));
+    using client = clientOf(agent);
+    const tunnel = client.connect(server.port);
+    // No async iterator, which would end both directions (as of a net.Socket).
+    let got = "";
+    tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
+    await once(tunnel, "end");
+    assert.equal(got, "first and last");
+    const socket = await server.next();
+    tunnel.end("still there");
+    assert.equal(await text(socket), "still there");
+  });
+
+  it("leads to 127.0.0.1 first, to ::1 where nobody listens there, and to a unix socket", async (t) => {
+    const name = (told: string) => (socket: Socket) => void socket.end(told);
+    await using v4 = await listener(name("v4"));
+    const path = folder.at("server.sock");
+    await using unix = await listener(name("unix"), { path });
+    using client = clientOf(agent);
+    assert.equal(await text(client.connect(v4.port).end()), "v4");
+    assert.equal(await text(client.connect(path).end()), "unix");
+    assert.equal(unix.sockets.length, 1);
+    if (!networkInterfaces()["lo"]?.some(({ address }) => isIPv6(address))) {
+      t.skip("needs IPv6 on the loopback");
+      return;
+    }
+    await using v6 = await listener(name("v6"), { port: 0, host: "::1", ipv6Only: true });
+    assert.equal(await text(client.connect(v6.port).end()), "v6");
+  });
+
+  it("says why it cannot be opened, by status and reason", async () => {
+    await using closed = await listener();
+    const { port } = closed;
+    await closed[Symbol.asyncDispose]();
+    writeFileSync(folder.at("file"), "");
+    assert.deepEqual(await refusal(port), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
+    assert.deepEqual(await refusal(folder.at("file")), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
+    assert.deepEqual(await refusal(folder.at("nothing")), ["NOT_FOUND", "PATH_NOT_FOUND"]);
+    for (const target of [0, 65_536, "relative.sock", "", "/with\0nul", `/${"x".repeat(107)}`])
+      assert.deepEqual(await refusal(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
+  });
+
+  it("says that nobody answers, where a listener's queue stays full for ten seconds", async () => {
+    const path = folder.at("full.sock");
+    const script = `require("net").createServer().listen({ path: process.argv[1], backlog: 1 }, () => console.log("listens"))`;
+    const stopped = spawn(process.execPath, ["-e", script, path], { stdio: ["ignore", "pipe", "inherit"] });
+    const waiting: Socket[] = [];
+    try {
+      await once(stopped.stdout, "data");
+      stopped.kill("SIGSTOP");
+      for (let error = ""; error !== "EAGAIN";) {
+        const socket = connect(path);
+        waiting.push(socket);
+        error = await new Promise((resolve) => {
+          socket.once("connect", () => resolve(""));
+          socket.once("error", ({ code }: NodeJS.ErrnoException) => resolve(code ?? ""));
+        });
+      }
+      assert.deepEqual(await refusal(path), ["FAILED_PRECONDITION", "PORT_UNREACHABLE"]);
+    } finally {
+      for (const socket of waiting) socket.destroy();
+      stopped.kill("SIGKILL");
+      await once(stopped, "close");
+    }
+  });
+
+  it("does not lead to the agent's own port and sockets, by whatever name", async () => {
+    await using own = await startSocketAgent();
+    using client = clientOf(own);
+    const refused = async (target: number | string): Promise<string> => {
+      using tunnel = client.connect(target);
+      tunnel.on("error", () => {});
+      const { status, message } = await failureOf(tunnel.opened);
+      return `${status} ${message}`;
+    };
+    assert.match(await refused(own.port), /^INVALID_ARGUMENT port is the agent's own/);
+    for (const path of [own.socketPath, own.workloadSocket]) {
+      const names = ["symbolic", "hard"].map((name) => folder.at(`${name}-${path.length}`));
+      symlinkSync(path, names[0] ?? "");
+      linkSync(path, names[1] ?? "");
+      // O_PATH, which node:fs does not name: a descriptor of the socket's file.
+      const fd = openSync(path, 0o10000000 | constants.O_RDONLY);
+      for (const name of [path, ...names, `/proc/${process.pid}/fd/${fd}`])
+        assert.match(await refused(name), /^INVALID_ARGUMENT path leads to a socket of the agent's own/, name);
+      closeSync(fd);
+    }
+  });
+
+  it("does not lead to them over a bind mount", NEEDS_NAMESPACES, async () => {
+    const place = folder.at("bound");
+    writeFileSync(place, "");
+    const socket = folder.at("own.sock");
+    // Mounted once the agent listens, in its own namespace.
+    await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
+    execFileSync("nsenter", ["-t", String(own.pid), "-m", "mount", "--bind", socket, place]);
+    using client = clientOf(own);
+    using tunnel = client.connect(place);
+    tunnel.on("error", () => {});
+    assert.match((await failureOf(tunnel.opened)).message, /^path leads to a socket of the agent's own/);
+  });
+
+  it("tells the client of a reset in the guest, after all bytes that had come", async () => {
+    await using server = await listener((socket) => {
+      socket.write("last words");
+      socket.once("data", () => socket.resetAndDestroy());
+    });
+    using client = clientOf(agent);
+    const tunnel = client.connect(server.port);
+    const failed = failure(tunnel);
+    let got = "";
+    for await (const bytes of tunnel.iterator({ destroyOnReturn: false })) {
+      got += String(bytes);
+      if (got === "last words") break;
+    }
+    tunnel.write("now");
+    const { status, reason } = await failed;
+    assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
+  });
+
+  it("delivers an answer to a client that still sends when the server has gone", async () => {
+    // As an HTTP server refuses a large upload: it answers, and closes with bytes unread.
+    await using server = await listener((socket) => {
+      socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
+      socket.once("data", () => socket.pause());
+    });
+    using client = clientOf(agent);
+    const tunnel = client.connect(server.port);
+    let got = "";
+    tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
+    const failed = failureOf(once(tunnel, "close").then(() => undefined));
+    const send = (): void => void (tunnel.writable && tunnel.write(Buffer.alloc(MIB), () => setImmediate(send)));
+    send();
+    assert.deepEqual([(await failed).reason, got], ["PORT_RESET", "too large"]);
+  });
+
+  it("breaks the connection in the guest when the client is gone, and never ends it as if all had come", async () => {
+    await using server = await listener((socket) => socket.resume());
+    using client = clientOf(agent);
+    const leaving: ((tunnel: GuestTunnel) => void)[] = [
+      (tunnel) => tunnel.destroy(),
+      (tunnel) => tunnel[Symbol.dispose](),
+      (tunnel) => tunnel.destroy(new Error("the source has failed")),
+    ];
+    for (const leave of leaving) {
+      const tunnel = client.connect(server.port);
+      tunnel.on("error", () => {});
+      tunnel.write("a part");
+      const socket = await server.next();
+      const end = Promise.race([
+        once(socket, "end").then(() => "end"),
+        once(socket, "close").then(() => "close"),
+        new Promise((resolve) => socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code))),
+      ]);
+      leave(tunnel);
+      assert.equal(await end, "ECONNRESET");
+    }
+  });
+});

@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { describe, it } from "node:test";
+import { type GuestClient, type GuestTunnel, HookKind } from "../../../src/node/client/index.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+import { openDescriptors } from "../../fixtures/proc.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+const ENTROPY = new Uint8Array(64).fill(7);
+/** Longer than any test takes. */
+const LONG_MS = 600_000;
+
+async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
+  const tunnel = client.connect(port).on("error", () => {});
+  await tunnel.opened;
+  return tunnel;
+}
+
+async function activityOf(client: GuestClient): Promise<bigint> {
+  const { lastUserActivity, lastUserActivityNanos } = await client.health();
+  return BigInt(lastUserActivity?.getTime() ?? 0) * 1_000_000n + BigInt(lastUserActivityNanos % 1_000_000);
+}
+
+describe("a tunnel's life", () => {
+  it("counts its opening and each of its bytes as activity, and neither its silence nor a wait for a port", async () => {
+    await using agent = await startAgent();
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const before = await activityOf(client);
+    const tunnel = await open(client, server.port);
+    const opened = await activityOf(client);
+    assert.ok(opened > before, "opening it is activity");
+    await client.waitForPort(server.port);
+    assert.equal(await activityOf(client), opened, "silence and waiting are none");
+    tunnel.write("x");
+    await once(tunnel, "data");
+    const answered = await activityOf(client);
+    assert.ok(answered > opened, "its bytes are");
+    (await server.next()).write("unasked");
+    await once(tunnel, "data");
+    assert.ok((await activityOf(client)) > answered, "and those from the guest");
+    tunnel.destroy();
+  });
+
+  it("does not begin while the session is frozen", NEEDS_ROOT, async (t) => {
+    await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+    if (agent.log.some(({ event }) => event === "no_cgroups")) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const earlier = await open(client, server.port);
+    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const { status, reason } = await failureOf(open(client, server.port));
+    assert.deepEqual([status, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
+    await client.waitForPort(server.port);
+    earlier.destroy();
+  });
+
+  it("ends with its connection at the restore duties, on both sides, and a new one works", async () => {
+    await using agent = await startAgent();
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const tunnel = await open(client, server.port);
+    const socket = await server.next();
+    const closed = new Promise((resolve) => socket.once("close", resolve));
+    const ends = Promise.all([failureOf(once(tunnel, "close").then(() => undefined)), closed]);
+    using node = clientOf(agent);
+    await node.runRestoreDuties({ entropy: ENTROPY });
+    const [{ status }] = await ends;
+    assert.equal(status, "UNAVAILABLE");
+    assert.equal(socket.errored === null, false, "it was reset in the guest");
+    const next = await open(client, server.port);
+    next.end("again");
+    assert.equal(String((await once(next, "data"))[0]), "again");
+    await once(next, "close");
+  });
+
+  it("ends when the agent leaves: with what the workload's server had to say, and whatever its client does", async () => {
+    // The workload's server says its last words when it is told to leave.
+    const script = `const { createServer } = require("net"); const open = new Set();
+      createServer((s) => { open.add(s); s.on("error", () => {}); }).listen(0, "127.0.0.1", function () { console.log("port " + this.address().port); });
+      process.on("SIGTERM", () => { let left = open.size; for (const s of open) s.end("goodbye", () => --left === 0 && process.exit(0)); });`;
+    await using agent = await startAgent({ process: { args: [process.execPath, "-e", script] } });
+    await agent.printed(/port \d+\n/);
+    const port = Number(/port (\d+)/.exec(agent.output.stdout)?.[1]);
+    await using outside = await listener((socket) => socket.pause());
+    using client = clientOf(agent);
+    const told = await open(client, port);
+    // One that nobody reads, and one whose server does not know of the agent's end.
+    const [unread, elsewhere] = [await open(client, port), await open(client, outside.port)];
+    elsewhere.write(Buffer.alloc(2 ** 22));
+    let words = "";
+    told.on("data", (bytes: Buffer) => (words += String(bytes)));
+    const ended = Promise.all(
+      [told, elsewhere].map((tunnel) => failureOf(once(tunnel, "close").then(() => undefined))),
+    );
+    const { code } = await agent.stop();
+    for (const { status, reason } of await ended) assert.deepEqual([status, reason], ["UNAVAILABLE", "SHUTTING_DOWN"]);
+    assert.deepEqual([code, words], [0, "goodbye"]);
+    unread.destroy();
+  });
+
+  it("leaves no descriptor and no place behind, however it ends", async () => {
+    await using agent = await startAgent();
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const sockets = (): number => openDescriptors(agent.pid).filter((entry) => entry.includes("socket:")).length;
+    (await open(client, server.port)).destroy();
+    await until(() => server.sockets.every((socket) => socket.destroyed), "the first tunnel was closed");
+    const before = sockets();
+    for (let round = 0; round < 20; round++) {
+      const tunnels = await Promise.all(Array.from({ length: 20 }, () => open(client, server.port)));
+      for (const [number, tunnel] of tunnels.entries()) {
+        if (number % 3 === 0) tunnel.destroy();
+        else if (number % 3 === 1) tunnel.resume().end("x");
+        else server.sockets[server.sockets.length - 1 - number]?.resetAndDestroy();
+      }
+      for (const tunnel of tunnels) tunnel.destroy();
+    }
+    await until(
+      () => sockets() === before,
+      () => `${sockets()} sockets were ${before} again`,
+    );
+  });
+});

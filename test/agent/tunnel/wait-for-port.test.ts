@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { networkInterfaces } from "node:os";
+import { describe, it } from "node:test";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import type { Sockets, Timers } from "../../../src/agent/domain/index.ts";
+import { guestSockets } from "../../../src/agent/platform/sockets.ts";
+import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { listener } from "../../fixtures/listeners.ts";
+import { addon } from "../../fixtures/spawning.ts";
+
+const LONG_MS = 600_000;
+const SOON_MS = 200;
+const LOOK_MS = 50;
+
+const timers: Timers = {
+  after: (delayMs, task) => {
+    const timer = setTimeout(task, delayMs);
+    return () => clearTimeout(timer);
+  },
+};
+/** As in an image without /proc. */
+const silent = (): Sockets => ({ ...guestSockets(addon), listeningPorts: () => Promise.resolve(undefined) });
+
+describe("WaitForPort", () => {
+  it("answers once somebody listens, at whatever address a tunnel reaches", async (t) => {
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    const hasV6 = networkInterfaces()["lo"]?.some(({ family }) => family === "IPv6") === true;
+    for (const host of ["127.0.0.1", "0.0.0.0", ...(hasV6 ? ["::1", "::", "::ffff:127.0.0.1"] : [])]) {
+      const port = await freePort();
+      let isListening = false;
+      const waited = client.waitForPort(port, { timeoutMs: LONG_MS }).then(() => isListening);
+      // It asks, and is not answered.
+      await client.health();
+      const server = createServer();
+      server.once("listening", () => (isListening = true));
+      server.listen({ port, host, ipv6Only: host === "::" });
+      assert.equal(await waited, true, host);
+      server.close();
+    }
+    if (!hasV6) t.diagnostic("without IPv6");
+  });
+
+  it("fails in time where nobody listens, or only where no tunnel leads, and names the port", async () => {
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
+    const { status, reason, metadata } = await failureOf(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }));
+    assert.deepEqual(
+      [status, reason, metadata],
+      ["DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", { port: String(elsewhere.port) }],
+    );
+  });
+
+  it("ends when its caller gives up, and when the agent leaves", async () => {
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    const port = await freePort();
+    const caller = new AbortController();
+    const given = failureOf(client.waitForPort(port, { timeoutMs: LONG_MS, signal: caller.signal }));
+    const left = failureOf(client.waitForPort(port, { timeoutMs: LONG_MS }));
+    await client.health();
+    caller.abort();
+    assert.equal((await given).status, "CANCELLED");
+    assert.equal((await agent.stop()).code, 0);
+    assert.equal((await left).reason, "SHUTTING_DOWN");
+  });
+
+  it("refuses what is no port, the agent's own, and more than a day", async () => {
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    for (const [port, timeoutMs] of [[0], [65_536], [agent.port], [80, 86_400_001]] as const) {
+      const { status, reason } = await failureOf(client.waitForPort(port, { timeoutMs }));
+      assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"], `${port} ${timeoutMs}`);
+    }
+  });
+
+  it("connects where the kernel does not tell who listens, and leaves the connection at once", async () => {
+    const watch = new PortWatch(silent(), timers);
+    const port = await freePort();
+    const { signal } = new AbortController();
+    const waited = watch.wait({ port, timeoutMs: LONG_MS }, signal);
+    await assert.rejects(watch.wait({ port, timeoutMs: SOON_MS }, signal), { reason: "PORT_NOT_LISTENING" });
+    await using server = await listener((socket) => socket.resume(), { port, host: "127.0.0.1" });
+    await waited;
+    await once(await server.next(), "end");
+  });
+
+  it("looks once for all who wait, at most 20 times a second, and not when nobody does", async () => {
+    let looks = 0;
+    const delays: number[] = [];
+    const due: (() => void)[] = [];
+    const watched: Sockets = {
+      ...guestSockets(addon),
+      listeningPorts: () => {
+        looks += 1;
+        return Promise.resolve(new Set(looks > 20 ? [80] : []));
+      },
+    };
+    const manual: Timers = {
+      after: (delayMs, task) => {
+        if (delayMs === LOOK_MS) due.push(task);
+        delays.push(delayMs);
+        return () => {};
+      },
+    };
+    const watch = new PortWatch(watched, manual);
+    const { signal } = new AbortController();
+    const waits = Array.from({ length: 100 }, () => watch.wait({ port: 80, timeoutMs: LONG_MS }, signal));
+    const isOver = Promise.all(waits).then(() => true);
+    for (let time = 1; time <= 20; time++) {
+      assert.equal(looks, time);
+      while (due.length === 0) await new Promise(setImmediate);
+      due.shift()?.();
+    }
+    assert.equal(await isOver, true);
+    assert.equal(looks, 21);
+    while (due.length === 0) await new Promise(setImmediate);
+    due.shift()?.();
+    assert.deepEqual([looks, due.length], [21, 0]);
+    assert.equal(delays.filter((delayMs) => delayMs === LOOK_MS).length, 21);
+  });
+});
