@@ -29,7 +29,8 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        socket.close();
+        // It may be connected all the same, and is no empty stream.
+        socket.reset();
         throw error;
       }
     },

@@ -115,6 +115,7 @@ function missingMethod(
 
 /** Versions of the agent that brought whole services. */
 const SINCE: Readonly<Record<string, string>> = {
+  "svc.guest.v1alpha1.FileTree": "0.2.0",
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
 };
 

@@ -83,6 +83,7 @@ describe("the bounds of tunnels", () => {
       return hash.digest("hex");
     };
     assert.deepEqual(await Promise.all([read(down), read(upSocket)]), [sha256, sha256]);
+    for (const tunnel of [other, down, up]) tunnel.destroy();
   });
 
   it("are 256 at once, of which two hundred that stand still in both directions hold up none of the others", async () => {

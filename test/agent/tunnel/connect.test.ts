@@ -210,11 +210,10 @@ describe("a tunnel", () => {
       tunnel.on("error", () => {});
       tunnel.write("a part");
       const socket = await server.next();
-      const end = Promise.race([
-        once(socket, "end").then(() => "end"),
-        once(socket, "close").then(() => "close"),
-        new Promise((resolve) => socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code))),
-      ]);
+      const end = new Promise((resolve) => {
+        socket.once("end", () => resolve("end"));
+        socket.once("error", ({ code }: NodeJS.ErrnoException) => resolve(code));
+      });
       leave(tunnel);
       assert.equal(await end, "ECONNRESET");
     }

@@ -3,7 +3,13 @@ import { describe, test } from "node:test";
 import { Metadata, status } from "@grpc/grpc-js";
 import { guestError } from "../../../src/node/client/errors.ts";
 
-const CALL = { method: "Exec", service: "svc.guest.v1alpha1.GuestAgent", signal: undefined, agentVersion: undefined, linkFailure: undefined };
+const CALL = {
+  method: "Exec",
+  service: "svc.guest.v1alpha1.GuestAgent",
+  signal: undefined,
+  agentVersion: undefined,
+  linkFailure: undefined,
+};
 
 function failed(code: status, details: string, call: Partial<Parameters<typeof guestError>[1]> = {}) {
   const error = Object.assign(new Error(details), { code, details, metadata: new Metadata() });
