@@ -7,11 +7,6 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("completion", "write a shell's completion script", async () =>
     (await import("./commands/completion.ts")).completion(COMMANDS),
   ),
-  entry(
-    "context",
-    "keep addresses and credentials under names",
-    async () => (await import("./commands/context.ts")).context,
-  ),
   entry("cp", "copy files to or from a sandbox", async () => (await import("./commands/cp.ts")).cp),
   entry("end", "end a kept command", async () => (await import("./commands/end.ts")).end),
   entry("exec", "run a command in a sandbox", async () => (await import("./commands/exec.ts")).exec),

@@ -3,10 +3,10 @@ import { resolve } from "node:path";
 import { connect, type ConnectOptions, DEFAULT_SERVER_NAME, type GuestClient } from "../client/index.ts";
 import { readClientCredentials, readToken } from "../credentials/index.ts";
 import { reservedTransport } from "../../shared/transports.ts";
-import { type Context, contextsPath, readContexts } from "./contexts.ts";
-import { CliError, UsageError } from "./errors.ts";
+import { UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
+import type { Target } from "./target.ts";
 
 /** The contract's port of the agent's listener. */
 const DEFAULT_PORT = 7071;
@@ -23,38 +23,38 @@ export interface Connector {
   readonly redial: (() => Promise<ConnectOptions>) | undefined;
 }
 
-/** Makes the client that flags, environment and contexts ask for. Throws UsageError, or CredentialsError for unreadable files. */
+/** Makes the client that flags and environment ask for. Throws UsageError, or CredentialsError for unreadable files. */
 export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   return (await connector(values, host)).connect();
 }
 
 /** Makes any number of such clients. Throws what openClient throws. */
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
-  const target = await resolveTarget(values, host.env);
-  const context = await contextOf(target, host);
-  const options = await connectOptions(context);
+  const named = resolveTarget(values, host.env);
+  const target = await targetNow(named, host);
+  const options = await connectOptions(target);
   let latest: GuestClient | undefined;
   // A bridge has a socket in TMPDIR.
-  if (context.bridge !== undefined) host.once("exit", () => latest?.close());
+  if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
-    place: context.bridge ?? context.address ?? "",
+    place: target.bridge ?? target.address ?? "",
     connect: () => {
       latest = connect(options);
       return latest;
     },
-    redial: context.bridge === undefined ? async () => connectOptions(await contextOf(target, host)) : undefined,
+    redial: target.bridge === undefined ? async () => connectOptions(await targetNow(named, host)) : undefined,
   };
 }
 
 /** Asks the substrate where a sandbox is now; any other agent stays where it is. Throws SandboxError. */
-async function contextOf(target: Context | SandboxTarget, host: NodeJS.Process): Promise<Context> {
-  if (!("sandbox" in target)) return target;
+async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): Promise<Target> {
+  if (!("sandbox" in named)) return named;
   // Loads the room of sandboxes, which nothing else here needs.
-  const { sandboxContext } = await import("./sandbox/reach.ts");
-  return sandboxContext(target, host);
+  const { targetOfSandbox } = await import("./sandbox/reach.ts");
+  return targetOfSandbox(named, host);
 }
 
-async function connectOptions({ address = "", bridge, credentials, serverName }: Context): Promise<ConnectOptions> {
+async function connectOptions({ address = "", bridge, credentials, serverName }: Target): Promise<ConnectOptions> {
   if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
   const whole = wholeAddress(address);
   if (whole.startsWith(UNIX_PREFIX)) return { address: whole, token: await readToken(credentials) };
@@ -100,13 +100,6 @@ export const CONNECTION_OPTIONS = {
     argument: "NAME",
     help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
   },
-  context: {
-    type: "string",
-    topic: "connection",
-    argument: "NAME",
-    completes: "context",
-    help: 'use this context of "guestctl context" (or GUESTCTL_CONTEXT)',
-  },
   state: {
     type: "string",
     topic: "connection",
@@ -129,9 +122,8 @@ These options stand before or behind the name of every command that talks to an 
 
 ${optionsText(CONNECTION_OPTIONS)}
 
-Options come first; with --context, that context has the rest. Without it the variables have the rest, and last the context
-in use, unless the address is known by then: credentials belong to one agent. A sandbox brings its own; where it is, the
-node's journal and the substrate's daemon say.
+Options come first; the variables have the rest. A sandbox brings its own credentials; where it is, the node's journal and
+the substrate's daemon say.
 
   guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
   export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
@@ -145,48 +137,36 @@ node's journal and the substrate's daemon say.
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
 /** The known parts of a target. */
-export type Settings = { readonly [Name in keyof Context]?: Context[Name] | undefined } & {
+type Settings = { readonly [Name in keyof Target]?: Target[Name] | undefined } & {
   readonly sandbox?: string | undefined;
 };
 
 /**
- * Decides which agent a command line means and how to be let in. Flags come first. What they leave open comes from the
- * context that `--context` names; without it from the environment, and then from the context of GUESTCTL_CONTEXT or the
- * current one, unless the address is known by then: its credentials are for its own agent. Throws UsageError, or CliError
- * for an unreadable file.
+ * Decides which agent a command line means and how to be let in: flags come first, and what they leave open comes from the
+ * environment. Throws UsageError.
  */
-export async function resolveTarget(
-  values: ConnectionValues,
-  env: NodeJS.ProcessEnv,
-): Promise<Context | SandboxTarget> {
-  const flags = flagsOf(values);
-  if (flags.sandbox !== undefined) return sandboxTarget(flags.sandbox, values);
-  if (values.context !== undefined) return complete(over(flags, await contextNamed(values.context, env)));
-  const variables = settingsOf(["GUESTCTL_SANDBOX", "GUESTCTL_ADDRESS", "GUESTCTL_BRIDGE"], {
-    sandbox: env["GUESTCTL_SANDBOX"],
-    address: env["GUESTCTL_ADDRESS"],
-    bridge: env["GUESTCTL_BRIDGE"],
-    credentials: env["GUESTCTL_CREDENTIALS"],
-    serverName: env["GUESTCTL_SERVER_NAME"],
-  });
-  const known = over(flags, variables);
-  if (known.sandbox !== undefined) return sandboxTarget(known.sandbox, values);
-  return complete(hasPlace(known) ? known : over(known, await contextInUse(env)));
+export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
+  const { "server-name": serverName, ...flags } = values;
+  const known = over(
+    settingsOf(["--sandbox", "--address", "--bridge"], { ...flags, serverName }),
+    settingsOf(["GUESTCTL_SANDBOX", "GUESTCTL_ADDRESS", "GUESTCTL_BRIDGE"], {
+      sandbox: env["GUESTCTL_SANDBOX"],
+      address: env["GUESTCTL_ADDRESS"],
+      bridge: env["GUESTCTL_BRIDGE"],
+      credentials: env["GUESTCTL_CREDENTIALS"],
+      serverName: env["GUESTCTL_SERVER_NAME"],
+    }),
+  );
+  return known.sandbox === undefined ? complete(known) : sandboxTarget(known.sandbox, values);
 }
 
 /** Throws UsageError for flags about another agent. */
 function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
-  const other = (["credentials", "server-name", "context"] as const).find((name) => (values[name] ?? "") !== "");
+  const other = (["credentials", "server-name"] as const).find((name) => (values[name] ?? "") !== "");
   if (other === undefined) return { sandbox, state: values.state, api: values.api };
   throw new UsageError(
     `--${other} does not go with the sandbox ${sandbox}, which brings its own; leave one of them out`,
   );
-}
-
-/** What the flags say. Throws UsageError. */
-export function flagsOf(values: ConnectionValues): Settings {
-  const { sandbox, address, bridge, credentials, "server-name": serverName } = values;
-  return settingsOf(["--sandbox", "--address", "--bridge"], { sandbox, address, bridge, credentials, serverName });
 }
 
 function hasPlace({ sandbox, address, bridge }: Settings): boolean {
@@ -204,7 +184,7 @@ function settingsOf(places: readonly [sandbox: string, address: string, bridge: 
 }
 
 /** The first before the second. The sandbox, the address and the bridge are one setting: where the agent is. */
-export function over(first: Settings, second: Settings): Settings {
+function over(first: Settings, second: Settings): Settings {
   const { sandbox, address, bridge } = hasPlace(first) ? first : second;
   return {
     sandbox,
@@ -215,31 +195,14 @@ export function over(first: Settings, second: Settings): Settings {
   };
 }
 
-function complete({ address, bridge, credentials, serverName }: Settings): Context {
+function complete({ address, bridge, credentials, serverName }: Settings): Target {
   if (address === undefined && bridge === undefined) {
-    throw new UsageError(
-      'no address; give --sandbox, --address or --bridge, set GUESTCTL_ADDRESS, or name one with "guestctl context set"',
-    );
+    throw new UsageError("no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS");
   }
   if (credentials === undefined) {
     throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
   }
   return { address, bridge, credentials, serverName };
-}
-
-async function contextNamed(name: string, env: NodeJS.ProcessEnv): Promise<Context> {
-  const path = contextsPath(env);
-  const { byName } = await readContexts(path);
-  const context = byName.get(name);
-  if (context !== undefined) return context;
-  const others = byName.size === 0 ? "there are none" : `there are ${[...byName.keys()].join(", ")}`;
-  throw new CliError(`there is no context ${JSON.stringify(name)} in ${path}; ${others}`);
-}
-
-async function contextInUse(env: NodeJS.ProcessEnv): Promise<Settings> {
-  const { GUESTCTL_CONTEXT: chosen = "" } = env;
-  const name = chosen === "" ? (await readContexts(contextsPath(env))).current : chosen;
-  return name === undefined ? {} : contextNamed(name, env);
 }
 
 const LAST_PORT = 65_535;

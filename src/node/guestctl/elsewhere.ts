@@ -71,6 +71,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "-n": BY_NAME,
   "-p": "the port stands with the address: -H HOST:PORT",
   "--container": BY_NAME,
+  "--context": BY_NAME,
   "--host": "the address is -H, or --address",
   "--kubeconfig": BY_NAME,
   "--login": "-u USER runs as another user",

@@ -22,18 +22,9 @@ Exit status: 125 when guestctl itself fails; "exec" passes the command's own sta
  * Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value.
  */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
-  ...[
-    "--sandbox",
-    "--address",
-    "-H",
-    "--bridge",
-    "--credentials",
-    "-c",
-    "--server-name",
-    "--context",
-    "--state",
-    "--api",
-  ].map((option) => [option, true] as const),
+  ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name", "--state", "--api"].map(
+    (option) => [option, true] as const,
+  ),
   ["--json", false],
 ]);
 

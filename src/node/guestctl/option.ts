@@ -2,18 +2,9 @@ import type { ParseArgsConfig } from "node:util";
 
 /**
  * What a shell offers for a word: names of local files or folders, paths of the sandbox ("path"; "either": those behind a
- * colon, else local files), names of kept commands, of contexts or of this node's sandboxes, fixed words, or nothing.
+ * colon, else local files), names of kept commands or of this node's sandboxes, fixed words, or nothing.
  */
-export type Completes =
-  | "file"
-  | "folder"
-  | "path"
-  | "either"
-  | "exec"
-  | "context"
-  | "sandbox"
-  | "nothing"
-  | readonly string[];
+export type Completes = "file" | "folder" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 
 type ParserOption = NonNullable<ParseArgsConfig["options"]>[string];
 

@@ -35,9 +35,6 @@ describe("guestctl completion", () => {
       HOME: folder,
       XDG_CONFIG_HOME: join(folder, "config"),
     };
-    for (const name of ["blue", "green"]) {
-      await runGuestctl(["context", "set", name, "-H", "x", "-c", folder], env);
-    }
     for (const shell of SHELLS) {
       const { stdout, stderr, exitCode } = await runGuestctl(["completion", shell], env);
       assert.deepEqual([stderr, exitCode], ["", 0]);
@@ -69,7 +66,7 @@ describe("guestctl completion", () => {
   }
 
   for (const shell of ["bash", "fish"] as const) {
-    test(`offers commands, options, files, folders, fixed words and contexts in ${shell}`, async (t) => {
+    test(`offers commands, options, files, folders, and fixed words in ${shell}`, async (t) => {
       if (isMissing(t, shell)) return;
       const all = await offers(shell, "");
       for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
@@ -83,10 +80,6 @@ describe("guestctl completion", () => {
             .toSorted(),
         );
       }
-      assert.deepEqual(await offers(shell, "health --context "), ["blue", "green"]);
-      assert.deepEqual(await offers(shell, "exec --context g"), ["green"]);
-      assert.deepEqual(await offers(shell, "context use b"), ["blue"]);
-      assert.deepEqual(await offers(shell, "context r"), ["remove"]);
       assert.deepEqual(await offers(shell, "hook po"), ["post-restore"]);
       assert.deepEqual(await offers(shell, "completion z"), ["zsh"]);
       assert.deepEqual(await offers(shell, "health --address "), []);
@@ -138,8 +131,8 @@ describe("guestctl completion", () => {
 
   test("understands the equals sign as bash takes it apart", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual(await offers("bash", "health --context ="), ["blue", "green"]);
-    assert.deepEqual(await offers("bash", "health --context = bl"), ["blue"]);
+    assert.deepEqual(await offers("bash", "health --credentials ="), ["a folder"]);
+    assert.deepEqual(await offers("bash", "health --credentials = a"), ["a folder"]);
     assert.deepEqual(await offers("bash", "hook --timeout = 5s pre"), ["pre-snapshot"]);
   });
 
@@ -150,11 +143,11 @@ describe("guestctl completion", () => {
     terminal.type(`. '${join(folder, "bash")}'; cd '${join(folder, "work")}'\n`);
     terminal.type("guestctl heal");
     terminal.key("Tab");
-    terminal.type("--cont");
+    terminal.type("--cred");
     terminal.key("Tab");
-    terminal.type("gr");
+    terminal.type("a");
     terminal.key("Tab");
-    await terminal.expect(/guestctl health --context green$/m);
+    await terminal.expect(/guestctl health --credentials a\\ folder/m);
     terminal.key("C-u");
     terminal.type("guestctl cp a\\ fi");
     terminal.key("Tab");
@@ -164,16 +157,18 @@ describe("guestctl completion", () => {
   test("completes at the Tab key of a real zsh", async (t) => {
     if (isMissing(t, "zsh")) return;
     await using terminal = new Terminal({ cols: 100, rows: 24, env, command: ["zsh", "-f"] });
-    terminal.type(`autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; echo ready-$((1))\n`);
+    terminal.type(
+      `autoload -U compinit; compinit -u -D; . '${join(folder, "zsh")}'; cd '${join(folder, "work")}'; echo ready-$((1))\n`,
+    );
     await terminal.expect(/^ready-1$/m);
     terminal.type("guestctl heal");
     terminal.key("Tab");
-    terminal.type("--cont");
+    terminal.type("--cred");
     terminal.key("Tab");
-    await terminal.expect(/guestctl health --context/);
-    terminal.type(" gr");
+    await terminal.expect(/guestctl health --credentials/);
+    terminal.type(" a");
     terminal.key("Tab");
-    await terminal.expect(/guestctl health --context green$/m);
+    await terminal.expect(/guestctl health --credentials a\\ folder/m);
     terminal.key("C-u");
     terminal.type("guestctl hook post");
     terminal.key("Tab");

@@ -17,7 +17,7 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
       "completion --sandboxes [options]",
     ],
     about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files here and in the sandbox,
-names of kept commands, of contexts and of this node's sandboxes.
+names of kept commands and of this node's sandboxes.
 
   bash  in ~/.bashrc:                 source <(guestctl completion bash)
   zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)

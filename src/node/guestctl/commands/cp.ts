@@ -8,9 +8,7 @@ import { printable } from "../output.ts";
 /** The options, with the sandbox that the paths name. Throws UsageError where the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
   if (sandbox === undefined) return values;
-  const other = (["sandbox", "address", "bridge", "context"] as const).find(
-    (name) => (values[name] ?? sandbox) !== sandbox,
-  );
+  const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);
   if (other === undefined) return { ...values, sandbox };
   throw new UsageError(
     `the paths name the sandbox ${sandbox}, and --${other} another agent; its paths begin with a colon`,

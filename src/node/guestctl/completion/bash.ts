@@ -44,7 +44,6 @@ _guestctl_offer() {
     either) _guestctl_named; if [[ -n "$remote" ]]; then _guestctl_paths; else _guestctl_offer file; fi ;;
     exec) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" execs --quiet "\${connection[@]}" 2> /dev/null)" -- "$cur") ;;
     sandbox) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" completion --sandboxes "\${connection[@]}" 2> /dev/null)" -- "$cur") ;;
-    context) _guestctl_reply < <(compgen -W "$("\${COMP_WORDS[0]}" context list --names 2> /dev/null)" -- "$cur") ;;
     words) _guestctl_reply < <(compgen -W "$*" -- "$cur") ;;
   esac
 }

@@ -17,11 +17,6 @@ function __guestctl_first
     test (count (commandline -opc)) -eq 1
 end
 
-function __guestctl_contexts
-    set -l words (commandline -opc)
-    $words[1] context list --names 2>/dev/null
-end
-
 # Options that say where the agent is, as they stand on the line.
 function __guestctl_connection
     set -l words (commandline -opc)
@@ -105,7 +100,6 @@ function offered(completes: Completes = "nothing"): string {
     either: " -F",
     exec: " -f -a '(__guestctl_execs)'",
     sandbox: " -f -a '(__guestctl_sandboxes)'",
-    context: " -f -a '(__guestctl_contexts)'",
     nothing: " -f",
   }[completes];
 }

@@ -7,12 +7,6 @@ export function zshCompletion(commands: readonly CompletedCommand[]): string {
   return `#compdef guestctl
 # Completion of guestctl for zsh: source <(guestctl completion zsh)
 
-_guestctl_contexts() {
-  local -a names
-  names=(\${(f)"$($guestctl context list --names 2> /dev/null)"})
-  compadd -a names
-}
-
 # Options that say where the agent is, as they stand on the line.
 _guestctl_connection() {
   local option
@@ -110,7 +104,6 @@ function action(completes: Completes = "nothing"): string {
     either: "_guestctl_either",
     exec: "_guestctl_execs",
     sandbox: "_guestctl_sandboxes",
-    context: "_guestctl_contexts",
     nothing: " ",
   }[completes];
 }

@@ -1,8 +1,7 @@
-import { hostname } from "node:os";
-import { join, resolve } from "node:path";
+import { homedir, hostname } from "node:os";
+import { isAbsolute, join, resolve } from "node:path";
 import { connectHypeman, type Freeze, Sandboxes, type Step } from "../../sandboxes/index.ts";
 import type { Host } from "../command-line.ts";
-import { userFolder } from "../contexts.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
@@ -69,10 +68,13 @@ export async function openNode(
   });
 }
 
-/** Path of the journal and the credentials. */
+/** Path of the journal and the credentials (XDG Base Directory Specification: a relative XDG_STATE_HOME does not count). */
 export function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const named = setting(flag, env["GUESTCTL_STATE"]);
-  return resolve(named ?? join(userFolder(env, "XDG_STATE_HOME", ".local/state"), "sandboxes"));
+  if (named !== undefined) return resolve(named);
+  const configured = env["XDG_STATE_HOME"] ?? "";
+  const states = isAbsolute(configured) ? configured : join(env["HOME"] ?? homedir(), ".local/state");
+  return join(states, "guestctl", "sandboxes");
 }
 
 /** The flag, else the variable; an empty one counts as unset. */

@@ -1,5 +1,5 @@
 import { noSandbox, Sandboxes } from "../../sandboxes/index.ts";
-import type { Context } from "../contexts.ts";
+import type { Target } from "../target.ts";
 import { openNode, stateFolder } from "./node.ts";
 
 /** A sandbox of this node: journal and substrate know its address and credentials. */
@@ -16,8 +16,8 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
   return Sandboxes.names(stateFolder(state, env));
 }
 
-/** The context of a sandbox as it is now. Throws SandboxError, which names the next command, where no agent answers in it. */
-export async function sandboxContext({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Context> {
+/** Where a sandbox is now. Throws SandboxError, which names the next command, where no agent answers in it. */
+export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Target> {
   const folder = stateFolder(values.state, host.env);
   // Who has no sandboxes needs no token to learn that.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))

@@ -43,14 +43,6 @@ describe("guestctl reaches an agent", () => {
     assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
   });
 
-  test("by a context, wherever it is used from", async () => {
-    const home = { ...env, XDG_CONFIG_HOME: join(folder, "config") };
-    const set = await runGuestctl(["context", "set", "box", "--bridge", bridge, "-c", agent.credentialsDir], home);
-    assert.deepEqual(set, { stdout: "", stderr: "", exitCode: 0 });
-    const { GUESTCTL_CREDENTIALS: _, ...bare }: Record<string, string> = home;
-    assert.deepEqual(await runGuestctl([...exec], bare, "through"), expected);
-  });
-
   test("and leaves nothing of a bridge behind, however it ends", async () => {
     const guestctl = startGuestctl(["exec", "--bridge", bridge, "sh", "-c", "echo up; exec sleep 1000"], env);
     assert.equal((await guestctl.lines.next()).value, "up");
