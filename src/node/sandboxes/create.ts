@@ -4,10 +4,10 @@ import { SandboxError } from "./errors.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
-import { NODE_TAG, type Node, OPERATION_TAG } from "./node.ts";
+import { AGENT_VOLUME_TAG, NODE_TAG, type Node, OPERATION_TAG } from "./node.ts";
 import { making } from "./removal.ts";
 import { randomName, type SandboxSpec, sizeBytesOf } from "./spec.ts";
-import type { DaemonFacts, Image, Instance } from "./substrate.ts";
+import type { DaemonFacts, Image, Instance, InstanceParts } from "./substrate.ts";
 
 const OPERATION = "create";
 /** An image that starts one of these is booted with it, whatever the entrypoint (hypeman, lib/images/systemd.go). */
@@ -30,6 +30,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
   const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
   checkHypervisor(daemon, hypervisor, spec);
   await checkSizes(node, spec);
+  const { id: agentVolumeId } = await node.agents.own();
   return {
     kind: "sandbox",
     name,
@@ -38,11 +39,12 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
     image: spec.image,
     hypervisor,
     volumeId: `${name}-credentials`,
+    agentVolumeId,
     agentPort: node.agentPort,
     ttlMs: spec.ttlMs,
     idleAction: spec.idleAction ?? "none",
     keys: { template: digest, bundle: bundleOf(hypervisor, daemon.version, ""), cpuClass: await node.cpuClass() },
-    tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID() },
+    tags: { ...spec.tags, ...node.tags, [OPERATION_TAG]: randomUUID(), [AGENT_VOLUME_TAG]: agentVolumeId },
   };
 }
 
@@ -89,22 +91,29 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   const { name, tags, volumeId } = planned;
   node.step(OPERATION, name, "issue credentials");
   await node.credentials.issue(name);
-  node.step(OPERATION, name, "provide the agent's volume");
-  const agent = await node.agentVolume();
   node.step(OPERATION, name, "make the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
-  await node.substrate.createVolume({ id: volumeId, tags: node.tags }, archive);
-  node.step(OPERATION, name, "create the instance");
+  const agent = await node.agents.own();
+  // Before the agent's is looked for: no sweep that sees this one removes that.
+  await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
+  const parts: InstanceParts = {
+    name,
+    entrypoint: agent.entrypoint,
+    env: agentEnvironment(node.agentPort),
+    tags,
+    volumes: mounts(agent.id, volumeId),
+  };
+  const start = async (): Promise<Instance> => {
+    node.step(OPERATION, name, "provide the agent's volume");
+    await node.agents.provide();
+    node.step(OPERATION, name, "create the instance");
+    return node.changed(planned, () => node.substrate.createInstance(spec, parts));
+  };
   const sinceMs = Date.now();
-  const instance = await node.changed(planned, () =>
-    node.substrate.createInstance(spec, {
-      name,
-      entrypoint: agent.entrypoint,
-      env: agentEnvironment(node.agentPort),
-      tags,
-      volumes: mounts(agent.id, volumeId),
-    }),
-  );
+  const instance = await start().catch(async (error: unknown) => {
+    if (!(await isAgentSwept(node, agent.id, error))) throw error;
+    return start();
+  });
   const entry = { ...planned, instanceId: instance.id, hypervisor: instance.hypervisor ?? planned.hypervisor };
   node.journal.put(entry);
   checkAnswer(node, instance);
@@ -113,6 +122,12 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   node.step(OPERATION, name, "write down that it is ready");
   node.journal.put(ready);
   return ready;
+}
+
+/** Whether the daemon refused because a sweep of another node had not seen the credential volume yet, and removed the agent's. */
+async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
+  if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
+  return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
 }
 
 /** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */

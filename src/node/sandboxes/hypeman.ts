@@ -109,7 +109,7 @@ class HypemanSubstrate implements Substrate {
     return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
   }
 
-  async createVolume({ id, tags }: Volume, archive: Uint8Array): Promise<void> {
+  async createVolume({ id, tags }: Omit<Volume, "createdMs">, archive: Uint8Array): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
     await this.#call((client, options) => client.volumes.createFromArchive(archive, about, options));
   }
@@ -275,8 +275,8 @@ function instanceOf(instance: SdkInstance): Instance {
   };
 }
 
-function volumeOf({ id, tags = {} }: Hypeman.Volume): Volume {
-  return { id, tags };
+function volumeOf({ id, tags = {}, created_at }: Hypeman.Volume): Volume {
+  return { id, tags, createdMs: Date.parse(created_at) };
 }
 
 function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {

@@ -41,6 +41,8 @@ export interface Entry {
   readonly hypervisor: string;
   /** Its credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
+  /** The volume of its agent; undefined: not known, in a journal of before 0.2.0. */
+  readonly agentVolumeId?: string | undefined;
   /** In milliseconds; undefined: none. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;

@@ -1,9 +1,10 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
+import { AgentVolumes } from "./agent-volumes.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { awaken, type Awakening, type Freeze, type Patience, type Warning } from "./guest.ts";
-import { type AgentSource, type AgentVolume, agentVolume, CredentialStore } from "./injection.ts";
+import { type AgentSource, CredentialStore } from "./injection.ts";
 import type { Journal, JournalEntry, SandboxEntry } from "./journal.ts";
 import { compareKeys, hostCpuClass, type RestoreChoices } from "./keys.ts";
 import type { Tags } from "./spec.ts";
@@ -59,12 +60,15 @@ export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
 /** By which the outcome of a call that made something is found where its answer was lost. Forks have that of their origin. */
 export const OPERATION_TAG = "svc.operation";
+/** The id of the agent's volume that a sandbox is made with, and which its snapshots and forks need. */
+export const AGENT_VOLUME_TAG = "svc.agent_volume";
 
 /** What all operations of a node share: substrate, journal and credentials, and the rules for lost answers and removal. */
 export class Node {
   readonly substrate: Substrate;
   readonly journal: Journal;
   readonly credentials: CredentialStore;
+  readonly agents: AgentVolumes;
   readonly patience: Patience;
   readonly freeze: Freeze;
   readonly agentPort: number;
@@ -72,8 +76,6 @@ export class Node {
   /** Folder of journal and credentials. */
   readonly folder: string;
   readonly #options: NodeOptions;
-  /** The agent's volume when it was last looked for, without its content, which is large. */
-  #agent: Omit<AgentVolume, "content"> | undefined;
   /** The last operation of each name, which the next one waits for. */
   readonly #turns = new Map<string, Promise<unknown>>();
 
@@ -82,6 +84,7 @@ export class Node {
     this.substrate = options.substrate;
     this.journal = journal;
     this.credentials = new CredentialStore(options.folder);
+    this.agents = new AgentVolumes(options.substrate, options.agent);
     this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
     this.freeze = options.freeze ?? "on";
     this.agentPort = options.agentPort ?? AGENT_PORT;
@@ -143,26 +146,6 @@ export class Node {
         // As on a full disk. It is this process's for as long as that lives, and nobody else's.
       }
     }
-  }
-
-  /** The agent's volume at the substrate; made where there is none. */
-  async agentVolume(): Promise<Omit<AgentVolume, "content">> {
-    const { agent } = this.#options;
-    if (agent === undefined) {
-      throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
-    }
-    if (this.#agent !== undefined && (await this.substrate.volume(this.#agent.id)) !== undefined) return this.#agent;
-    const { content, ...volume } = await agentVolume(agent);
-    this.#agent = volume;
-    if ((await this.substrate.volume(volume.id)) !== undefined) return volume;
-    if (content === undefined) throw new SandboxError("NOT_FOUND", `there is no volume ${volume.id} of the agent`);
-    try {
-      await this.substrate.createVolume({ id: volume.id, tags: { "svc.agent": "true" } }, content);
-    } catch (error) {
-      // No failure where another node has just made it, or where only the answer was lost.
-      if ((await this.substrate.volume(volume.id)) === undefined) throw error;
-    }
-    return volume;
   }
 
   /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */

@@ -37,6 +37,8 @@ export interface VolumeMount {
 export interface Volume {
   readonly id: string;
   readonly tags: Tags;
+  /** By the daemon's clock, in milliseconds of the epoch. */
+  readonly createdMs: number;
 }
 
 /** A snapshot. */
@@ -98,7 +100,7 @@ export interface Substrate {
   volume(id: string): Promise<Volume | undefined>;
   volumes(tags: Tags): Promise<readonly Volume[]>;
   /** Makes a volume from a .tar.gz with relative paths. */
-  createVolume(volume: Volume, archive: Uint8Array): Promise<void>;
+  createVolume(volume: Omit<Volume, "createdMs">, archive: Uint8Array): Promise<void>;
   /** Resolves with false where an instance still has it. A missing volume is no error. */
   deleteVolume(id: string): Promise<boolean>;
   /** Undefined: there is none with that id. */

@@ -8,7 +8,7 @@ import { type Awakening, CALL_MS, type Freeze, freezeText, hookText, quiesce, ty
 import type { Entry, JournalEntry, Rest, SandboxEntry, SnapshotEntry } from "./journal.ts";
 import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
-import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
+import { AGENT_VOLUME_TAG, isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
 import { making } from "./removal.ts";
 import type { InstanceState } from "./substrate.ts";
 
@@ -207,6 +207,7 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
   const tags = {
     ...node.tags,
     [OPERATION_TAG]: operation,
+    ...(entry.agentVolumeId !== undefined && { [AGENT_VOLUME_TAG]: entry.agentVolumeId }),
     // For tools without the journal.
     "svc.template": template,
     "svc.bundle": bundle,
@@ -231,8 +232,9 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
 
 /** What a snapshot or fork has of its original. */
 export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
-  const { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot } = original;
-  return { image, hypervisor, volumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
+  const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot } =
+    original;
+  return { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot };
 }
 
 /** A sandbox whose PRE_SNAPSHOT hook has run, and whose session is frozen. It counts as suspended until its next duties. */

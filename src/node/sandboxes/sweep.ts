@@ -1,7 +1,7 @@
 import { messageOf } from "../../shared/errors.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import type { JournalEntry } from "./journal.ts";
-import { JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
+import { AGENT_VOLUME_TAG, JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
 import { discard } from "./removal.ts";
 import type { Tags } from "./spec.ts";
 import { paused, sourceAsleep } from "./suspend.ts";
@@ -10,7 +10,7 @@ import { paused, sourceAsleep } from "./suspend.ts";
 export interface SweepReport {
   /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone. */
   readonly removed: readonly string[];
-  /** Instances, snapshots and volumes of this node that are not in its journal. */
+  /** Instances, snapshots and volumes of this node that are not in its journal; volumes of older agents that no node uses. */
   readonly orphans: readonly string[];
   /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];
@@ -69,6 +69,7 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
       if (await thing.remove()) report.orphans.push(label);
     });
   }
+  await attempt("agents", () => sweepAgents(node, report));
   for (const folder of await node.credentials.names()) {
     const known = node.journal
       .all()
@@ -130,6 +131,28 @@ function conflict({ nodeId }: Node, foreign: readonly Thing[]): SandboxError {
     `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
     `another node has the id ${nodeId} too, or its journal was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
+}
+
+/**
+ * Removes volumes of agents that are older than that of this node and that nothing of any node uses. The tags decide that: the
+ * daemon refuses only what an instance was created with, and a fork has no volume in its eyes (hypeman 5d9eff0,
+ * lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names the agent's.
+ */
+async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<void> {
+  for (const id of await node.agents.older()) {
+    if (await isAgentUsed(node, id)) continue;
+    node.step("sweep", id, "delete the unused volume of an older agent");
+    if (await node.substrate.deleteVolume(id)) report.orphans.push(id);
+  }
+}
+
+/** Also where that cannot be known: what was made before 0.2.0 does not say which it has. */
+async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
+  if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
+  const things = await Promise.all([substrate.volumes({}), substrate.instances({}), substrate.snapshots({})]);
+  return things.flat().some(({ tags: { [NODE_TAG]: owner, [AGENT_VOLUME_TAG]: used } }) => {
+    return used === id || (owner !== undefined && used === undefined);
+  });
 }
 
 async function sweepEntry(node: Node, name: string, report: Writable<SweepReport>): Promise<void> {

@@ -118,6 +118,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
       "svc.pre_snapshot": "exit 3",
       "svc.freeze": freezeText(snapshot.preSnapshot ?? assert.fail()),
       "svc.operation": (tags as Record<string, string>)["svc.operation"],
+      "svc.agent_volume": (await node.get("box")).agentVolumeId,
     });
     assert.match((tags as Record<string, string>)["svc.operation"] ?? "", /^[\da-f-]{36}$/);
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");

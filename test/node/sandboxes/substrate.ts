@@ -26,6 +26,7 @@ interface VolumeRecord {
   readonly id: string;
   readonly name: string;
   readonly tags: Tags;
+  created_at: string;
   readonly folder: string;
 }
 
@@ -286,7 +287,7 @@ export class HttpSubstrate implements AsyncDisposable {
     const folder = join(this.#folder, "volumes", id);
     mkdirSync(folder, { recursive: true });
     execFileSync("tar", ["-xzf", "-", "-C", folder, "--no-same-owner"], { input: content });
-    const volume = { id, name: query.get("name") ?? "", tags, folder };
+    const volume = { id, name: query.get("name") ?? "", tags, created_at: new Date().toISOString(), folder };
     this.volumes.set(id, volume);
     return volume;
   }
@@ -342,7 +343,10 @@ export class HttpSubstrate implements AsyncDisposable {
       entrypoint: [...this.#wordsOf(body, "entrypoint"), ...this.#wordsOf(body, "cmd")],
       env: body["env"] as Tags,
       mounts: mountsOf(body).map(({ mount_path: path, volume_id: volume, overlay }) => {
-        return { path, source: known(this.volumes.get(volume)).folder, isWritable: overlay === true };
+        const found = this.volumes.get(volume);
+        // A bare 500 (lib/instances/create.go, lib/volumes/manager.go).
+        if (found === undefined) throw new Error("volume not found");
+        return { path, source: found.folder, isWritable: overlay === true };
       }),
       ip: `${this.#network}.${this.#count}`,
       agentPort: this.#agentPort,

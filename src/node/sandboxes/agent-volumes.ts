@@ -1,0 +1,59 @@
+import { SandboxError } from "./errors.ts";
+import { type AgentSource, type AgentVolume, agentVolume } from "./injection.ts";
+import type { Substrate } from "./substrate.ts";
+
+/** On the volumes of agents. */
+const AGENT_TAG = "svc.agent";
+
+/** The volumes of agents, which all nodes of a substrate share: one for each archive that sandboxes were made with. */
+export class AgentVolumes {
+  readonly #substrate: Substrate;
+  readonly #source: AgentSource | undefined;
+  /** Without its content, which is large. */
+  #own: Omit<AgentVolume, "content"> | undefined;
+
+  /** @param source the agent that this node puts into sandboxes */
+  constructor(substrate: Substrate, source: AgentSource | undefined) {
+    this.#substrate = substrate;
+    this.#source = source;
+  }
+
+  /** That of this node, whether or not it is there. Rejects with SandboxError (INVALID_SPEC) without an agent, or for one that cannot be read. */
+  async own(): Promise<Omit<AgentVolume, "content">> {
+    if (this.#own === undefined) {
+      const { id, entrypoint } = await this.#read();
+      this.#own = { id, entrypoint };
+    }
+    return this.#own;
+  }
+
+  /** Makes that of this node where it is not there. */
+  async provide(): Promise<void> {
+    const { id } = await this.own();
+    if ((await this.#substrate.volume(id)) !== undefined) return;
+    const { content } = await this.#read();
+    if (content === undefined) throw new SandboxError("NOT_FOUND", `there is no volume ${id} of the agent`);
+    try {
+      await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
+    } catch (error) {
+      // No failure where another node has just made it, or where only the answer was lost.
+      if ((await this.#substrate.volume(id)) === undefined) throw error;
+    }
+  }
+
+  /** Ids of those that are older than that of this node; none where it has no agent, or has made no sandbox with it yet. */
+  async older(): Promise<readonly string[]> {
+    if (this.#source === undefined) return [];
+    const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });
+    // As mostly; then the archive need not be read.
+    if (all.length < 2) return [];
+    const { id: ownId } = await this.own();
+    const own = all.find(({ id }) => id === ownId);
+    return all.flatMap(({ id, createdMs }) => (own !== undefined && createdMs < own.createdMs ? [id] : []));
+  }
+
+  #read(): Promise<AgentVolume> {
+    if (this.#source !== undefined) return agentVolume(this.#source);
+    throw new SandboxError("INVALID_SPEC", "no agent is given to put into the sandbox: its archive, or its volume");
+  }
+}
