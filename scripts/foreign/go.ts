@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { execa } from "execa";
-import { buildGoTool, type GoToolchain, provideGo } from "../../test/fixtures/go-toolchain.ts";
+import { buildGoTool, GO_ENVIRONMENT, type GoToolchain, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { Unavailable } from "./suite.ts";
 
@@ -32,6 +32,6 @@ export async function buildGoSuite(modules: string, module: string, tool: string
 }
 
 async function sourcesOf({ go }: GoToolchain, modules: string, module: string): Promise<string> {
-  const { stdout } = await execa(go, ["mod", "download", "-json", module], { cwd: modules });
+  const { stdout } = await execa(go, ["mod", "download", "-json", module], { cwd: modules, env: GO_ENVIRONMENT });
   return (JSON.parse(stdout) as { readonly Dir: string }).Dir;
 }

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
-import { provideGo } from "../fixtures/go-toolchain.ts";
+import { GO_ENVIRONMENT, provideGo } from "../fixtures/go-toolchain.ts";
 import { provideGrpcio, type Python } from "../fixtures/python-packages.ts";
 import { provideDebianPython } from "./python.ts";
 
@@ -83,7 +83,7 @@ describe("docs/node/clients.md", () => {
     await mkdir(module);
     for (const name of ["go.mod", "go.sum"]) await cp(join(GO_MODULE, name), join(module, name));
     await writeFile(join(module, "main.go"), programs("go")[0] ?? "");
-    const options = { cwd: module, timeout: TIMEOUT_MS, env: { GOTOOLCHAIN: "local", GOFLAGS: "-buildvcs=false" } };
+    const options = { cwd: module, timeout: TIMEOUT_MS, env: GO_ENVIRONMENT };
     await execa(go, ["mod", "edit", "-module", "example.com/node"], options);
     for (const generator of [
       "google.golang.org/protobuf/cmd/protoc-gen-go",

@@ -1,4 +1,6 @@
+import { existsSync } from "node:fs";
 import { rename, rm } from "node:fs/promises";
+import { homedir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
 import { cachedFolder, cacheKey, schemaDigest } from "../fixtures/build-cache.ts";
@@ -31,14 +33,16 @@ async function build(version: string): Promise<string> {
   const folder = await cachedFolder(`rust-${key}`, async (place) => {
     const descriptors = join(place, "schema.binpb");
     await execa(BUF, ["build", PROTO, "--path", join(PROTO, "svc"), "-o", descriptors], { timeout: BUILD_TIMEOUT_MS });
-    const target = join(place, "target");
-    await execa("cargo", ["build", "--quiet", "--locked", "--manifest-path", join(SOURCES, "Cargo.toml")], {
-      env: { CARGO_TARGET_DIR: target, SCHEMA_DESCRIPTORS: descriptors },
+    const [target, home] = [join(place, "target"), join(place, "home")];
+    const settings = join(process.env["CARGO_HOME"] ?? join(homedir(), ".cargo"), "config.toml");
+    const config = existsSync(settings) ? ["--config", settings] : [];
+    await execa("cargo", [...config, "build", "--quiet", "--locked", "--manifest-path", join(SOURCES, "Cargo.toml")], {
+      env: { CARGO_HOME: home, CARGO_TARGET_DIR: target, SCHEMA_DESCRIPTORS: descriptors },
       timeout: BUILD_TIMEOUT_MS,
     });
     await rename(join(target, "debug", "guest-client"), join(place, "program"));
-    // Compiled packages, 280 MB of them.
-    await rm(target, { recursive: true });
+    // Packages and what was compiled of them, 400 MB.
+    for (const used of [target, home]) await rm(used, { recursive: true });
   });
   return join(folder, "program");
 }

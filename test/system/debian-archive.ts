@@ -1,8 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
-
+import { CACHE_FOLDER } from "../../scripts/machine/cache.ts";
 import { missingPrograms, type Program } from "../../scripts/machine/programs.ts";
 
 const PROGRAMS: readonly Program[] = [
@@ -10,8 +9,8 @@ const PROGRAMS: readonly Program[] = [
   { name: "debootstrap", package: "debootstrap" },
   { name: "dpkg-deb", package: "dpkg" },
 ];
-/** Outside of the project: what is in it comes from Debian and changes seldom. */
-const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-test-roots");
+/** What is in it comes from Debian and changes seldom. */
+const CACHE = join(CACHE_FOLDER, "debian");
 
 /** Makes a folder of the cache unless it is there; it appears when it is complete. */
 function cached(name: string, make: (folder: string) => void): string {

@@ -1,16 +1,16 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
+import { CACHE_FOLDER } from "../../../scripts/machine/cache.ts";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 
-/** Where downloads are kept between runs. */
-const CACHE_FOLDER: string = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "guest-agent-vm");
+/** Downloads: kernels and what goes with them. */
+const DOWNLOADS = join(CACHE_FOLDER, "vm");
 
 const IS_FOREIGN = GUEST_ARCHITECTURE.name !== process.arch;
 /** Of another architecture's packages: apt's configuration, lists and state for it. */
-const FOREIGN_APT = join(CACHE_FOLDER, `apt-${GUEST_ARCHITECTURE.name}`);
+const FOREIGN_APT = join(DOWNLOADS, `apt-${GUEST_ARCHITECTURE.name}`);
 
 let updated = false;
 
@@ -66,8 +66,8 @@ export function search(pattern: string): string[] {
 export function unpacked(name: string, cachedAs: string): string {
   const folder = cacheFolder(cachedAs);
   if (existsSync(folder)) return folder;
-  mkdirSync(CACHE_FOLDER, { recursive: true });
-  const work = mkdtempSync(join(CACHE_FOLDER, "unfinished-"));
+  mkdirSync(DOWNLOADS, { recursive: true });
+  const work = mkdtempSync(join(DOWNLOADS, "unfinished-"));
   try {
     run("apt-get", ["download", "-qq", name], work);
     const [archive = ""] = globSync("*.deb", { cwd: work });
@@ -86,5 +86,5 @@ export function cached(name: string): string | undefined {
 }
 
 function cacheFolder(name: string): string {
-  return join(CACHE_FOLDER, IS_FOREIGN ? `${name}-${GUEST_ARCHITECTURE.name}` : name);
+  return join(DOWNLOADS, IS_FOREIGN ? `${name}-${GUEST_ARCHITECTURE.name}` : name);
 }
