@@ -14,7 +14,7 @@ const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
 const OTHER: Architecture = OWN === "x64" ? "arm64" : "x64";
 const CROSS_GCC = toolFor(OTHER, "gcc");
 /** What is no source. */
-const LEFT_OUT = new Set([".git", "dist", "node_modules"]);
+const LEFT_OUT = new Set([".cache", ".git", "dist", "node_modules"]);
 /** What npm has brought: mounted there, as a link would lead elsewhere and a copy take 500 MB. */
 const SHARED = ["node_modules", "dist/.base"];
 const refused = noNamespaces();
