@@ -45,6 +45,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly elsewhere?: Readonly<Record<string, string>>;
   /** Writes arguments as this parser takes them: `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
+  /** The exit status of any failure. Default: what the kind of failure has. */
+  readonly statusOfFailure?: number;
   /** What to do about an agent's error, in the words of this command; undefined: what holds for all. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;
   /** Resolves with the exit status, where it has written all there is to say itself. */
@@ -91,7 +93,8 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       } catch (error) {
         // Loads the client library, which help and usage errors do not need.
         const { reportFailure } = await import("./failure.ts");
-        return reportFailure(error, isForPrograms, host, (failed) => parts.advice?.(failed, positionals));
+        const status = reportFailure(error, isForPrograms, host, (failed) => parts.advice?.(failed, positionals));
+        return parts.statusOfFailure ?? status;
       }
     },
   };

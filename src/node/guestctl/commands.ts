@@ -21,6 +21,7 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
     "all of a restore: duties, hook, health",
     async () => (await import("./commands/restore.ts")).restoreSequence,
   ),
+  entry("rsh", "run a command line as ssh does", async () => (await import("./commands/rsh.ts")).rsh),
   entry("sandbox", "make sandboxes and look after them", async () => (await import("./commands/sandbox.ts")).sandbox),
   entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),
   entry(

@@ -1,4 +1,4 @@
-import type { Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 import { execa } from "execa";
 import { sourceCommand } from "../../../scripts/testing/compiled.ts";
 import { DEFAULT_SERVER_NAME } from "../../../src/node/client/index.ts";
@@ -23,6 +23,8 @@ export interface GuestctlResult {
 /** A guestctl that runs. */
 export interface RunningGuestctl {
   readonly stdout: Readable;
+  /** Null where it is none of the test's. */
+  readonly stdin: Writable | null;
   /** Lines of standard output. */
   readonly lines: AsyncIterator<string>;
   kill(signal: NodeJS.Signals): void;
@@ -57,6 +59,7 @@ export function startGuestctl(
   const process = execa(file, [...before, ...args], { ...OPTIONS, env, stdin, buffer: false });
   return {
     stdout: process.stdout,
+    stdin: process.stdin,
     lines: process.iterable(),
     kill: (signal) => void process.kill(signal),
     ended: process.then(({ exitCode }) => exitCode),

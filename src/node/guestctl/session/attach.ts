@@ -17,6 +17,8 @@ interface Session {
   readonly escape: number | undefined;
   /** The time that it has, as it was asked for. */
   readonly timeout?: string | undefined;
+  /** Signals end guestctl, and so the command, instead of being passed on. */
+  readonly endsBySignals?: boolean;
   /** The command is kept, under this name. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
@@ -41,7 +43,7 @@ export async function runSession(session: Session, isForPrograms: boolean, host:
 async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal, escape, kept } = session;
   const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
-  using _signals = forwardSignals(process, isTerminal, host);
+  using _signals = session.endsBySignals === true ? undefined : forwardSignals(process, isTerminal, host);
   using _size = isTerminal ? followSize(process, host) : undefined;
   using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);

@@ -1,0 +1,106 @@
+import type { GuestError } from "../../client/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection.ts";
+import { STATUS_RSH_FAILED, UsageError } from "../errors.ts";
+import { runSession } from "../session/attach.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
+import { terminalOf } from "../session/terminal.ts";
+
+/** `-tt`, as with ssh(1). */
+const FORCED = 2;
+/** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
+const WITH_LINE = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -c "$1"';
+const LOGIN = 'cd "${HOME:-/}" 2>/dev/null || cd /; exec "${SHELL:-/bin/sh}" -l';
+const IGNORED = "taken and ignored, for programs that give it to ssh";
+
+export const rsh: Command = defineCommand({
+  usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],
+  about: `Runs a command line as ssh does, for programs that want an ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
+HOST is a sandbox of this node. It is ignored where --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
+choose the agent.`,
+  options: {
+    login: { type: "string", short: "l", argument: "USER", help: "who runs it: name or id (default: the workload's)" },
+    tty: {
+      type: "boolean",
+      short: "t",
+      multiple: true,
+      help: "run in a terminal, if standard input is one; twice: in any case",
+    },
+    "no-tty": { type: "boolean", short: "T", help: "run in no terminal" },
+    "no-input": { type: "boolean", short: "n", help: "leave standard input alone" },
+    ...ESCAPE_OPTION,
+    option: {
+      type: "string",
+      short: "o",
+      multiple: true,
+      argument: "OPTION",
+      help: `User=NAME is as -l; any other is ${IGNORED}`,
+    },
+    config: { type: "string", short: "F", multiple: true, argument: "FILE", help: IGNORED },
+    compress: { type: "boolean", short: "C", multiple: true, help: IGNORED },
+    quiet: { type: "boolean", short: "q", multiple: true, help: IGNORED },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND it is
+a login shell, in a terminal if standard input is one. The guest needs /bin/sh.
+Signals end guestctl, and the agent then hangs up on the command.`,
+  statuses: "the command's; 128 + signal when a signal ended it; 255 when guestctl or the agent failed.",
+  examples: ["rsh box make -C /srv check", "rsh -l app box 'cd project && ./run'", "rsh -t box top"],
+  takes: { some: "a host, or any word where the agent is known otherwise" },
+  takesCommand: true,
+  completes: ["sandbox", "nothing"],
+  statusOfFailure: STATUS_RSH_FAILED,
+  advice: adviceFor,
+  async run({ values, positionals }, host) {
+    const [destination = "", ...rest] = positionals;
+    const words = rest[0] === "--" ? rest.slice(1) : rest;
+    const at = destination.lastIndexOf("@");
+    const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];
+    const user = [values.login, ...(values.option ?? []).map(userOption), userOfHost].find(
+      (each) => (each ?? "") !== "",
+    );
+    const isTerminal = wantsTerminal(values, words.length > 0, host);
+    const line = words.join(" ");
+    const args = ["/bin/sh", "-c", ...(words.length > 0 ? [WITH_LINE, "sh", line] : [LOGIN])];
+    const isInteractive = values["no-input"] !== true;
+    const escape = parseEscapeChar(values["escape-char"]);
+    const connection = await connector(targetOf(name, values, host.env), host);
+    using client = connection.connect();
+    // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
+    await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
+    const terminal = isTerminal ? terminalOf(host) : undefined;
+    const process = client.exec({ args, user, stdin: isInteractive, terminal });
+    return await runSession({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
+  },
+});
+
+/** Whether the command gets a terminal; says so, as ssh does, where it was asked for and cannot be. */
+function wantsTerminal(
+  values: { readonly tty?: readonly boolean[]; readonly "no-tty"?: boolean },
+  hasCommand: boolean,
+  host: NodeJS.Process,
+): boolean {
+  const asked = values.tty?.length ?? 0;
+  if (values["no-tty"] === true) return false;
+  if (asked >= FORCED) return true;
+  if (asked > 0 && !host.stdin.isTTY) host.stderr.write("guestctl: no terminal, because standard input is none\n");
+  return host.stdin.isTTY ? asked > 0 || !hasCommand : false;
+}
+
+/** The USER of `-o User=USER`. */
+function userOption(option: string): string | undefined {
+  return /^\s*User(?:\s*=\s*|\s+)"?([^"]*)"?\s*$/i.exec(option)?.[1];
+}
+
+/** The sandbox of that name, unless the agent is known otherwise. */
+function targetOf(name: string, values: ConnectionValues, env: NodeJS.ProcessEnv): ConnectionValues {
+  const { GUESTCTL_ADDRESS: address, GUESTCTL_BRIDGE: bridge } = env;
+  const places = [values.sandbox, values.address, values.bridge, address, bridge];
+  if (places.some((place) => (place ?? "") !== "")) return values;
+  if (name === "") throw new UsageError("rsh wants the name of a sandbox before the command");
+  return { ...values, sandbox: name };
+}
+
+function adviceFor({ reason }: GuestError): string | undefined {
+  return reason === "EXEC_NOT_FOUND" ? 'the guest has no /bin/sh; "guestctl exec" needs none' : undefined;
+}

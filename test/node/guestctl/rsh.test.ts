@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { homedir, userInfo } from "node:os";
+import { after, before, describe, test } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { processById } from "../../fixtures/proc.ts";
+import {
+  GUESTCTL,
+  type GuestctlResult,
+  guestctlVariables,
+  runGuestctl,
+  startGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
+
+const IS_ROOT = process.getuid?.() === 0;
+
+describe("guestctl rsh", () => {
+  let agent: RunningAgent;
+  let env: Record<string, string>;
+  before(async () => {
+    // The agent stands in for a guest whose workload lives elsewhere than at home.
+    agent = await startIssuedAgent({ process: { cwd: "/tmp" } });
+    env = guestctlVariables(agent);
+  });
+  after(() => agent[Symbol.asyncDispose]());
+
+  const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
+    runGuestctl(["rsh", ...args], env, input);
+
+  test("joins the words and has the user's shell run the line, in the user's home", async () => {
+    const { stdout, stderr, exitCode } = await rsh([
+      "any",
+      "echo",
+      "a  b;",
+      'echo "$HOME"; pwd;',
+      "echo err >&2;",
+      "exit 7",
+    ]);
+    assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
+  });
+
+  test("leaves what follows the host to the line", async () => {
+    for (const words of [["any"], ["--", "any"], ["any", "--"]]) {
+      const { stdout } = await rsh([...words, 'printf "%s,"', "-l", "-t", "--help"]);
+      assert.equal(stdout, "-l,-t,--help,");
+    }
+  });
+
+  test("passes standard input on, and its end; not with -n", async () => {
+    assert.equal((await rsh(["any", "cat"], "some input")).stdout, "some input");
+    assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
+  });
+
+  test(
+    "runs as the user of -l, of -o User= and of USER@HOST, the first of them",
+    { skip: !IS_ROOT && "needs root" },
+    async () => {
+      // An id that has no entry has no shell of its own, and so /bin/sh.
+      for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
+        assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
+      }
+    },
+  );
+
+  test("takes the options that programs give to ssh", async () => {
+    const options = ["-F", "/dev/null", "-o", "BatchMode=yes", "-oPort=22", "-q", "-C", "-T", "-n"];
+    const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
+    assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
+  });
+
+  test("leaves with 255 at failures of its own, and with the shell's status at those of the command", async () => {
+    assert.equal((await rsh(["any", "no-such-command"])).exitCode, 127);
+    assert.equal((await rsh(["any", "kill -9 $$"])).exitCode, 137);
+    for (const [args, said] of [
+      [[], /rsh wants a host/],
+      [["--no-such-option", "any", "true"], /no-such-option/],
+      [["-l", "nobody-here", "any", "true"], /nobody-here.*EXEC_BAD_USER/],
+    ] as const) {
+      const { stderr, exitCode } = await rsh(args);
+      assert.equal(exitCode, 255, stderr);
+      assert.match(stderr, said);
+    }
+    const nowhere = await runGuestctl(["rsh", "any", "true"], { ...env, GUESTCTL_ADDRESS: "127.0.0.1:1" });
+    assert.equal(nowhere.exitCode, 255, nowhere.stderr);
+  });
+
+  test("takes HOST for a sandbox's name where nothing else says where the agent is", async () => {
+    const { GUESTCTL_ADDRESS: _, GUESTCTL_CREDENTIALS: __, ...rest } = env;
+    const { stderr, exitCode } = await runGuestctl(["rsh", "user@box", "true"], { ...rest, HOME: "/nonexistent" });
+    assert.equal(exitCode, 255);
+    assert.match(stderr, /there is no sandbox "?box/);
+  });
+
+  test("leaves with the command's status when its reader has left, and had everything", async () => {
+    const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
+    assert.equal((await guestctl.lines.next()).value, "out");
+    guestctl.stdout.destroy();
+    guestctl.stdin?.end("on\n");
+    assert.equal(await guestctl.ended, 3);
+  });
+
+  test("is ended by SIGTERM, and the command with it", async () => {
+    const guestctl = startGuestctl(["rsh", "any", "echo $$; exec sleep 1000"], env);
+    const pid = Number((await guestctl.lines.next()).value);
+    guestctl.kill("SIGTERM");
+    assert.notEqual(await guestctl.ended, 0);
+    await until(() => processById(pid) === undefined, `process ${pid} is gone`);
+  });
+
+  test("has a terminal with -tt, with -t only at a terminal, and none with -T", async () => {
+    const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
+    assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
+    const without = await rsh(["-t", ...tty]);
+    assert.deepEqual(
+      [without.stdout, without.stderr],
+      ["none\n", "guestctl: no terminal, because standard input is none\n"],
+    );
+    assert.equal((await rsh(["-tt", "-T", ...tty])).stdout, "none\n");
+    await using terminal = new Terminal({ command: [...GUESTCTL, "rsh", "-t", ...tty], cols: 80, rows: 24, env });
+    await terminal.expect(/^terminal$/m);
+    await using shell = new Terminal({ command: [...GUESTCTL, "rsh", "any"], cols: 80, rows: 24, env });
+    shell.type("echo log$((1))n; exit 3\n");
+    await shell.expect(/^log1n$/m);
+    assert.equal(await shell.ended(), 3);
+  });
+});
