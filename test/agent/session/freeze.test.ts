@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { GuestError } from "../../../src/node/client/index.ts";
+import { GuestError, restoreDuties } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
+import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testFolder, type TestFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -229,6 +230,34 @@ describe("a frozen session", NEEDS_ROOT, () => {
   });
 });
 
+describe("a session that the kernel refuses to thaw", NEEDS_ROOT, () => {
+  it("is told as frozen, and restoreDuties repeats the duties until it runs", async (t) => {
+    const workload = ticking();
+    using base = delegatedCgroup(`refused-${process.pid}`);
+    const through = [...base.enter, ...HELD_TO_MODES];
+    const ready = { args: ["true"], intervalMs: 600_000 };
+    await using agent = await freezable(t, { through, process: { args: workload.args, readyCmd: ready } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    await until(async () => (await client.health()).ready, "ready_cmd has given its verdict");
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    const [session] = readdirSync(base.path).filter((name) => name.endsWith("-session"));
+    const file = `${base.path}/${session}/cgroup.freeze`;
+    chmodSync(file, 0);
+    const duties = restoreDuties(() => clientOf(agent), { reachMs: LONG_MS });
+    assert.equal((await agent.logged("session_not_thawed"))["why"], "duties");
+    await agent.logged("restore_duties_done");
+    using meanwhile = clientOf(agent);
+    const { frozen, ready: isReady } = await meanwhile.health();
+    assert.deepEqual([frozen, isReady], [true, true], "no verdict about a session that stands still");
+    chmodSync(file, 0o644);
+    assert.equal((await duties).frozen, false);
+    await workload.runs();
+    const done = agent.log.filter(({ event }) => event === "restore_duties_done").map((line) => line["frozen"]);
+    assert.deepEqual([done[0], done.at(-1)], [true, false]);
+  });
+});
+
 describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
   it("a timeout goes on at the thaw with the time that it had", async (t) => {
     await using agent = await freezable(t);
@@ -297,6 +326,38 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     await until(() => existsSync(written), "it has written");
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
     await stream.until("y\n".repeat(16_384));
+  });
+
+  it("an idle declaration that was in the socket already counts, and its answer waits for the duties", async (t) => {
+    const [go, sent, answered] = ["go", "sent", "answered"].map((name) => folder.at(`idle-${name}`));
+    const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
+    const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
+    const script = `const fs = require("node:fs");
+const look = setInterval(() => {
+  if (!fs.existsSync(${JSON.stringify(go)})) return;
+  clearInterval(look);
+  const socket = require("node:net").connect(process.env.SVC_WORKLOAD_SOCKET);
+  socket.write(${JSON.stringify(`${head}\r\n${fields}\r\n\r\n{}`)}, () => fs.writeFileSync(${JSON.stringify(sent)}, ""));
+  socket.on("data", () => fs.writeFileSync(${JSON.stringify(answered)}, ""));
+}, 20);
+setInterval(() => {}, 1000);`;
+    await using agent = await freezable(t, { process: { args: [process.execPath, "-e", script] } });
+    if (agent === undefined) return;
+    using client = clientOf(agent);
+    assert.equal((await client.health()).idleDeclared, undefined);
+    agent.kill("SIGSTOP");
+    try {
+      writeFileSync(go ?? "", "");
+      await until(() => existsSync(sent ?? ""), "it has sent its declaration");
+    } finally {
+      agent.kill("SIGCONT");
+    }
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    await until(async () => (await client.health()).idleDeclared !== undefined, "the declaration counts");
+    assert.equal((await client.health()).frozen, true);
+    using later = clientOf(agent);
+    await later.runRestoreDuties({ entropy: ENTROPY });
+    await until(() => existsSync(answered ?? ""), "it has its answer");
   });
 
   it("an idle declaration over an open connection counts", async (t) => {

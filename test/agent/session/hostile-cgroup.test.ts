@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, rmdirSync } from "node:fs";
-import { join } from "node:path";
 import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
+import { delegatedCgroup, HELD_TO_MODES } from "../../fixtures/delegated-cgroup.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { noNamespaces } from "../../fixtures/namespaces.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
@@ -26,26 +25,6 @@ const DEEDS: Readonly<Record<string, string>> = {
   unreadable: 'chmod 000 "$own"/cgroup.*',
   "joined by the agent": 'echo "$2" > "$own/cgroup.procs"',
 };
-/** Without these, root itself is kept from what no mode bit allows. */
-const HELD_TO_MODES = [
-  "--bounding-set",
-  "-dac_override,-dac_read_search",
-  "--inh-caps",
-  "-dac_override,-dac_read_search",
-];
-
-/** A cgroup whose folder its owner may write to, as a runtime delegates it. */
-function cgroupFolder(): { readonly enter: string[] } & Disposable {
-  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
-  const path = join(mounts.map((line) => line.split(" ")).find((of) => of[2] === "cgroup2")?.[1] ?? "/nowhere", MARK);
-  return {
-    enter: ["sh", "-c", 'mkdir "$0" && echo $$ > "$0/cgroup.procs"; exec "$@"', path],
-    [Symbol.dispose]: () => {
-      if (existsSync(path)) rmdirSync(path);
-    },
-  };
-}
-
 describe("a command that times out, its cgroup being", () => {
   for (const [deed, line] of Object.entries(DEEDS)) {
     it(`${deed}: it gets its grace, all of it ends, and agent and workload live`, async (t) => {
@@ -54,8 +33,8 @@ describe("a command that times out, its cgroup being", () => {
         t.skip(missing);
         return;
       }
-      using base = deed === "unreadable" ? cgroupFolder() : undefined;
-      const through = base === undefined ? [] : [...base.enter, "setpriv", ...HELD_TO_MODES];
+      using base = deed === "unreadable" ? delegatedCgroup(MARK) : undefined;
+      const through = base === undefined ? [] : [...base.enter, ...HELD_TO_MODES];
       await using agent = await startAgent({ through, process: { args: ["sleep", "1000"] } });
       if (agent.log.some(({ event }) => event === "no_cgroups")) {
         t.skip("needs a cgroup2 hierarchy that may be written");

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 describe("guestctl health", () => {
@@ -27,6 +28,24 @@ describe("guestctl health", () => {
     assert.match(String(health["guest_time"]), /Z$/);
     assert.match(String(health["last_user_activity"]), /Z$/);
     assert.ok(!("idle_declared" in health));
+  });
+
+  test("tells people of a session that is frozen, and of one that has thawed without duties", NEEDS_ROOT, async (t) => {
+    await using agent = await startIssuedAgent();
+    if (agent.log.some(({ event }) => event === "no_cgroups")) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const env = guestctlVariables(agent);
+    assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "10m"], env)).exitCode, 0);
+    const frozen = await runGuestctl(["health"], env);
+    assert.match(frozen.stdout, /^session: +frozen for a snapshot; "guestctl restore" thaws it$/m);
+    await runGuestctl(["restore"], env);
+    assert.doesNotMatch((await runGuestctl(["health"], env)).stdout, /^session:/m);
+    assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env)).exitCode, 0);
+    await agent.logged("thawed_without_duties");
+    const thawed = await runGuestctl(["health"], env);
+    assert.match(thawed.stdout, /^session: +was frozen, and thawed without duties: .*"guestctl restore"$/m);
   });
 
   test("leaves with 1 when the workload is not ready, and says why", async () => {

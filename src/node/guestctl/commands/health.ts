@@ -71,8 +71,16 @@ function asText(response: Health): string {
     ["last user activity", timeOf(lastUserActivity, guestTime)],
     ["guest time", guestTime === undefined ? "unknown" : timeOf(guestTime)],
     ["idle declared", timeOf(idleDeclared, guestTime)],
+    ...sessionLines(response),
   ];
   return reportText(lines, 20);
+}
+
+/** Only of a session that a snapshot has left its mark on. */
+function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
+  if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
+  if (!thawedWithoutDuties) return [];
+  return [["session", 'was frozen, and thawed without duties: its clones may draw the same; run "guestctl restore"']];
 }
 
 /** A time, and how long before `now` it was: people read guest clocks that may be far off. */
