@@ -241,7 +241,7 @@ describe("a session that the kernel refuses to thaw", NEEDS_ROOT, () => {
     using client = clientOf(agent);
     await until(async () => (await client.health()).ready, "ready_cmd has given its verdict");
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    const [session] = readdirSync(base.path).filter((name) => name.endsWith("-session"));
+    const session = readdirSync(base.path).find((name) => name.endsWith("-session"));
     const file = `${base.path}/${session}/cgroup.freeze`;
     chmodSync(file, 0);
     const duties = restoreDuties(() => clientOf(agent), { reachMs: LONG_MS });

@@ -6,11 +6,14 @@
  *   reseed   makes the kernel's generator reseed from itself; 0 or the errno
  *   memory   bytes of the agent: anonymous ones and those of files that are resident, 0 where none runs, and those of its
  *            folder that are in the page cache
+ *   made     how many records each thread of the drawer has made (test/vm/guest/drawer.c)
+ *   halt     has the drawer draw nothing more; then as "made"
+ *   draws N… up to 4,096 of each thread, from its number N on: thread, number, kernel, vDSO, seeded and clock of each, in hex
+ *   session  microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any lives in it
  * Small and static, so that two clones that are asked the same do the same. Many draws, because anything that draws in
  * between shifts a clone along the stream that it shares with the other one; 32 bytes each, one step of that stream.
  */
 #define _GNU_SOURCE
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -20,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -29,74 +31,23 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "draws.h"
+#include "vdso.h"
+
 #define PORT 7070
 #define BYTES 32
 #define DRAWS 64
+#define MOST_TOLD 4096
 #define AGENT_FOLDER "/sandbox/opt/guest-agent"
-/* Names of the kernel's vDSO differ by architecture. */
-#ifdef __aarch64__
-#define VDSO_GETRANDOM "__kernel_getrandom"
-#else
-#define VDSO_GETRANDOM "__vdso_getrandom"
-#endif
 
-/* include/uapi/linux/random.h, Linux 6.11. */
-struct opaque_params {
-  unsigned size, prot, flags, reserved[13];
-};
-typedef ssize_t vdso_getrandom(void *buffer, size_t length, unsigned flags, void *state, size_t state_length);
-
-static vdso_getrandom *draw;
-static void *state;
-static size_t state_bytes;
-
-/* The vDSO's symbol of that name, or NULL. Its tables are small: 64 entries are more than any has. */
-static void *vdso_symbol(const char *name) {
-  char *base = (char *)getauxval(AT_SYSINFO_EHDR);
-  if (!base)
-    return NULL;
-  Elf64_Ehdr *header = (Elf64_Ehdr *)base;
-  Elf64_Phdr *program = (Elf64_Phdr *)(base + header->e_phoff);
-  Elf64_Sym *symbols = NULL;
-  const char *strings = NULL;
-  unsigned count = 64;
-  for (int i = 0; i < header->e_phnum; i++) {
-    if (program[i].p_type != PT_DYNAMIC)
-      continue;
-    for (Elf64_Dyn *entry = (Elf64_Dyn *)(base + program[i].p_offset); entry->d_tag; entry++) {
-      if (entry->d_tag == DT_SYMTAB)
-        symbols = (Elf64_Sym *)(base + entry->d_un.d_ptr);
-      if (entry->d_tag == DT_STRTAB)
-        strings = base + entry->d_un.d_ptr;
-      if (entry->d_tag == DT_HASH)
-        count = ((unsigned *)(base + entry->d_un.d_ptr))[1];
-    }
-  }
-  for (unsigned i = 0; symbols && strings && i < count; i++)
-    if (symbols[i].st_shndx && !strcmp(strings + symbols[i].st_name, name))
-      return base + symbols[i].st_value;
-  return NULL;
-}
-
-static void open_vdso(void) {
-  struct opaque_params params = {0};
-  draw = (vdso_getrandom *)vdso_symbol(VDSO_GETRANDOM);
-  if (!draw || draw(NULL, 0, 0, &params, ~0UL)) {
-    draw = NULL;
-    return;
-  }
-  state_bytes = params.size;
-  state = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), (int)params.prot, (int)params.flags, -1, 0);
-  if (state == MAP_FAILED)
-    draw = NULL;
-}
+static struct vdso vdso;
 
 static ssize_t from_kernel(void *bytes) {
   return syscall(SYS_getrandom, bytes, BYTES, 0);
 }
 
 static ssize_t from_vdso(void *bytes) {
-  return draw ? draw(bytes, BYTES, 0, state, state_bytes) : 0;
+  return vdso.draw ? vdso.draw(bytes, BYTES, 0, vdso.state, vdso.state_bytes) : 0;
 }
 
 /* All draws come first: what writing the answer does must not get in between. */
@@ -178,6 +129,72 @@ static void answer_memory(FILE *out) {
   fprintf(out, "%ld %ld %ld\n", anonymous, of_files, cached_bytes);
 }
 
+static struct draws *drawn(void) {
+  int file = open("/sandbox" DRAWS_FILE, O_RDWR | O_CLOEXEC);
+  void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(struct draws), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  return map == MAP_FAILED ? NULL : map;
+}
+
+static void answer_made(FILE *out, int halt) {
+  struct draws *all = drawn();
+  if (all && halt) {
+    all->halted = 1;
+    /* Each may be in the middle of one. */
+    usleep(100000);
+  }
+  for (int i = 0; all && i < THREADS; i++)
+    fprintf(out, "%s%llu", i ? " " : "", (unsigned long long)all->threads[i].made);
+  fputc('\n', out);
+  if (all)
+    munmap(all, sizeof *all);
+}
+
+static void answer_draws_from(FILE *out, const char *numbers) {
+  struct draws *all = drawn();
+  char *rest = (char *)numbers;
+  for (int i = 0; all && i < THREADS; i++) {
+    uint64_t made = all->threads[i].made, from = strtoull(rest, &rest, 10);
+    for (uint64_t n = from; n < made && n < from + MOST_TOLD; n++) {
+      const struct record *one = &all->threads[i].kept[n % KEPT];
+      fprintf(out, "%d:%llx:%llx:%llx:%llx:%llx ", i, (unsigned long long)n, (unsigned long long)one->kernel,
+              (unsigned long long)one->vdso, (unsigned long long)one->seeded, (unsigned long long)one->clock);
+    }
+  }
+  fputc('\n', out);
+  if (all)
+    munmap(all, sizeof *all);
+}
+
+/* Value of a line "key value" of a file; -1: there is none. */
+static long long value_in(const char *path, const char *key) {
+  char name[64];
+  long long value, found = -1;
+  FILE *file = fopen(path, "re");
+  while (file && fscanf(file, "%63s %lld", name, &value) == 2)
+    if (!strcmp(name, key))
+      found = value;
+  if (file)
+    fclose(file);
+  return found;
+}
+
+static void answer_session(FILE *out) {
+  char path[300];
+  glob_t found;
+  if (glob("/sandbox/sys/fs/cgroup/svc-guest-*-session", 0, NULL, &found)) {
+    fputs("none\n", out);
+    return;
+  }
+  const char *keys[][2] = {{"cpu.stat", "usage_usec"}, {"cgroup.events", "frozen"}, {"cgroup.events", "populated"}};
+  for (int i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/%s", found.gl_pathv[0], keys[i][0]);
+    fprintf(out, "%s%lld", i ? " " : "", value_in(path, keys[i][1]));
+  }
+  fputc('\n', out);
+  globfree(&found);
+}
+
 static void answer(FILE *out, const char *question) {
   if (!strcmp(question, "random"))
     answer_draws(out, from_kernel);
@@ -189,6 +206,12 @@ static void answer(FILE *out, const char *question) {
     fprintf(out, "%d\n", reseed());
   else if (!strcmp(question, "memory"))
     answer_memory(out);
+  else if (!strcmp(question, "made") || !strcmp(question, "halt"))
+    answer_made(out, *question == 'h');
+  else if (!strncmp(question, "draws ", 6))
+    answer_draws_from(out, question + 6);
+  else if (!strcmp(question, "session"))
+    answer_session(out);
   else
     fputs("none\n", out);
   fflush(out);
@@ -197,7 +220,7 @@ static void answer(FILE *out, const char *question) {
 int main(void) {
   int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-  open_vdso();
+  vdso = open_vdso();
   if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 16)) {
     perror("oracle");
     return 1;
@@ -205,7 +228,7 @@ int main(void) {
   for (;;) {
     int fd = accept(listener, NULL, NULL);
     FILE *questions = fdopen(fd, "r"), *answers = fdopen(dup(fd), "w");
-    char line[64];
+    char line[256];
     while (questions && answers && fgets(line, sizeof line, questions)) {
       line[strcspn(line, "\n")] = 0;
       answer(answers, line);

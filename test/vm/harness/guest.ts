@@ -22,7 +22,7 @@ const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLIN
 
 /** What a guest is made of. Everything has a default. */
 export interface GuestOptions
-  extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments"> {
+  extends SandboxOptions, Pick<MachineOptions, "bootTime" | "processor" | "kernelArguments" | "generation"> {
   /** Series of the kernel. Default: the newest of those that are always tested. */
   readonly kernel?: string;
   /** Default: as shipped. */
@@ -58,7 +58,7 @@ export class Guest implements Disposable {
       writeDisk(file, files);
       return file;
     });
-    const { bootTime, processor, kernelArguments } = others;
+    const { bootTime, processor, kernelArguments, generation } = others;
     return new Guest(folder, certificates, {
       kernelImage: kernel.image,
       initramfs,
@@ -69,12 +69,17 @@ export class Guest implements Disposable {
       ...(bootTime !== undefined && { bootTime }),
       ...(processor !== undefined && { processor }),
       ...(kernelArguments !== undefined && { kernelArguments }),
+      ...(generation !== undefined && { generation }),
     });
   }
 
-  /** Boots a machine, or continues a snapshot. */
-  start(snapshot?: string): Promise<Machine> {
-    return Machine.start({ ...this.#machine, ...(snapshot !== undefined && { snapshot }) });
+  /** Boots a machine, or continues a snapshot; that with another generation than its own, if one is given. */
+  start(snapshot?: string, generation?: string): Promise<Machine> {
+    return Machine.start({
+      ...this.#machine,
+      ...(snapshot !== undefined && { snapshot }),
+      ...(generation !== undefined && { generation }),
+    });
   }
 
   /** Boots a machine and waits until its agent answers. */

@@ -7,7 +7,16 @@ const CLOCK_SAMPLES = 8;
 const NS_PER_MS = 1_000_000n;
 
 /** What the guest's oracle can be asked (test/vm/guest/oracle.c). */
-export type Question = "random" | "vdso" | "clocks" | "reseed" | "memory";
+export type Question =
+  | "random"
+  | "vdso"
+  | "clocks"
+  | "reseed"
+  | "memory"
+  | "made"
+  | "halt"
+  | `draws ${string}`
+  | "session";
 
 function attempt(port: number, questions: readonly Question[], limitMs: number): Promise<string[]> {
   return new Promise((resolve, reject) => {

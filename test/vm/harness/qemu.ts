@@ -43,6 +43,8 @@ export interface QemuOptions {
   readonly kernelArguments?: string;
   /** A port of virtio-serial beside the network. */
   readonly serialPort?: boolean;
+  /** GUID of a vmgenid device: a guest that is continued with another one is told so. Default: no such device. */
+  readonly generation?: string;
   /** The guest can be written to over its console. */
   readonly consoleInput?: boolean;
   /** Continue from this file instead of booting. */
@@ -87,6 +89,7 @@ export function qemuArguments(options: QemuOptions): string[] {
     ...console,
     ...disks,
     ...(options.serialPort === true ? serialPort : []),
+    ...(options.generation === undefined ? [] : ["-device", `vmgenid,guid=${options.generation}`]),
     "-kernel",
     options.kernelImage,
     "-initrd",

@@ -38,6 +38,8 @@ export interface SandboxOptions {
    * the channel for its standard input and output. Default: over TCP.
    */
   readonly bridge?: "joined" | "on-the-port";
+  /** More programs of test/vm/guest that the image has, in /bin. Default: none. */
+  readonly programs?: readonly string[];
   /** The substrate's own agent lives and never says that it is ready. */
   readonly substrateHangs?: boolean;
 }
@@ -78,6 +80,7 @@ export function guestFiles(
     program("oracle", "oracle"),
     program("substrate", "image/opt/substrate/agent"),
     program("workload", "image/bin/workload"),
+    ...(options.programs ?? []).map((name) => program(name, `image/bin/${name}`)),
     ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: readFileSync(provideBusybox()) })),
     { path: "image/etc/passwd", content: USERS, mode: 0o644 },
     { path: "image/etc/group", content: GROUPS, mode: 0o644 },

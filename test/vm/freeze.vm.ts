@@ -1,0 +1,170 @@
+import assert from "node:assert/strict";
+import { randomBytes, randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { Stage } from "./cases/stage.ts";
+import type { Machine } from "./harness/machine.ts";
+import { ask } from "./harness/oracle.ts";
+import { type Draw, draws, inBoth, KINDS, livesOn, made, madeAtLeast, sinceSnapshot } from "./clones/drawn.ts";
+
+const GENERATION = randomUUID();
+/** What clones are started with: as where there is no vmgenid, or told by it that they are clones. */
+const WAYS = {
+  "without a word of vmgenid": () => GENERATION,
+  "with a new vmgenid": () => randomUUID(),
+} as const;
+const CLONES = 4;
+/** Draws of each thread after the duties. */
+const ENOUGH = 64;
+/** Longer than the test takes. */
+const LONG_MS = 600_000;
+
+/** What clones share in files, and what no hook can change. */
+const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/sys/kernel/random/boot_id"];
+
+/** The POST_RESTORE hook of docs/agent/operations.md. */
+function documentedHook(): string {
+  const document = readFileSync(join(import.meta.dirname, "../../docs/agent/operations.md"), "utf8");
+  const [, hook] = /A POST_RESTORE hook can mend[^`]*```sh\n([^`]*)```/.exec(document) ?? [];
+  if (hook === undefined) throw new Error("docs/agent/operations.md has no POST_RESTORE hook");
+  return hook;
+}
+
+/** Digests of these files. */
+async function digests(client: GuestClient): Promise<string[]> {
+  const { stdout } = await client.run({ args: ["/bin/busybox", "sha256sum", ...SHARED_FILES] });
+  return stdout.toString().trim().split("\n");
+}
+
+describe("a workload that draws without pause, in four clones of one snapshot", () => {
+  const stage = new Stage({
+    process: { args: ["/bin/drawer"] },
+    hooks: { postRestore: { args: ["/bin/sh", "-c", documentedHook()] } },
+    programs: ["drawer"],
+    generation: GENERATION,
+  });
+  after(() => stage.end());
+  const files: string[][] = [];
+  let running = "";
+  let frozen = "";
+  let madeRunning: number[] = [];
+  let madeBefore: number[] = [];
+
+  /** Leaves the source stopped. */
+  const takeRunning = async (): Promise<void> => {
+    await stage.machine.resume();
+    // The kernel reseeds by a timer, from what differs in each clone: this sets it back.
+    await ask(stage.machine.oraclePort, ["reseed"]);
+    madeRunning = await made(stage.machine);
+    running = await stage.guest.snapshot(stage.machine, "running");
+  };
+
+  test("is up", async () => {
+    await stage.boot();
+    await madeAtLeast(
+      stage.machine,
+      (await made(stage.machine)).map(() => ENOUGH),
+    );
+    using client = stage.client();
+    const script = `busybox --install -s /bin && mkdir -p /var/lib/systemd && ${documentedHook()}
+head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
+    const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
+    assert.deepEqual([code, stderr.toString()], [0, ""]);
+    files.push(await digests(client));
+  });
+
+  for (const [way, generation] of Object.entries(WAYS)) {
+    test(`control, ${way}: not frozen, they draw before their duties, and the same`, async (t) => {
+      const start = async (): Promise<Machine> => {
+        const clone = await stage.guest.start(running, generation());
+        await madeAtLeast(
+          clone,
+          (await made(clone)).map((count) => count + ENOUGH),
+        );
+        await made(clone, "halt");
+        return clone;
+      };
+      if (running === "") await takeRunning();
+      await using first = await start();
+      await using second = await start();
+      const [one, other] = await sinceSnapshot([first, second], madeRunning);
+      assert.ok(one.length > 0 && other.length > 0, "they have drawn");
+      const equal = Object.fromEntries(KINDS.map((kind) => [kind, inBoth(kind, one, other)]));
+      // The kernel's are only told: its own reseed may fall right behind the snapshot.
+      t.diagnostic(`of ${one.length} and ${other.length} draws, equal in both: ${JSON.stringify(equal)}`);
+      assert.ok((equal["seeded"] ?? 0) > 0, "a generator of the process draws the same whatever the kernel is told");
+    });
+  }
+
+  test("the source is frozen, and a snapshot taken of it", async () => {
+    await stage.machine.resume();
+    using client = stage.client();
+    const { frozen: isFrozen, freezeProblem } = await client.runHook({
+      kind: HookKind.PRE_SNAPSHOT,
+      freezeMs: LONG_MS,
+    });
+    assert.deepEqual([isFrozen, freezeProblem], [true, ""]);
+    madeBefore = await made(stage.machine);
+    frozen = await stage.guest.snapshot(stage.machine, "frozen");
+  });
+
+  for (const [way, generation] of Object.entries(WAYS)) {
+    test(`${way}: frozen, none draws anything before its duties, and then nothing that another has drawn`, async () => {
+      const clones: Draw[][] = [];
+      for (let n = 0; n < CLONES; n++) {
+        await using clone = await stage.guest.start(frozen, generation());
+        await livesOn(clone);
+        assert.deepEqual(await made(clone), madeBefore, "nothing was drawn");
+        using client = stage.guest.client(clone);
+        const { frozen: isFrozen, thawedWithoutDuties } = await client.health();
+        assert.deepEqual([isFrozen, thawedWithoutDuties], [true, false]);
+        const hostTimeMs = Date.now();
+        const hostTime = timestampFromMs(hostTimeMs);
+        const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime });
+        assert.deepEqual([duties.frozen, duties.clockStepped, duties.degraded], [false, true, ""]);
+        await madeAtLeast(
+          clone,
+          madeBefore.map((count) => count + ENOUGH),
+        );
+        // A thread may have drawn a part of its next one when it was frozen.
+        const fresh = await draws(
+          clone,
+          madeBefore.map((count) => count + 1),
+        );
+        assert.ok(fresh.length >= ENOUGH);
+        using woken = stage.guest.client(clone);
+        assert.equal((await woken.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 300_000 })).exitCode, 0);
+        files.push(await digests(woken));
+        for (const { clockNs } of fresh)
+          assert.ok(Number(clockNs / 1_000_000n) >= hostTimeMs - 1, "by the right clock");
+        clones.push(fresh);
+      }
+      for (const [index, one] of clones.entries()) {
+        for (const other of clones.slice(index + 1)) {
+          assert.deepEqual([inBoth("kernel", one, other), inBoth("vdso", one, other)], [0, 0]);
+        }
+      }
+    });
+  }
+
+  test("the documented POST_RESTORE hook gives each a machine-id and a seed file of its own; the boot id stays equal", () => {
+    assert.equal(files.length, 1 + Object.keys(WAYS).length * CLONES);
+    const distinct = SHARED_FILES.map((_, index) => new Set(files.map((lines) => lines[index])).size);
+    assert.deepEqual(distinct, [files.length, files.length, 1]);
+  });
+
+  test("the source of the snapshot is frozen too, until its own duties", async () => {
+    await stage.machine.resume();
+    await livesOn(stage.machine);
+    assert.deepEqual(await made(stage.machine), madeBefore);
+    using client = stage.client();
+    assert.equal((await client.runRestoreDuties({ entropy: randomBytes(64) })).frozen, false);
+    await madeAtLeast(
+      stage.machine,
+      madeBefore.map((count) => count + 1),
+    );
+  });
+});

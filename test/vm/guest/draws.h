@@ -1,0 +1,30 @@
+/* Where the drawer writes what it draws, and the oracle reads it. */
+#ifndef GUEST_DRAWS_H
+#define GUEST_DRAWS_H
+
+#include <stdint.h>
+
+/* In the sandbox: memory, as everything in /dev/shm. */
+#define DRAWS_FILE "/dev/shm/draws"
+#define THREADS 8
+/* Records of each thread that are still there. */
+#define KEPT 131072
+
+struct record {
+  /* Of getrandom(2); of the vDSO's, 0 where there is none; of a generator that was seeded long ago. */
+  uint64_t kernel, vdso, seeded;
+  /* CLOCK_REALTIME, in nanoseconds. */
+  uint64_t clock;
+};
+
+struct draws {
+  /* Set by who has seen enough: from then on nothing more is drawn. */
+  volatile int halted;
+  struct {
+    /* How many were ever made. */
+    volatile uint64_t made;
+    struct record kept[KEPT];
+  } threads[THREADS];
+};
+
+#endif
