@@ -1,6 +1,7 @@
 import { CONNECTCONFORMANCE } from "./connectconformance/suite.ts";
 import { H2LOAD } from "./h2load/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
+import { OPENSSH } from "./openssh/suite.ts";
 import { ANSIBLE } from "./rsh/ansible.ts";
 import { GIT } from "./rsh/git.ts";
 import { RSYNC } from "./rsh/rsync.ts";
@@ -9,4 +10,14 @@ import { SSLSCAN } from "./tls/sslscan.ts";
 import { TESTSSL } from "./tls/testssl.ts";
 
 /** All suites, in the order in which they run. */
-export const SUITES: readonly Suite[] = [CONNECTCONFORMANCE, H2SPEC, H2LOAD, TESTSSL, SSLSCAN, RSYNC, GIT, ANSIBLE];
+export const SUITES: readonly Suite[] = [
+  CONNECTCONFORMANCE,
+  H2SPEC,
+  H2LOAD,
+  TESTSSL,
+  SSLSCAN,
+  RSYNC,
+  GIT,
+  ANSIBLE,
+  OPENSSH,
+];
