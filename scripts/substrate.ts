@@ -19,7 +19,8 @@ const USAGE = `usage: npm run substrate [-- [--port N] [--state DIR] [--images D
 
 A substrate for development, and for nothing else: guests are emulated or run in plain QEMU, on this machine and for whoever
 is on it. It keeps to the API of hypeman 0.3.0 as far as sandboxes need it: images, volumes, instances, standby, snapshots,
-forks. Guests reach no network; the host reaches port 7071 of each at the address that the API tells.
+forks, ingresses. Guests reach no network; the host reaches port 7071 of each at the address that the API tells, and what is
+published by ingresses, on the loopback.
 
   --port N      on localhost; 0: any that is free (default: ${USUAL_PORT})
   --state DIR   everything that it keeps, mode 0700, and its token (default: ${USUAL_STATE})
@@ -31,6 +32,7 @@ forks. Guests reach no network; the host reaches port 7071 of each at the addres
   --scopes LIST the token's, such as instance:read,image:read; default: all
   --no-capabilities
                 there is no /capabilities, as before August 2026
+  --no-proxy    ingresses are accepted, and nothing serves them
   --patience N  so many times the substrate's own limits (a stop 5 s, a delete 2 s, any call 60 s); default: 1
   --purge       ends all machines of the state folder, and removes it; no daemon may run on it
 
@@ -44,6 +46,7 @@ const OPTIONS = {
   memory: { type: "string" },
   scopes: { type: "string" },
   "no-capabilities": { type: "boolean", default: false },
+  "no-proxy": { type: "boolean", default: false },
   patience: { type: "string", default: "1" },
   purge: { type: "boolean", default: false },
 } as const;
@@ -76,6 +79,7 @@ function rulesOf(values: {
   readonly memory?: string | undefined;
   readonly scopes?: string | undefined;
   readonly "no-capabilities": boolean;
+  readonly "no-proxy": boolean;
   readonly patience: string;
 }): Rules {
   const { rules, memory } = values;
@@ -92,6 +96,7 @@ function rulesOf(values: {
     patience,
     memoryBytes,
     capabilities: !values["no-capabilities"],
+    proxy: !values["no-proxy"],
     scopes: scopes && new Set(scopes),
   };
 }

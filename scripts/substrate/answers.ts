@@ -2,6 +2,7 @@ import { cpus, totalmem } from "node:os";
 import type { Hypeman } from "@onkernel/hypeman";
 import { SUBNET } from "./addresses.ts";
 import { ARCHITECTURE, type ImageRecord, PLATFORM } from "./images.ts";
+import type { IngressRecord } from "./ingresses.ts";
 import type { InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import type { Machines } from "./machines.ts";
@@ -53,6 +54,11 @@ export function snapshotAnswer({ source: _source, ...snapshot }: SnapshotRecord)
   return snapshot;
 }
 
+/** An ingress in the API (hypeman 7a99231, cmd/api/api/ingress.go:144-185). */
+export function ingressAnswer(ingress: IngressRecord): Hypeman.Ingress {
+  return { ...ingress, rules: ingress.rules.map((rule) => ({ ...rule, tls: false, redirect_http: false })) };
+}
+
 /** What this host can do. */
 export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilities"]["get"]> {
   return {
@@ -62,7 +68,7 @@ export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilitie
     runtimes: [{ name: "qemu", available: true, features: ["snapshots", "standby", "fork", "pause"] }],
     network: { model: "nat", guest_to_guest: false, subnet: SUBNET },
     images: { platforms: [PLATFORM], default_platform: PLATFORM },
-    features: ["instances", "images", "volumes"],
+    features: ["instances", "images", "volumes", "ingresses"],
   };
 }
 

@@ -6,15 +6,19 @@ import type { AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { GUEST_ARCHITECTURE } from "../../test/vm/harness/architecture.ts";
+import { messageOf } from "../../src/shared/errors.ts";
 import { missingPrograms } from "../machine/programs.ts";
 import { type GuestParts, prepareGuests } from "./guest.ts";
 import { Images } from "./images.ts";
+import { Ingresses } from "./ingresses.ts";
 import { Instances } from "./instances.ts";
 import { Machines } from "./machines.ts";
+import { Proxy } from "./proxy.ts";
 import { routesOf } from "./routes.ts";
 import type { Rules } from "./rules.ts";
 import { createApiServer } from "./server.ts";
 import { Snapshots } from "./snapshots.ts";
+import { upstreams } from "./upstreams.ts";
 import { Volumes } from "./volumes.ts";
 
 /** Longest path of a state folder: the paths of the sockets in it have at most 107 bytes (unix(7)). */
@@ -65,7 +69,19 @@ export async function startDaemon({ stateFolder, port, imagesFolder, rules, log 
       }));
     const instances = await Instances.open(join(state, "instances"), { images, volumes, version, guest, rules, log });
     const snapshots = new Snapshots(join(state, "snapshots"), instances);
-    const routes = routesOf({ images, volumes, instances, snapshots, version: `development-${version}`, rules });
+    const proxy = rules.proxy ? new Proxy(upstreams(instances), log) : undefined;
+    const nameOf = (reference: string): string => instances.get(reference).name;
+    const ingresses = new Ingresses(join(state, "ingresses"), nameOf, proxy);
+    await ingresses.serve().catch((error: unknown) => log(`ingresses are not served: ${messageOf(error)}`));
+    const routes = routesOf({
+      images,
+      volumes,
+      instances,
+      snapshots,
+      ingresses,
+      version: `development-${version}`,
+      rules,
+    });
     const server = createApiServer(routes, readFileSync(tokenFile, "utf8").trim(), rules, log);
     server.listen(port, "127.0.0.1");
     await once(server, "listening");
@@ -78,7 +94,7 @@ export async function startDaemon({ stateFolder, port, imagesFolder, rules, log 
         const closed = once(server, "close");
         server.close();
         server.closeIdleConnections();
-        await Promise.all([closed, images.close()]);
+        await Promise.all([closed, images.close(), proxy?.[Symbol.asyncDispose]()]);
         release();
       },
     };

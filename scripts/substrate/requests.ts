@@ -103,6 +103,25 @@ const volume = ruled<Hypeman.VolumeMount>(
   "overlay needs readonly and overlay_size",
 );
 const command = { entrypoint: listOf(line), cmd: listOf(line) };
+/** hypeman 7a99231, openapi.yaml:1502-1519: what is against these never gets to the rules. */
+const ingressName = typed(
+  (value) => typeof value === "string" && NAME.test(value),
+  'string doesn\'t match the regular expression "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"',
+);
+const whole = typed((value) => Number.isInteger(value), "value must be an integer");
+const ingressRule = fieldsOf(
+  {
+    match: fieldsOf({ hostname: text, port: whole }, ["hostname"]),
+    target: fieldsOf({ instance: text, port: whole }, ["instance", "port"]),
+    tls: flag,
+    redirect_http: flag,
+  },
+  ["match", "target"],
+);
+const ingressRules: Check = (value, path) => {
+  listOf(ingressRule)(value, path);
+  if ((value as readonly unknown[]).length === 0) throw new SchemaFailure(path, "minimum number of items is 1");
+};
 
 const requestOf =
   <Request>(check: Check) =>
@@ -142,6 +161,9 @@ export const forkRequest: (body: unknown) => Hypeman.InstanceForkParams = reques
 );
 export const snapshotRequest: (body: unknown) => Hypeman.Instances.SnapshotCreateParams = requestOf(
   fieldsOf({ kind: oneOf("Standby", "Stopped"), name, tags }, ["kind"]),
+);
+export const ingressRequest: (body: unknown) => Hypeman.IngressCreateParams = requestOf(
+  fieldsOf({ name: ingressName, rules: ingressRules, tags }, ["name", "rules"]),
 );
 export const imageRequest: (body: unknown) => Hypeman.ImageCreateParams = requestOf(
   fieldsOf({ name: text, tags }, ["name"]),

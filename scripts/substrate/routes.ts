@@ -2,6 +2,7 @@ import type { Hypeman } from "@onkernel/hypeman";
 import {
   capabilitiesAnswer,
   imageAnswer,
+  ingressAnswer,
   instanceAnswer,
   resourcesAnswer,
   snapshotAnswer,
@@ -9,11 +10,13 @@ import {
 } from "./answers.ts";
 import { ApiFailure, asInternal, invalidState } from "./failure.ts";
 import type { Images } from "./images.ts";
+import type { Ingresses } from "./ingresses.ts";
 import { demandForkable, type InstanceRecord } from "./instance.ts";
 import type { Instances } from "./instances.ts";
 import {
   forkRequest,
   imageRequest,
+  ingressRequest,
   instanceRequest,
   queryTags,
   snapshotRequest,
@@ -31,6 +34,7 @@ export interface Holdings {
   readonly volumes: Volumes;
   readonly instances: Instances;
   readonly snapshots: Snapshots;
+  readonly ingresses: Ingresses;
   /** Version of the daemon. */
   readonly version: string;
   readonly rules: Rules;
@@ -47,6 +51,7 @@ export function routesOf(holdings: Holdings): Routes {
     ...volumeRoutes(holdings),
     ...instanceRoutes(holdings),
     ...snapshotRoutes(holdings),
+    ...ingressRoutes(holdings),
   };
 }
 
@@ -172,6 +177,21 @@ function snapshotRoutes({ snapshots, instances }: Holdings): Routes {
     "POST /snapshots/{id}/fork": failing("failed to fork snapshot", async ({ id, body, signal }) => {
       const { name, target_state } = forkRequest(await body());
       return [201, instanceAnswer(await snapshots.fork(id, name, target_state, signal), instances.machines)];
+    }),
+  };
+}
+
+function ingressRoutes({ ingresses }: Holdings): Routes {
+  return {
+    "GET /ingresses": ({ query }) => [200, ingresses.list(queryTags(query)).map(ingressAnswer)],
+    "POST /ingresses": failing("failed to create ingress", async ({ body }) => [
+      201,
+      ingressAnswer(await ingresses.create(ingressRequest(await body()))),
+    ]),
+    "GET /ingresses/{id}": ({ id }) => [200, ingressAnswer(ingresses.get(id))],
+    "DELETE /ingresses/{id}": failing("failed to delete ingress", async ({ id }) => {
+      await ingresses.delete(ingresses.get(id));
+      return [204];
     }),
   };
 }

@@ -59,7 +59,7 @@ export class Vm {
   }
 
   get isRunning(): boolean {
-    return this.#pid !== undefined;
+    return this.pid !== undefined;
   }
 
   /** Whether a standby was broken off. */
@@ -69,11 +69,11 @@ export class Vm {
 
   /** Whether it can answer at all: its process may be stopped. */
   get isAnswering(): boolean {
-    return !/^State:\s+[Tt]/m.test(textOf(`/proc/${this.#pid}/status`));
+    return !/^State:\s+[Tt]/m.test(textOf(`/proc/${this.pid}/status`));
   }
 
   /** The id of the process while it is there. Compares its folder, as another process may have got the id. */
-  get #pid(): number | undefined {
+  get pid(): number | undefined {
     const pid = Number(textOf(this.#at(PID)));
     return folderOfQemu(pid) === this.#folder ? pid : undefined;
   }
@@ -124,9 +124,18 @@ export class Vm {
 
   /** Kills the machine, as a power cut does. */
   async kill(): Promise<void> {
-    const pid = this.#pid;
+    const pid = this.pid;
     if (pid !== undefined) process.kill(pid, "SIGKILL");
     if (!(await this.#isGone(KILL_LIMIT_MS))) throw new Error(`QEMU ${pid} does not end`);
+  }
+
+  /** Has an address of the host lead to a port of the guest, for as long as the machine runs. */
+  async forward(address: string, port: number, guestPort: number): Promise<void> {
+    using qmp = await this.#qmp();
+    const line = `hostfwd_add n0 tcp:${address}:${port}-:${guestPort}`;
+    // It says what went wrong, and nothing where nothing did.
+    const said = String(await qmp.execute("human-monitor-command", { "command-line": line })).trim();
+    if (said !== "") throw new Error(said);
   }
 
   /** The last lines on the console since the machine last booted. */

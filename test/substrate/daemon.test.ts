@@ -6,43 +6,12 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execaNode } from "execa";
 import { RECORD } from "../../scripts/substrate/records.ts";
-import type { InstanceRecord } from "../../scripts/substrate/instance.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
+import { layOut } from "./lay-out.ts";
 
 const SCRIPT = join(import.meta.dirname, "../../scripts/substrate.ts");
 
 const run = (args: readonly string[]) => execaNode(SCRIPT, args, { reject: false });
-
-/** An instance that a daemon before has left behind, stopped or on standby. */
-function layOut(state: string, id: string, differences: Partial<InstanceRecord>, hasMemory = false): void {
-  const record: InstanceRecord = {
-    id,
-    name: `box-${id}`,
-    image: "docker.io/library/busybox:latest",
-    created_at: "2026-01-01T00:00:00.000Z",
-    env: {},
-    tags: {},
-    volumes: [],
-    network: { enabled: true, name: "default", ip: "127.64.0.1", mac: "02:00:00:00:00:01" },
-    vcpus: 1,
-    size: "1.0 GB",
-    overlay_size: "1.0 GB",
-    own: {
-      command: {},
-      memoryBytes: 2 ** 30,
-      skipGuestAgent: false,
-      imageDigest: `sha256:${"0".repeat(64)}`,
-      imageId: "gone",
-      pinned: { version: "QEMU 0.0.0", kernelImage: "/nowhere", accelerator: "tcg" },
-      isContinued: false,
-    },
-    ...differences,
-  };
-  const folder = join(state, "instances", id);
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, RECORD), JSON.stringify(record));
-  if (hasMemory) writeFileSync(join(folder, "memory"), "of a guest");
-}
 
 describe("npm run substrate", () => {
   test("says in its help that it is for development, and refuses what it does not understand", async () => {

@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { chmodSync, copyFileSync, globSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { request, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
+import { freePort } from "../../scripts/machine/free-port.ts";
 import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../src/node/credentials/index.ts";
 import { type Awakening, connectHypeman, SandboxError, Sandboxes } from "../../src/node/sandboxes/index.ts";
@@ -63,7 +67,9 @@ function layImageOut(folder: string): void {
     "cat",
     "cut",
     "date",
+    "httpd",
     "kill",
+    "mkdir",
     "killall",
     "od",
     "pidof",
@@ -84,6 +90,7 @@ describe("the life of a sandbox", () => {
   let folder: string;
   let node: Sandboxes;
   let parent: ClientCredentials;
+  let listenPort: number;
 
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), "node-"));
@@ -146,6 +153,23 @@ describe("the life of a sandbox", () => {
     for (const secret of [SECRET, parent.token]) assert.ok(!told.includes(secret));
   });
 
+  test("what a server in it has is there under a hostname, through the substrate's ingress", async () => {
+    listenPort = await freePort();
+    await node.publish("box", 8080, "box.test", { listenPort });
+    assert.equal((await published()).status, 502);
+    using guest = await dial("box");
+    await print(guest, "mkdir /tmp/www && echo from the guest > /tmp/www/index.html");
+    await guest.exec({ args: ["httpd", "-f", "-p", "8080", "-h", "/tmp/www"], keep: { name: "httpd" } }).detach();
+    await node.publish("box", 8080, "box.test", { listenPort, waitMs: REACH_MS });
+    assert.deepEqual(await published(), { status: 200, body: "from the guest\n" });
+  });
+
+  async function published(): Promise<{ readonly status: number | undefined; readonly body: string }> {
+    const asked = request({ host: "127.0.0.1", port: listenPort, headers: { host: "box.test" } }).end();
+    const [response] = (await once(asked, "response")) as [IncomingMessage];
+    return { status: response.statusCode, body: await text(response) };
+  }
+
   test("when its workload declares itself idle, the watch puts it to sleep: no machine is left of it", async () => {
     using guest = await dial("box");
     const counting = guest.exec({ args: ["/bin/sh", "-c", COUNTING], keep: { name: "count" } });
@@ -159,6 +183,7 @@ describe("the life of a sandbox", () => {
       ["Standby", { ran: true, timedOut: false, exitCode: 3, freeze: "frozen" }, undefined],
     );
     assert.deepEqual(qemusBelow(daemon.state), []);
+    assert.equal((await published()).status, 502);
     await assert.rejects(node.connect("box"), { code: "WRONG_STATE" });
   });
 
@@ -171,6 +196,7 @@ describe("the life of a sandbox", () => {
     assert.ok(idleDeclared !== undefined && idleDeclared.getTime() < awakening.runEpochMs);
     assert.match(await print(guest, "cat /run/woken"), /^\d+$/);
     assert.equal((await node.get("box")).state, "Running");
+    assert.deepEqual(await published(), { status: 200, body: "from the guest\n" });
   });
 
   test("a command that was kept over the standby goes on, and has lost nothing", async () => {
@@ -241,10 +267,10 @@ describe("the life of a sandbox", () => {
   test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
     assert.deepEqual(await node.sweep(), { removed: [], orphans: [], awakened: [], failed: [] });
-    const { instances, snapshots, volumes } = daemon.client();
+    const { ingresses, instances, snapshots, volumes } = daemon.client();
     const states = [undefined, "Standby", "Stopped"] as const;
     const left = await Promise.all(states.map((state) => instances.list(state === undefined ? {} : { state })));
-    assert.deepEqual([left.flat(), await snapshots.list()], [[], []]);
+    assert.deepEqual([left.flat(), await snapshots.list(), await ingresses.list()], [[], [], []]);
     assert.deepEqual(
       (await volumes.list()).map(({ tags }) => tags),
       [{ "svc.agent": "true" }],

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { booted } from "./boot.ts";
 import { SandboxError } from "./errors.ts";
+import { demandUnpublished } from "./ingress.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { bundleOf } from "./keys.ts";
@@ -30,6 +31,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
   const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
   checkHypervisor(daemon, hypervisor, spec);
   await checkSizes(node, spec);
+  await demandUnpublished(node, name);
   const { id: agentVolumeId } = await node.agents.own();
   return {
     kind: "sandbox",

@@ -21,6 +21,9 @@ export type SandboxCode =
   | "RESTORE_DEGRADED"
   | "AGENT_UNREACHABLE"
   | "AGENT_ENDED"
+  | "HOSTNAME_IN_USE"
+  | "INGRESS_NOT_SERVED"
+  | "GUEST_NOT_LISTENING"
   | "SUBSTRATE_UNAVAILABLE"
   | "SUBSTRATE_UNAUTHORIZED"
   | "SUBSTRATE_REFUSED"
@@ -37,7 +40,7 @@ const EXCERPT_CHARACTERS = 300;
 /** What a node may do at the daemon, as its token has to say (hypeman 5d9eff0, lib/scopes/scopes.go:203-290). */
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
-  "volume:read volume:write volume:delete";
+  "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
 /** What to do, for codes whose messages do not say it. */
 const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
@@ -55,6 +58,12 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
     "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
   AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
   AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
+  INGRESS_NOT_SERVED:
+    "look whether the daemon's reverse proxy runs: its admin port (127.0.0.1:2019), its DNS port and the published one must be " +
+    "free for it; a restart of the daemon loads all rules anew",
+  GUEST_NOT_LISTENING:
+    "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
   SUBSTRATE_UNAVAILABLE: "look whether the daemon runs and where it listens; sweep once it is back",
   SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
   INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
@@ -135,6 +144,9 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
+  // 7a99231: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed (lib/ingress/manager.go:372).
+  if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
+  if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
   if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";
   if (status >= 502 && status <= 504) return "SUBSTRATE_UNAVAILABLE";
   if (status === 401 || status === 403) return "SUBSTRATE_UNAUTHORIZED";

@@ -2,6 +2,7 @@ import { type GuestClient, restoreDuties } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { SandboxError } from "./errors.ts";
 import { awaken, type Awakening, CALL_MS, retried, type Warning } from "./guest.ts";
+import { demandUnpublished } from "./ingress.ts";
 import type { JournalEntry, SandboxEntry } from "./journal.ts";
 import { besideKin } from "./kin.ts";
 import type { RestoreChoices } from "./keys.ts";
@@ -27,6 +28,7 @@ export async function fork(
     await node.need("standby", parent);
   }
   await node.need("fork", parent);
+  await demandUnpublished(node, name);
   const entry: SandboxEntry = {
     kind: "sandbox",
     name,

@@ -1,10 +1,21 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import { SandboxError, statusOf, substrateError } from "./errors.ts";
+import {
+  createBody,
+  has,
+  ingressBody,
+  ingressOf,
+  instanceOf,
+  type SdkInstance,
+  snapshotOf,
+  volumeOf,
+} from "./hypeman-shapes.ts";
 import type { SandboxSpec, Tags } from "./spec.ts";
 import type {
   Capacity,
   DaemonFacts,
   Image,
+  Ingress,
   Instance,
   InstanceParts,
   Snapshot,
@@ -196,6 +207,20 @@ class HypemanSubstrate implements Substrate {
     return this.#instance((client, options) => client.snapshots.fork(id, body, options));
   }
 
+  async ingresses(tags: Tags): Promise<readonly Ingress[]> {
+    const ingresses = await this.#call((client, options) => client.ingresses.list({ tags }, options));
+    return ingresses.map(ingressOf).filter((ingress) => has(ingress.tags, tags));
+  }
+
+  async createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress> {
+    const body = ingressBody(ingress);
+    return ingressOf(await this.#call((client, options) => client.ingresses.create(body, options)));
+  }
+
+  async deleteIngress(id: string): Promise<void> {
+    await this.#found((client, options) => client.ingresses.delete(id, options));
+  }
+
   /** The client's own timeout covers only the head of an answer; the signal covers a body that never ends, too. */
   async #call<Answer>(call: Call<Answer>): Promise<Answer> {
     const signal = AbortSignal.timeout(this.#timeoutMs);
@@ -227,63 +252,3 @@ interface CallOptions {
   readonly signal: AbortSignal;
 }
 type Call<Answer> = (client: Hypeman, options: CallOptions) => Promise<Answer>;
-type SdkInstance = Hypeman.Instance;
-
-function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
-  const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
-  const { name, entrypoint, env, tags, volumes } = parts;
-  return {
-    name,
-    image,
-    entrypoint: [entrypoint],
-    // An empty list would mean the image's command, which the agent refuses.
-    cmd: ["run"],
-    env,
-    tags,
-    // A standby waits for the substrate's own agent.
-    skip_guest_agent: false,
-    network: {
-      enabled: true,
-      ...(network.bandwidthDownload !== undefined && { bandwidth_download: network.bandwidthDownload }),
-      ...(network.bandwidthUpload !== undefined && { bandwidth_upload: network.bandwidthUpload }),
-    },
-    volumes: volumes.map((mount) => ({
-      volume_id: mount.volumeId,
-      mount_path: mount.mountPath,
-      // The substrate forks no instance with a writable volume.
-      readonly: true,
-      ...(mount.overlaySize !== undefined && { overlay: true, overlay_size: mount.overlaySize }),
-    })),
-    ...(hypervisor !== undefined && { hypervisor: hypervisor as NonNullable<SdkInstance["hypervisor"]> }),
-    ...(vcpus !== undefined && { vcpus }),
-    ...(memory !== undefined && { size: memory }),
-    ...(overlaySize !== undefined && { overlay_size: overlaySize }),
-  };
-}
-
-function instanceOf(instance: SdkInstance): Instance {
-  const { id, name, state, network, hypervisor, tags = {}, exit_code: exitCode, exit_message: exitMessage } = instance;
-  return {
-    id,
-    name,
-    state,
-    ip: network?.ip ?? undefined,
-    hypervisor,
-    tags,
-    exitCode: exitCode ?? undefined,
-    exitMessage,
-  };
-}
-
-function volumeOf({ id, tags = {}, created_at }: Hypeman.Volume): Volume {
-  return { id, tags, createdMs: Date.parse(created_at) };
-}
-
-function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
-  return { id, name: name ?? undefined, tags };
-}
-
-/** Filters once more: a daemon that does not know the filter answers with everything. */
-function has(tags: Tags, wanted: Tags): boolean {
-  return Object.entries(wanted).every(([key, value]) => tags[key] === value);
-}

@@ -2,7 +2,8 @@ export { type SandboxCode, SandboxError } from "./errors.ts";
 export type { Awakening, Freeze, Warning } from "./guest.ts";
 export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
 export type { AgentSource } from "./injection.ts";
-export type { HookOutcome, Phase, Rest, SnapshotEntry as SnapshotInfo } from "./journal.ts";
+export type { PublishOptions } from "./ingress.ts";
+export type { HookOutcome, Phase, Publication, Rest, SnapshotEntry as SnapshotInfo } from "./journal.ts";
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { noSandbox, type Reach } from "./reach.ts";
@@ -13,6 +14,8 @@ export type { SuspendOptions } from "./suspend.ts";
 export type {
   DaemonFacts,
   Image,
+  Ingress,
+  IngressRule,
   Instance,
   InstanceParts,
   InstanceState,

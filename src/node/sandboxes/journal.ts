@@ -57,6 +57,19 @@ export interface Entry {
   readonly preSnapshot?: Rest | undefined;
 }
 
+/** A hostname of the substrate's ingress that leads to a port of a sandbox. */
+export interface Publication {
+  readonly hostname: string;
+  /** Port of the host that the ingress listens on. */
+  readonly listenPort: number;
+  /** Port in the sandbox. */
+  readonly port: number;
+  /** Name of the ingress at the substrate. */
+  readonly ingress: string;
+  /** The substrate's id; undefined: it has not told one yet. */
+  readonly ingressId?: string | undefined;
+}
+
 /** A sandbox. */
 export interface SandboxEntry extends Entry {
   readonly kind: "sandbox";
@@ -72,12 +85,16 @@ export interface SandboxEntry extends Entry {
   readonly lastIp?: string | undefined;
   /** Why it sleeps although nobody asked it to: it could not be restored after a snapshot or a fork of it. */
   readonly asleepBecause?: string | undefined;
+  /** Its hostnames; undefined: none. They stay while it sleeps or is stopped, and no fork has them. */
+  readonly published?: readonly Publication[] | undefined;
 }
 
 /** A snapshot. */
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;
+  /** What it took on disk when it was taken, in bytes; the daemon may compress it later. */
+  readonly sizeBytes?: number | undefined;
   /** Name of the sandbox that it was taken of. */
   readonly source: string;
 }

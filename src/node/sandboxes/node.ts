@@ -37,6 +37,8 @@ export interface NodeOptions {
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: 7071. */
   readonly agentPort?: number | undefined;
+  /** Address of the daemon's ingress as this node reaches it, to see whether it serves. Default: 127.0.0.1. */
+  readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
   readonly reachMs?: number | undefined;
   /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
@@ -72,6 +74,7 @@ export class Node {
   readonly patience: Patience;
   readonly freeze: Freeze;
   readonly agentPort: number;
+  readonly ingressHost: string;
   readonly nodeId: string;
   /** Folder of journal and credentials. */
   readonly folder: string;
@@ -88,6 +91,7 @@ export class Node {
     this.patience = { reachMs: options.reachMs ?? DEFAULT_REACH_MS, hookTimeoutMs: options.hookTimeoutMs ?? 0 };
     this.freeze = options.freeze ?? "on";
     this.agentPort = options.agentPort ?? AGENT_PORT;
+    this.ingressHost = options.ingressHost ?? "127.0.0.1";
     this.nodeId = options.nodeId;
     this.folder = options.folder;
   }

@@ -1,4 +1,5 @@
 import { messageOf } from "../../shared/errors.ts";
+import { withdrawAll } from "./ingress.ts";
 import type { JournalEntry, SandboxEntry, SnapshotEntry } from "./journal.ts";
 import { JOURNAL_TAG, type Node, parentOf } from "./node.ts";
 
@@ -6,6 +7,7 @@ import { JOURNAL_TAG, type Node, parentOf } from "./node.ts";
 export async function discard(node: Node, operation: string, entry: JournalEntry): Promise<void> {
   const { name, volumeId } = entry;
   node.journal.put({ ...entry, phase: "removing" });
+  if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
   node.step(operation, name, entry.kind === "sandbox" ? "delete the instance" : "delete the snapshot");
   if (entry.kind === "sandbox") await discardInstance(node, entry);
   else await discardSnapshot(node, entry);

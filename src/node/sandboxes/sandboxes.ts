@@ -2,9 +2,10 @@ import { connect, type GuestClient } from "../client/index.ts";
 import { create } from "./create.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { fork, type ForkOptions } from "./fork.ts";
+import { publish, type PublishOptions, served, unpublish } from "./ingress.ts";
 import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
-import { Journal, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
+import { Journal, type Publication, type Rest, type SandboxEntry, type SnapshotEntry } from "./journal.ts";
 import { Node, type NodeOptions, ready } from "./node.ts";
 import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
@@ -155,6 +156,23 @@ export class Sandboxes {
       return this.#node.alone("fork", own, () => fork(this.#node, parent, own, options));
     });
     return { sandbox: await this.#info(made), ...rest };
+  }
+
+  /**
+   * Has the daemon's ingress lead requests for a hostname to a port of a sandbox, until it is removed or `unpublish` ends it. The
+   * hostname is in `published` of `get` and `list`. The same once more changes nothing, so that a wait can be repeated.
+   * Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, the publication stands where only the wait failed.
+   * @param port in the sandbox, where a server listens on all addresses
+   */
+  async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {
+    const made = await this.#alone(name, (entry) => publish(this.#node, entry, port, hostname, options));
+    if (options.waitMs !== undefined) await served(this.#node, name, made, options.waitMs);
+    return made;
+  }
+
+  /** Ends a publication. @param listenPort the host's port that it listens on. Default: 80 */
+  unpublish(name: string, hostname: string, listenPort?: number): Promise<void> {
+    return this.#alone(name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */

@@ -48,6 +48,25 @@ export interface Snapshot {
   readonly tags: Tags;
 }
 
+/** A rule of the daemon's reverse proxy. */
+export interface IngressRule {
+  /** A hostname, or a pattern such as "{instance}.example.com". */
+  readonly hostname: string;
+  readonly listenPort: number;
+  /** Name of an instance, whichever has it when a request comes; or a part of the pattern, such as "{instance}". */
+  readonly instance: string;
+  /** Port in the instance. */
+  readonly port: number;
+}
+
+/** Rules that were made together. They outlive the instances that they name. */
+export interface Ingress {
+  readonly id: string;
+  readonly name: string;
+  readonly tags: Tags;
+  readonly rules: readonly IngressRule[];
+}
+
 /** An image that the substrate knows. */
 export interface Image {
   readonly name: string;
@@ -125,4 +144,9 @@ export interface Substrate {
   deleteSnapshot(id: string): Promise<void>;
   /** Makes a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance>;
+  ingresses(tags: Tags): Promise<readonly Ingress[]>;
+  /** Says nothing about whether it is served. */
+  createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress>;
+  /** A missing one is no error. */
+  deleteIngress(id: string): Promise<void>;
 }

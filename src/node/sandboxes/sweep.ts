@@ -1,6 +1,7 @@
 import { messageOf } from "../../shared/errors.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
-import type { JournalEntry } from "./journal.ts";
+import { unfinished, withdraw } from "./ingress.ts";
+import type { JournalEntry, SandboxEntry } from "./journal.ts";
 import { AGENT_VOLUME_TAG, JOURNAL_TAG, NODE_TAG, type Node, parentOf } from "./node.ts";
 import { discard } from "./removal.ts";
 import type { Tags } from "./spec.ts";
@@ -8,9 +9,9 @@ import { paused, sourceAsleep } from "./suspend.ts";
 
 /** What a sweep has done, by names and ids. */
 export interface SweepReport {
-  /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone. */
+  /** Sandboxes and snapshots that were half made or half removed, or whose instance is gone; hostnames half published. */
   readonly removed: readonly string[];
-  /** Instances, snapshots and volumes of this node that are not in its journal; volumes of older agents that no node uses. */
+  /** Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that no node uses. */
   readonly orphans: readonly string[];
   /** Sandboxes that ran after a restore without having done their duties. */
   readonly awakened: readonly string[];
@@ -85,7 +86,7 @@ type Writable<Report> = {
 
 /** Something at the substrate with this node's tag. */
 interface Thing {
-  readonly kind: "instance" | "snapshot" | "volume";
+  readonly kind: "instance" | "snapshot" | "volume" | "ingress";
   readonly id: string;
   /** Undefined: it has none. */
   readonly name?: string | undefined;
@@ -96,13 +97,18 @@ interface Thing {
 
 async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[]> {
   const tags = { [NODE_TAG]: nodeId };
-  const [instances, snapshots, volumes] = await Promise.all([
+  const [ingresses, instances, snapshots, volumes] = await Promise.all([
+    substrate.ingresses(tags),
     substrate.instances(tags),
     substrate.snapshots(tags),
     substrate.volumes(tags),
   ]);
   const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
   return [
+    // First: they lead to whatever has the name of their instance.
+    ...ingresses.map((each): Thing => {
+      return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
+    }),
     ...instances.map((each): Thing => {
       return { ...each, kind: "instance", remove: () => done(substrate.deleteInstance(each.id)) };
     }),
@@ -117,8 +123,13 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
 function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
+    if (kind === "ingress") return entry.kind === "sandbox" && publishes(entry, name);
     return entry.name === name && (entry.kind === "snapshot") === (kind === "snapshot");
   });
+}
+
+function publishes({ published = [] }: SandboxEntry, ingress: string | undefined): boolean {
+  return published.some((each) => each.ingress === ingress);
 }
 
 function isForeign({ journal }: Node, tags: Tags): boolean {
@@ -161,14 +172,20 @@ async function sweepEntry(node: Node, name: string, report: Writable<SweepReport
   if (entry.phase !== "ready" || (await isGone(node, entry))) {
     await discard(node, "sweep", entry);
     report.removed.push(name);
-  } else if (entry.kind === "sandbox" && entry.runEpochMs === undefined) {
-    const { state } = await node.existing(entry);
-    if (state === "Paused") throw paused(name);
-    if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
-    if (state !== "Running") return;
-    await node.awaken("sweep", entry);
-    report.awakened.push(name);
+    return;
   }
+  if (entry.kind !== "sandbox") return;
+  for (const publication of unfinished(entry)) {
+    await withdraw(node, "sweep", entry, publication);
+    report.removed.push(publication.hostname);
+  }
+  if (entry.runEpochMs !== undefined) return;
+  const { state } = await node.existing(entry);
+  if (state === "Paused") throw paused(name);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state !== "Running") return;
+  await node.awaken("sweep", node.sandbox(name));
+  report.awakened.push(name);
 }
 
 async function isGone(node: Node, entry: JournalEntry): Promise<boolean> {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { freePort } from "../../../scripts/machine/free-port.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
@@ -64,7 +65,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const listed = await sandbox("ls");
     assert.match(
       listed.stdout,
-      /^NAME +STATE +IMAGE +ADDRESS +CREDENTIALS\nbox +Running +debian:12 +127\.[\d.]+:\d+ +\/.*\/box\n$/,
+      /^NAME +STATE +IMAGE +ADDRESS +PUBLISHED +CREDENTIALS\nbox +Running +debian:12 +127\.[\d.]+:\d+ +- +\/.*\/box\n$/,
     );
     assert.equal(listed.stderr, "");
     const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
@@ -122,6 +123,11 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
       [["rm"], /wants names/],
       [["ls", "box"], /takes no names/],
+      [["publish", "box", "3000"], /wants a name, a port of the sandbox and a hostname/],
+      [["publish", "box", "http", "web.a"], /the port wants a whole number/],
+      [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen wants a number from 1 to 65535/],
+      [["publish", "box", "3000", "*.a"], /hostname wants a name in lowercase/],
+      [["unpublish", "box"], /wants a name and a hostname/],
       [["create", IMAGE, "--idle-action", "hibernate"], /idleAction wants none, standby or stop/],
       [["create", IMAGE, "--tag", "novalue"], /--tag wants KEY=VALUE/],
       [["create", IMAGE, "--process", "/none"], /cannot read \/none/],
@@ -131,6 +137,28 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       assert.equal(exitCode, 125);
       assert.match(stderr, said);
     }
+  });
+
+  test("publishes a port of one under a hostname, shows it, says whether it is served, and unpublishes it", async () => {
+    const [port, listen] = [String(await freePort()), String(await freePort())];
+    const args = ["publish", "box", port, "web.example.com", "--listen", listen];
+    const unknown = await sandbox(...args);
+    assert.deepEqual(
+      [unknown.exitCode, unknown.stdout],
+      [0, `web.example.com:${listen} -> ${port} of box; --wait tells whether it is served\n`],
+      unknown.stderr,
+    );
+    const waited = await sandbox(...args, "--wait", "1ms");
+    assert.equal(waited.exitCode, 125);
+    assert.match(waited.stderr, /\[GUEST_NOT_LISTENING\]; look whether the server in the sandbox runs/);
+    assert.match((await sandbox("ls")).stdout, new RegExp(` web\\.example\\.com:${listen} -> ${port} `));
+    const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
+    const [published = {}] = first["published"] as Json[];
+    const { hostname, listen_port, port: told } = published;
+    assert.deepEqual([hostname, listen_port, told], ["web.example.com", Number(listen), Number(port)]);
+    const ended = await sandbox("unpublish", "box", "web.example.com", "--listen", listen);
+    assert.deepEqual([ended.exitCode, ended.stdout], [0, "web.example.com leads nowhere\n"]);
+    assert.deepEqual(substrate.ingresses.list({}), []);
   });
 
   test("stops one and starts it again", async () => {

@@ -9,10 +9,27 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { openNode, partsOf, traces } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
-type Operation = "create" | "fork" | "snapshot" | "remove";
+type Operation = "create" | "fork" | "snapshot" | "remove" | "publish" | "unpublish";
 
 /** Steps that an operation has at least: a loop that ends at once would hold nothing. */
-const LEAST_STEPS: Readonly<Record<Operation, number>> = { create: 8, fork: 7, snapshot: 6, remove: 4 };
+const LEAST_STEPS: Readonly<Record<Operation, number>> = {
+  create: 8,
+  fork: 7,
+  snapshot: 6,
+  remove: 6,
+  publish: 1,
+  unpublish: 2,
+};
+/** Calls that change something, at least. */
+const LEAST_CALLS: Readonly<Record<Operation, number>> = {
+  create: 2,
+  fork: 1,
+  snapshot: 1,
+  remove: 3,
+  publish: 1,
+  unpublish: 1,
+};
+const HOSTNAME = "web.example.com";
 
 function startNode(substrate: HttpSubstrate, operation: Operation, killAt: number | undefined): ChildProcess {
   const program = join(import.meta.dirname, "node-process.ts");
@@ -28,9 +45,12 @@ async function outputOf(node: ChildProcess): Promise<string> {
 
 /** The sandbox that the operation is about, where it needs one. */
 async function prepare(substrate: HttpSubstrate, operation: Operation): Promise<void> {
-  if (operation === "create" || [...substrate.instances.values()].some(({ name }) => name === "box")) return;
+  if (operation === "create") return;
   using node = await openNode(partsOf(substrate));
-  await node.create({ image: IMAGE, name: "box" });
+  if ((await node.list()).length === 0) await node.create({ image: IMAGE, name: "box" });
+  const { published } = await node.get("box");
+  const isWanted = operation === "remove" || operation === "unpublish";
+  if (isWanted && published === undefined) await node.publish("box", 80, HOSTNAME, { listenPort: substrate.agentPort });
 }
 
 /** The next node sweeps; then nothing is left but the sandbox that was there before, and that can be worked with. */
@@ -40,7 +60,10 @@ async function checkSwept(substrate: HttpSubstrate, operation: Operation, when: 
   assert.deepEqual(failed, [], when);
   // Written down as whole before its source has done its duties, a snapshot stays.
   if (node.snapshots().some(({ name }) => name === "taken")) await node.remove("taken");
-  const keeps = operation === "fork" || operation === "snapshot";
+  const keeps = operation !== "create" && operation !== "remove";
+  // As is a publication before the node says so, or until its ingress is deleted.
+  const published = keeps ? ((await node.get("box")).published ?? []) : [];
+  for (const { hostname, listenPort } of published) await node.unpublish("box", hostname, listenPort);
   assert.deepEqual(substrate.left(), keeps ? ["instance box", "volume box-credentials"] : [], when);
   const known = keeps ? ["box ready", "credentials of box"] : [];
   assert.deepEqual(await traces(node, substrate.stateFolder), known, when);
@@ -53,7 +76,7 @@ async function checkSwept(substrate: HttpSubstrate, operation: Operation, when: 
 }
 
 describe("a node that is killed", NEEDS_NAMESPACES, () => {
-  for (const operation of ["create", "fork", "snapshot", "remove"] as const) {
+  for (const operation of ["create", "fork", "snapshot", "remove", "publish", "unpublish"] as const) {
     test(`before any step of ${operation} leaves nothing that the next sweep does not remove`, async () => {
       await using substrate = await HttpSubstrate.start();
       let step = 0;
@@ -87,7 +110,7 @@ describe("a node that is killed", NEEDS_NAMESPACES, () => {
         if (node.signalCode !== "SIGKILL") {
           assert.equal(output, "done");
           assert.equal(calls, call);
-          assert.ok(call >= (operation === "fork" || operation === "snapshot" ? 1 : 2), `${call} calls`);
+          assert.ok(call >= LEAST_CALLS[operation], `${call} calls`);
           break;
         }
         await checkSwept(substrate, operation, `killed in call ${call}`);

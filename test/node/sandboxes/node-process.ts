@@ -24,6 +24,8 @@ try {
   else if (operation === "remove") await node.remove("box");
   else if (operation === "standby") await node.standby("box");
   else if (operation === "sweep") process.stdout.write(`${JSON.stringify(await node.sweep())}\n`);
+  else if (operation === "publish") await node.publish("box", 80, "web.example.com", { listenPort: known.agentPort });
+  else if (operation === "unpublish") await node.unpublish("box", "web.example.com", known.agentPort);
   else if (operation === "create-on-full-disk") {
     fill(join(known.stateFolder, "filler"));
     await node.create({ image: "debian:12", name: "made" });

@@ -7,6 +7,10 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import { ApiFailure } from "../../../scripts/substrate/failure.ts";
+import { Ingresses } from "../../../scripts/substrate/ingresses.ts";
+import { Proxy, type Resolve } from "../../../scripts/substrate/proxy.ts";
+import { ingressRequest } from "../../../scripts/substrate/requests.ts";
 import { SOURCES_COMMAND } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { ProcessInstance } from "./instance.ts";
@@ -80,6 +84,9 @@ export class HttpSubstrate implements AsyncDisposable {
   readonly volumes: Map<string, VolumeRecord> = new Map();
   readonly instances: Map<string, InstanceRecord> = new Map();
   readonly snapshots: Map<string, SnapshotRecord> = new Map();
+  /** Those of the development substrate, with its rules and its proxy. */
+  readonly ingresses: Ingresses;
+  readonly #proxy: Proxy | undefined;
   /** What was asked for, as "METHOD /path" with ":id" for ids. */
   readonly requests: string[] = [];
   /** Bodies of creations, as they came. */
@@ -110,9 +117,11 @@ export class HttpSubstrate implements AsyncDisposable {
   /** A network of this test's own. */
   readonly #network = `127.${randomInt(64, 128)}.${randomInt(1, 255)}`;
 
-  private constructor(folder: string, agentPort: number) {
+  private constructor(folder: string, agentPort: number, hasProxy: boolean) {
     this.#folder = folder;
     this.#agentPort = agentPort;
+    this.#proxy = hasProxy ? new Proxy(this.#upstream, () => undefined) : undefined;
+    this.ingresses = new Ingresses(join(folder, "ingresses"), (name) => this.#nameOf(name), this.#proxy);
     this.agentArchive = join(folder, "guest-agent.tar.gz");
     const bundle = join(folder, "bundle/guest-agent-test");
     mkdirSync(bundle, { recursive: true });
@@ -122,8 +131,9 @@ export class HttpSubstrate implements AsyncDisposable {
     execFileSync("tar", ["-czf", this.agentArchive, "-C", join(folder, "bundle"), "guest-agent-test"]);
   }
 
-  static async start(): Promise<HttpSubstrate> {
-    const substrate = new HttpSubstrate(mkdtempSync(join(tmpdir(), "http-substrate-")), await freePort());
+  /** @param hasProxy false: ingresses are accepted, and nothing serves them */
+  static async start(hasProxy = true): Promise<HttpSubstrate> {
+    const substrate = new HttpSubstrate(mkdtempSync(join(tmpdir(), "http-substrate-")), await freePort(), hasProxy);
     await substrate.listen();
     return substrate;
   }
@@ -162,6 +172,7 @@ export class HttpSubstrate implements AsyncDisposable {
       ...[...this.volumes.values()]
         .filter(({ tags }) => tags["svc.agent"] === undefined)
         .map(({ id }) => `volume ${id}`),
+      ...this.ingresses.list({}).map(({ rules }) => `ingress ${rules[0]?.match.hostname}`),
     ];
   }
 
@@ -179,6 +190,7 @@ export class HttpSubstrate implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#server.listening) await this.shut();
+    await this.#proxy?.[Symbol.asyncDispose]();
     await Promise.all([...this.instances.values()].map(({ process }) => process.end()));
     rmSync(this.#folder, { recursive: true, force: true });
   }
@@ -215,8 +227,9 @@ export class HttpSubstrate implements AsyncDisposable {
       if (after === undefined) send(status, answer);
       else fail(after);
     } catch (error) {
-      const [status, code] = error instanceof Refusal ? [error.status, error.code] : [500, "internal_error"];
-      send(status, { code, message: error instanceof Refusal ? error.message : "failed" });
+      const isRefusal = error instanceof Refusal || error instanceof ApiFailure;
+      const [status, code] = isRefusal ? [error.status, error.code] : [500, "internal_error"];
+      send(status, { code, message: isRefusal ? error.message : "failed" });
     }
   }
 
@@ -255,6 +268,13 @@ export class HttpSubstrate implements AsyncDisposable {
         return [200, events(known(this.instances.get(id)).process.console, Number(query.get("tail") ?? 100))];
       case "DELETE /instances/:id":
         return [204, await this.#deleteInstance(id)];
+      case "GET /ingresses":
+        return [200, this.ingresses.list(tags)];
+      case "POST /ingresses":
+        return [201, await this.ingresses.create(ingressRequest(body))];
+      case "DELETE /ingresses/:id":
+        await this.ingresses.delete(this.ingresses.get(id));
+        return [204, ""];
       case "GET /snapshots":
         return [200, [...this.snapshots.values()].filter((each) => matches(each.tags, tags)).map(toldSnapshot)];
       case "DELETE /snapshots/:id":
@@ -269,6 +289,18 @@ export class HttpSubstrate implements AsyncDisposable {
         return [200, await this.#change(label, known(this.instances.get(id)), body)];
     }
   }
+
+  #nameOf(reference: string): string {
+    const found = this.instances.get(reference) ?? [...this.instances.values()].find(({ name }) => name === reference);
+    return known(found).name;
+  }
+
+  /** A guest's servers listen in this host's network, at its address too if they listen on all. */
+  readonly #upstream: Resolve = async (name, port) => {
+    const instance = [...this.instances.values()].find((each) => each.name === name);
+    if (instance === undefined) return undefined;
+    return stateOf(instance) === "Running" ? { host: instance.process.machine.ip, port } : "unreachable";
+  };
 
   #capabilities(): object {
     return {

@@ -6,6 +6,7 @@ import { type Answer, type Command, defineCommand, type Host, type Parsed } from
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { jsonLine, printable, quoted } from "../output.ts";
 import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
+import { publish, unpublish } from "../sandbox/publish.ts";
 import {
   awakeningObject,
   awakeningStatus,
@@ -50,6 +51,7 @@ const OPTIONS = {
     completes: IDLE_ACTIONS,
     help: "create: none, standby or stop, once the workload has declared itself idle (by watch; default none)",
   },
+  listen: { type: "string", argument: "PORT", help: "publish, unpublish: port of the host (default 80)" },
   poll: { type: "string", argument: "DURATION", help: "watch: between two looks (default 5s)" },
   freeze: {
     type: "string",
@@ -84,6 +86,8 @@ const VERBS: Readonly<Record<string, Verb>> = {
   start: resume,
   snapshot,
   fork,
+  publish,
+  unpublish,
   rm,
   watch,
   sweep,
@@ -97,13 +101,16 @@ export const sandbox: Command = defineCommand({
     "sandbox stop|start NAME",
     "sandbox snapshot NAME [--name NAME]",
     "sandbox fork NAME [--name NAME]",
+    "sandbox publish NAME PORT HOSTNAME [--listen PORT] [--wait DURATION]",
+    "sandbox unpublish NAME HOSTNAME [--listen PORT]",
     "sandbox rm NAME...",
     "sandbox watch [--poll DURATION]",
     "sandbox sweep [--take-over]",
   ],
   about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
 credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
-workload clean up, and start boots it anew from its disk. NAME is that of a sandbox, for fork and rm of a snapshot too.
+workload clean up, and start boots it anew from its disk. publish has the substrate's ingress lead requests for a hostname to a
+port of a sandbox, until it is removed. NAME is that of a sandbox, for fork and rm of a snapshot too.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
@@ -116,6 +123,7 @@ two nodes of a substrate may have the same.`,
     "sandbox snapshot box --freeze required",
     "sandbox resume box --json | jq .awakening.clock_error_ms",
     "sandbox fork box --name twin",
+    "sandbox publish box 3000 web.example.com --wait 30s",
     "sandbox rm box twin",
   ],
   takes: "anything",

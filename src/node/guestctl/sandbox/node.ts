@@ -29,11 +29,16 @@ export const NODE_OPTIONS = {
     completes: "file",
     help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)",
   },
+  "ingress-host": {
+    type: "string",
+    argument: "ADDRESS",
+    help: "publish: where the daemon's ingress listens, to see whether it serves (default 127.0.0.1)",
+  },
   "agent-port": { type: "string", argument: "PORT", help: "the agent's port in sandboxes (default 7071)" },
   wait: {
     type: "string",
     argument: "DURATION",
-    help: "how long an agent may take to answer, booting included (default 60s)",
+    help: "how long an agent may take to answer, booting included (default 60s); publish: wait so long until it is served",
   },
 } as const;
 
@@ -60,6 +65,7 @@ export async function openNode(
     nodeId: setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname(),
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
+    ingressHost: setting(values["ingress-host"], undefined),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
     reachMs: parseWaitMs(values.wait, "--wait"),
     freeze: how.freeze,

@@ -2,6 +2,7 @@ import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepRepo
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { inFlags } from "../words.ts";
 import { hookWords, printable, tableText } from "../output.ts";
+import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */
 export function sandboxObject(info: SandboxInfo): object {
@@ -18,6 +19,7 @@ export function sandboxObject(info: SandboxInfo): object {
     run_epoch: isoTime(info.runEpochMs),
     ttl_ms: info.ttlMs ?? null,
     idle_action: info.idleAction,
+    published: (info.published ?? []).map(publicationObject),
     tags: info.tags,
     keys: keysObject(info.keys),
     pre_snapshot: hookObject(info.preSnapshot),
@@ -100,8 +102,15 @@ export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[
 /** Sandboxes and snapshots as a table. */
 export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly SnapshotInfo[]): string {
   const rows = [
-    ["NAME", "STATE", "IMAGE", "ADDRESS", "CREDENTIALS"],
-    ...sandboxes.map((each) => [each.name, stateWords(each), each.image, each.address ?? "-", each.credentials]),
+    ["NAME", "STATE", "IMAGE", "ADDRESS", "PUBLISHED", "CREDENTIALS"],
+    ...sandboxes.map((each) => [
+      each.name,
+      stateWords(each),
+      each.image,
+      each.address ?? "-",
+      publishedWords(each),
+      each.credentials,
+    ]),
     ...snapshots.map(({ name, phase, source }) => [
       name,
       `snapshot of ${source}${phase === "ready" ? "" : `, ${phase}`}`,

@@ -1,0 +1,119 @@
+import type { Hypeman } from "@onkernel/hypeman";
+import { Mutex } from "../../src/agent/domain/index.ts";
+import { messageOf } from "../../src/shared/errors.ts";
+import { ApiFailure, notFound } from "./failure.ts";
+import { isPattern, listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
+import { newId } from "./instance.ts";
+import type { Proxy } from "./proxy.ts";
+import { Records } from "./records.ts";
+import { hasTags, type Tags } from "./requests.ts";
+
+/** An ingress on disk, as the API tells it. */
+export type IngressRecord = Readonly<Hypeman.Ingress>;
+
+/** What ingresses need to know of instances, by name, id or the beginning of an id: their name. @throws ApiFailure */
+type NameOf = (reference: string) => string;
+
+/**
+ * The ingresses of a daemon, with the rules of hypeman 7a99231. They are told by the name of an instance, and outlive it: then
+ * they lead to the next one of that name.
+ */
+export class Ingresses {
+  readonly #records: Records<IngressRecord>;
+  readonly #nameOf: NameOf;
+  /** Undefined: it does not run, and a 201 proves nothing (lib/ingress/manager.go:370; the contract's deviation 2). */
+  readonly #proxy: Proxy | undefined;
+  readonly #turn = new Mutex();
+
+  constructor(folder: string, nameOf: NameOf, proxy: Proxy | undefined) {
+    this.#records = new Records(folder);
+    this.#nameOf = nameOf;
+    this.#proxy = proxy;
+  }
+
+  /** Has those served that an earlier daemon has left. @throws Error where a port cannot be listened on */
+  async serve(): Promise<void> {
+    await this.#proxy?.load(rulesOf(this.#records.all()));
+  }
+
+  list(tags: Tags): IngressRecord[] {
+    return this.#records.all().filter((ingress) => hasTags(ingress.tags, tags));
+  }
+
+  /** By id, name, or the beginning of an id (lib/ingress/manager.go:413-450). @throws ApiFailure */
+  get(reference: string): IngressRecord {
+    const all = this.#records.all();
+    const exact = this.#records.get(reference) ?? all.find(({ name }) => name === reference);
+    if (exact !== undefined) return exact;
+    const [found, another] = reference === "" ? [] : all.filter(({ id }) => id.startsWith(reference));
+    if (found === undefined) throw notFound();
+    if (another !== undefined) throw new ApiFailure(409, "ambiguous", "multiple resources match, use full ID");
+    return found;
+  }
+
+  /** lib/ingress/manager.go:255-380; the answers: cmd/api/api/ingress.go:51-98. @throws ApiFailure */
+  create({ name, rules, tags = {} }: Hypeman.IngressCreateParams): Promise<IngressRecord> {
+    return this.#turn.run(async () => {
+      const problem = rules.map(ruleProblem).find((each) => each !== undefined);
+      if (problem !== undefined) throw new ApiFailure(400, "bad_request", `invalid request: ${problem}`);
+      const all = this.#records.all();
+      if (all.some((each) => each.name === name))
+        throw new ApiFailure(
+          409,
+          "already_exists",
+          `ingress already exists: ingress with name "${name}" already exists`,
+        );
+      if (rules.some(({ tls }) => tls === true))
+        throw new ApiFailure(400, "bad_request", "invalid request: TLS requested but ACME is not configured");
+      const resolved = rules.map((rule) => this.#resolved(rule));
+      for (const rule of resolved) demandFree(rule, all);
+      const ingress = { id: newId(), name, tags, rules: resolved, created_at: new Date().toISOString() };
+      try {
+        await this.#proxy?.load(rulesOf([...all, ingress]));
+      } catch (error) {
+        // Also where only a port is taken (manager.go:372 hides that cause).
+        const message = `config validation failed: ${messageOf(error)}`;
+        throw new ApiFailure(400, "config_validation_failed", message, { cause: error });
+      }
+      this.#records.begin(ingress.id);
+      return this.#records.save(ingress);
+    });
+  }
+
+  /** The record goes first (manager.go:494-518). */
+  delete({ id }: IngressRecord): Promise<void> {
+    return this.#turn.run(async () => {
+      this.#records.remove(id);
+      await this.#proxy?.load(rulesOf(this.#records.all()));
+    });
+  }
+
+  /** A rule as it is kept: by the instance's name, whatever it was given by (manager.go:312-325). A pattern's is not looked for. */
+  #resolved({ match, target }: Hypeman.IngressRule): Hypeman.IngressRule {
+    const told = { ...match, port: listenPortOf({ match, target }) };
+    if (isPattern(match.hostname)) return { match: told, target };
+    let instance;
+    try {
+      instance = this.#nameOf(target.instance);
+    } catch (error) {
+      const message = `target instance not found: instance "${target.instance}" not found`;
+      throw new ApiFailure(400, "instance_not_found", message, { cause: error });
+    }
+    return { match: told, target: { ...target, instance } };
+  }
+}
+
+/** One rule for each hostname and port, compared letter by letter (manager.go:334-344). @throws ApiFailure */
+function demandFree(rule: Rule, all: readonly IngressRecord[]): void {
+  const { hostname } = rule.match;
+  const isSame = (other: Rule): boolean =>
+    other.match.hostname === hostname && listenPortOf(other) === listenPortOf(rule);
+  const other = all.find(({ rules }) => rules.some(isSame));
+  if (other === undefined) return;
+  const message = `hostname already in use by another ingress: hostname "${hostname}" on port ${listenPortOf(rule)} is already used by ingress "${other.name}"`;
+  throw new ApiFailure(409, "hostname_in_use", message);
+}
+
+function rulesOf(ingresses: readonly IngressRecord[]): Rule[] {
+  return ingresses.flatMap(({ rules }) => rules);
+}

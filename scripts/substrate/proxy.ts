@@ -1,0 +1,115 @@
+import { once } from "node:events";
+import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { messageOf } from "../../src/shared/errors.ts";
+import { listenPortOf, type Rule, ruleFor } from "./ingress-rules.ts";
+
+/** Where a port of an instance is reached: an address of the host, nowhere at the moment, or undefined: there is no such one. */
+type Upstream = { readonly host: string; readonly port: number } | "unreachable" | undefined;
+export type Resolve = (instance: string, port: number) => Promise<Upstream>;
+
+const DIAL_LIMIT_MS = 60_000;
+
+/**
+ * The reverse proxy of ingresses, as the real one's Caddy answers: 404 for a hostname without a rule, 503 for a name that no
+ * instance has, 502 where nothing answers behind it, and "via" in what it passes on. It listens on the loopback alone, and passes
+ * on no upgraded connections.
+ */
+export class Proxy implements AsyncDisposable {
+  readonly #resolve: Resolve;
+  readonly #log: (line: string) => void;
+  readonly #servers = new Map<number, Server>();
+  #rules: readonly Rule[] = [];
+
+  constructor(resolve: Resolve, log: (line: string) => void) {
+    this.#resolve = resolve;
+    this.#log = log;
+  }
+
+  /** Serves these rules instead of those before; all or none. @throws Error where a port cannot be listened on */
+  async load(rules: readonly Rule[]): Promise<void> {
+    const wanted = new Set(rules.map(listenPortOf));
+    const opened: number[] = [];
+    try {
+      for (const port of wanted) {
+        if (this.#servers.has(port)) continue;
+        this.#servers.set(port, await this.#listen(port));
+        opened.push(port);
+      }
+    } catch (error) {
+      await this.#close(opened);
+      throw error;
+    }
+    this.#rules = rules;
+    await this.#close([...this.#servers.keys()].filter((port) => !wanted.has(port)));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#close([...this.#servers.keys()]);
+  }
+
+  async #listen(port: number): Promise<Server> {
+    const server = createServer((asked, response) => void this.#serve(port, asked, response));
+    server.listen(port, "127.0.0.1");
+    await once(server, "listening");
+    return server;
+  }
+
+  async #close(ports: readonly number[]): Promise<void> {
+    for (const port of ports) {
+      const server = this.#servers.get(port);
+      this.#servers.delete(port);
+      if (server === undefined) continue;
+      server.close();
+      server.closeAllConnections();
+      await once(server, "close");
+    }
+  }
+
+  async #serve(port: number, asked: IncomingMessage, response: ServerResponse): Promise<void> {
+    const host = asked.headers.host ?? "";
+    const found = ruleFor(
+      this.#rules.filter((rule) => listenPortOf(rule) === port),
+      host,
+    );
+    response.setHeader("server", "Caddy");
+    if (found === undefined) {
+      const name = host.replace(/:\d+$/, "");
+      response.writeHead(404, { "content-type": "text/plain; charset=utf-8" });
+      response.end(`Not Found: no ingress configured for hostname ${name}`);
+      asked.resume();
+      return;
+    }
+    try {
+      const upstream = await this.#resolve(found.instance, found.rule.target.port);
+      if (upstream === undefined) response.writeHead(503).end();
+      else if (upstream === "unreachable") response.writeHead(502).end();
+      else await pass(asked, response, upstream);
+    } catch (error) {
+      this.#log(`ingress ${host}: ${messageOf(error)}`);
+      if (response.headersSent) response.destroy();
+      else response.writeHead(502).end();
+    } finally {
+      asked.resume();
+    }
+  }
+}
+
+/** Passes a request on, and its answer back. Rejects where no answer comes. */
+async function pass(
+  asked: IncomingMessage,
+  response: ServerResponse,
+  upstream: { readonly host: string; readonly port: number },
+): Promise<void> {
+  const { method, url, headers } = asked;
+  const forwarded = { "x-forwarded-for": asked.socket.remoteAddress ?? "", "x-forwarded-host": headers.host ?? "" };
+  const signal = AbortSignal.timeout(DIAL_LIMIT_MS);
+  const own = { ...headers, ...forwarded, connection: "close" };
+  const outgoing = request({ ...upstream, method, path: url, headers: own, agent: false, signal });
+  response.once("close", () => outgoing.destroy());
+  asked.pipe(outgoing);
+  const [answer] = (await once(outgoing, "response")) as [IncomingMessage];
+  outgoing.on("error", () => response.destroy());
+  const { connection: _connection, "transfer-encoding": _encoding, ...kept } = answer.headers;
+  response.writeHead(answer.statusCode ?? 502, { ...kept, via: "1.1 Caddy" });
+  answer.on("error", () => response.destroy()).pipe(response);
+}

@@ -1,0 +1,85 @@
+import type { ImageInfo, NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
+import type { Answer } from "../command-line.ts";
+import { type ReportLine, printable, reportText, tableText } from "../output.ts";
+import { noNames } from "../values.ts";
+
+const WIDTH = 17;
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** `sandbox node`: the daemon, what it can do, and what its host has. */
+export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
+  noNames(words, "sandbox node");
+  const status = await sandboxes.status();
+  return { text: reportText(nodeLines(status), WIDTH), json: nodeObject(status) };
+}
+
+/** `sandbox images`: all images, and what to do about those that are not ready. */
+export async function images(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
+  noNames(words, "sandbox images");
+  const all = await sandboxes.images();
+  const rows = all.map(({ name, status, apparentBytes, allocatedBytes, digest }) =>
+    [name, status, sizeWords(apparentBytes), sizeWords(allocatedBytes), digest || "-"].map(printable),
+  );
+  const advice = all.flatMap(({ name, status, problem, nextStep }) =>
+    problem === undefined ? [] : [`${printable(`${name} is ${status}: ${problem}; ${nextStep}`)}\n`],
+  );
+  const table = tableText([["NAME", "STATUS", "APPARENT", "ALLOCATED", "DIGEST"], ...rows]);
+  return { text: `${table}${advice.join("")}`, json: { images: all.map(imageObject) } };
+}
+
+/** A size for people. */
+export function sizeWords(bytes: number | undefined): string {
+  if (bytes === undefined) return "-";
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${UNITS[power]}`;
+}
+
+function nodeLines(status: NodeStatus): ReportLine[] {
+  const { apiVersion, daemonVersion, defaultHypervisor, hypervisors, hasCapabilities, capacity } = status;
+  const { vcpus, memoryBytes, diskBytes, used } = capacity;
+  const api = apiVersion === undefined ? "" : `, API ${apiVersion}`;
+  const startable = Object.entries(hypervisors).map(([name, features]): ReportLine => {
+    return [name === defaultHypervisor ? `${name} (default)` : name, features.join(", ")];
+  });
+  return [
+    ["daemon", `answers; version ${daemonVersion}${api}`],
+    ...(hasCapabilities ? startable : [["hypervisors", "not told: the daemon has no /capabilities"] as const]),
+    ["processors", `${vcpus}, ${used.vcpus} in use`],
+    ["memory", `${sizeWords(memoryBytes)}, ${sizeWords(used.memoryBytes)} in use`],
+    ["disk", diskBytes === 0 ? "not told" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
+    ["egress_control", "false: the substrate accepts an egress policy and enforces none"],
+    ["live_checkpoint", "false: the substrate suspends what it takes a snapshot of"],
+  ];
+}
+
+function nodeObject(status: NodeStatus): object {
+  const { vcpus, memoryBytes, diskBytes, used } = status.capacity;
+  return {
+    health: "ok",
+    daemon_version: status.daemonVersion,
+    api_version: status.apiVersion ?? null,
+    has_capabilities: status.hasCapabilities,
+    default_hypervisor: status.defaultHypervisor ?? null,
+    hypervisors: status.hypervisors,
+    egress_control: status.egress_control,
+    live_checkpoint: status.live_checkpoint,
+    resources: {
+      vcpus: { most: vcpus, used: used.vcpus },
+      memory_bytes: { most: memoryBytes, used: used.memoryBytes },
+      // 0 is said where it is not known.
+      disk_bytes: { most: diskBytes === 0 ? null : diskBytes, used: used.diskBytes },
+    },
+  };
+}
+
+function imageObject(image: ImageInfo): object {
+  return {
+    name: image.name,
+    status: image.status,
+    digest: image.digest,
+    apparent_bytes: image.apparentBytes ?? null,
+    allocated_bytes: image.allocatedBytes ?? null,
+    problem: image.problem ?? null,
+    next_step: image.nextStep ?? null,
+  };
+}

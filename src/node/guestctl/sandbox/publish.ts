@@ -1,0 +1,58 @@
+import type { Publication, SandboxInfo, Sandboxes } from "../../sandboxes/index.ts";
+import type { Answer } from "../command-line.ts";
+import { UsageError } from "../errors.ts";
+import { parseCount, parseWaitMs } from "../values.ts";
+
+const MOST_PORT = 65_535;
+const USUAL_LISTEN_PORT = 80;
+
+/** The values of options that these verbs have. */
+interface Values {
+  readonly listen?: string | undefined;
+  readonly wait?: string | undefined;
+}
+
+/** `sandbox publish NAME PORT HOSTNAME`. */
+export async function publish(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
+  const [name, port, hostname, ...more] = words;
+  if (name === undefined || port === undefined || hostname === undefined || more.length > 0)
+    throw new UsageError("sandbox publish wants a name, a port of the sandbox and a hostname");
+  const waitMs = parseWaitMs(values.wait, "--wait");
+  const made = await node.publish(name, portOf(port, "the port"), hostname, { listenPort: listenOf(values), waitMs });
+  const rest = waitMs === undefined ? "; --wait tells whether it is served" : "";
+  return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made) };
+}
+
+/** `sandbox unpublish NAME HOSTNAME`. */
+export async function unpublish(node: Sandboxes, words: readonly string[], values: Values): Promise<Answer> {
+  const [name, hostname, ...more] = words;
+  if (name === undefined || hostname === undefined || more.length > 0)
+    throw new UsageError("sandbox unpublish wants a name and a hostname");
+  await node.unpublish(name, hostname, listenOf(values));
+  return { text: `${hostname} leads nowhere\n`, json: { unpublished: hostname } };
+}
+
+/** A publication in JSON. */
+export function publicationObject({ hostname, listenPort, port, ingress, ingressId }: Publication): object {
+  return { hostname, listen_port: listenPort, port, ingress, ingress_id: ingressId ?? null };
+}
+
+/** The hostnames of a sandbox, for a cell of a table. */
+export function publishedWords({ published = [] }: SandboxInfo): string {
+  return published.map(publicationWords).join(", ") || "-";
+}
+
+function publicationWords({ hostname, listenPort, port, ingressId }: Publication): string {
+  const host = listenPort === USUAL_LISTEN_PORT ? hostname : `${hostname}:${listenPort}`;
+  return `${host} -> ${port}${ingressId === undefined ? " (half made)" : ""}`;
+}
+
+function listenOf({ listen }: Values): number | undefined {
+  return listen === undefined ? undefined : portOf(listen, "--listen");
+}
+
+function portOf(text: string, what: string): number {
+  const port = parseCount(text, what, 1) ?? 0;
+  if (port > MOST_PORT) throw new UsageError(`${what} wants a number from 1 to ${MOST_PORT}`);
+  return port;
+}

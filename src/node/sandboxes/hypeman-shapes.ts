@@ -1,0 +1,86 @@
+import type { Hypeman } from "@onkernel/hypeman";
+import type { SandboxSpec, Tags } from "./spec.ts";
+import type { Ingress, Instance, InstanceParts, Snapshot, Volume } from "./substrate.ts";
+
+/** The host's port of an ingress that names none (hypeman 5d9eff0, lib/ingress/types.go). */
+const USUAL_LISTEN_PORT = 80;
+
+export type SdkInstance = Hypeman.Instance;
+
+/** What an instance is asked for with. */
+export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
+  const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
+  const { name, entrypoint, env, tags, volumes } = parts;
+  return {
+    name,
+    image,
+    entrypoint: [entrypoint],
+    // An empty list would mean the image's command, which the agent refuses.
+    cmd: ["run"],
+    env,
+    tags,
+    // A standby waits for the substrate's own agent.
+    skip_guest_agent: false,
+    network: {
+      enabled: true,
+      ...(network.bandwidthDownload !== undefined && { bandwidth_download: network.bandwidthDownload }),
+      ...(network.bandwidthUpload !== undefined && { bandwidth_upload: network.bandwidthUpload }),
+    },
+    volumes: volumes.map((mount) => ({
+      volume_id: mount.volumeId,
+      mount_path: mount.mountPath,
+      // The substrate forks no instance with a writable volume.
+      readonly: true,
+      ...(mount.overlaySize !== undefined && { overlay: true, overlay_size: mount.overlaySize }),
+    })),
+    ...(hypervisor !== undefined && { hypervisor: hypervisor as NonNullable<SdkInstance["hypervisor"]> }),
+    ...(vcpus !== undefined && { vcpus }),
+    ...(memory !== undefined && { size: memory }),
+    ...(overlaySize !== undefined && { overlay_size: overlaySize }),
+  };
+}
+
+export function instanceOf(instance: SdkInstance): Instance {
+  const { id, name, state, network, hypervisor, tags = {}, exit_code: exitCode, exit_message: exitMessage } = instance;
+  return {
+    id,
+    name,
+    state,
+    ip: network?.ip ?? undefined,
+    hypervisor,
+    tags,
+    exitCode: exitCode ?? undefined,
+    exitMessage,
+  };
+}
+
+export function volumeOf({ id, tags = {}, created_at }: Hypeman.Volume): Volume {
+  return { id, tags, createdMs: Date.parse(created_at) };
+}
+
+export function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
+  return { id, name: name ?? undefined, tags };
+}
+
+/** Filters once more: a daemon that does not know the filter answers with everything. */
+export function has(tags: Tags, wanted: Tags): boolean {
+  return Object.entries(wanted).every(([key, value]) => tags[key] === value);
+}
+
+export function ingressOf({ id, name, tags = {}, rules }: Hypeman.Ingress): Ingress {
+  const own = rules.map(({ match, target }) => ({
+    hostname: match.hostname,
+    listenPort: match.port ?? USUAL_LISTEN_PORT,
+    instance: target.instance,
+    port: target.port,
+  }));
+  return { id, name, tags, rules: own };
+}
+
+export function ingressBody({ name, tags, rules }: Omit<Ingress, "id">): Hypeman.IngressCreateParams {
+  const own = rules.map(({ hostname, listenPort, instance, port }) => ({
+    match: { hostname, port: listenPort },
+    target: { instance, port },
+  }));
+  return { name, tags, rules: own };
+}

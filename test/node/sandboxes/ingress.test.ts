@@ -1,0 +1,274 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request, type IncomingMessage } from "node:http";
+import { createServer } from "node:net";
+import { after, before, describe, test } from "node:test";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import { Proxy } from "../../../scripts/substrate/proxy.ts";
+import type { Sandboxes, Step } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, failureOf, openNode, partsOf, traces } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const WAIT_MS = 300_000;
+const HOSTNAME = "web.example.com";
+
+/** What the ingress answers for a hostname. */
+async function answer(listenPort: number, hostname: string): Promise<{ status: number; body: string }> {
+  const asked = request({ host: "127.0.0.1", port: listenPort, headers: { host: `${hostname}:${listenPort}` } }).end();
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
+  let body = "";
+  for await (const part of response.setEncoding("utf8")) body += String(part);
+  return { status: response.statusCode ?? 0, body };
+}
+
+/** A server in a sandbox, which answers with a word and what it was asked for. */
+function serving(port: number, word: string): { readonly args: readonly string[] } {
+  const program = `require("node:http").createServer((q, a) => a.end("${word} " + q.headers.host)).listen(${port})`;
+  return { args: [process.execPath, "-e", program] };
+}
+
+describe("a published sandbox", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let node: Sandboxes;
+  let listenPort: number;
+  let port: number;
+  let onStep: (step: Step) => void = () => undefined;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    node = await openNode(partsOf(substrate), { onStep: (step) => onStep(step) });
+    listenPort = await freePort();
+    port = await freePort();
+    await node.create({ image: IMAGE, name: "box" });
+  });
+  after(async () => {
+    node.close();
+    await substrate[Symbol.asyncDispose]();
+  });
+
+  test("answers under its hostname once its server listens: until then a wait sees the proxy's 502", async () => {
+    await node.publish("box", port, HOSTNAME, { listenPort });
+    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
+    assert.equal(await codeOf(node.publish("box", port, HOSTNAME, { listenPort, waitMs: 1 })), "GUEST_NOT_LISTENING");
+    const waits = Promise.withResolvers<void>();
+    onStep = ({ step }) => {
+      if (step.startsWith("wait until")) waits.resolve();
+    };
+    const published = node.publish("box", port, HOSTNAME, { listenPort, waitMs: WAIT_MS });
+    await waits.promise;
+    onStep = () => undefined;
+    using client = await node.connect("box");
+    await client.exec({ ...serving(port, "hello"), keep: { name: "server" } }).detach();
+    const { ingressId, ...rest } = await published;
+    assert.equal(substrate.ingresses.get(ingressId ?? "").name, rest.ingress);
+    assert.match(rest.ingress, /^box-[\da-f]{8}$/);
+    const { body } = await answer(listenPort, HOSTNAME);
+    assert.equal(body, `hello ${HOSTNAME}:${listenPort}`);
+    assert.equal((await answer(listenPort, "other.example.com")).status, 404);
+    assert.deepEqual((await node.get("box")).published, [{ ingressId, ...rest }]);
+    const [{ tags = {} } = {}] = substrate.ingresses.list({});
+    assert.deepEqual([tags["svc.node_id"], typeof tags["svc.operation"]], ["node-1", "string"]);
+  });
+
+  test("is published again without any change, and not with another port: HOSTNAME_IN_USE", async () => {
+    const asItWas = substrate.ingresses.list({});
+    await node.publish("box", port, HOSTNAME, { listenPort });
+    assert.deepEqual(substrate.ingresses.list({}), asItWas);
+    const failure = await failureOf(node.publish("box", port + 1, HOSTNAME, { listenPort }));
+    assert.deepEqual([failure.code, failure.nextStep], ["HOSTNAME_IN_USE", "unpublish it, and publish it anew"]);
+  });
+
+  test("keeps a hostname to itself: another one's is refused (HOSTNAME_IN_USE), and leaves nothing", async () => {
+    await node.create({ image: IMAGE, name: "second" });
+    const failure = await failureOf(node.publish("second", port, HOSTNAME, { listenPort }));
+    assert.equal(failure.code, "HOSTNAME_IN_USE");
+    assert.match(failure.message, /409 hostname_in_use: .*web\.example\.com.*box-/);
+    assert.equal((await node.get("second")).published, undefined);
+    await node.remove("second");
+  });
+
+  test("does not answer while it sleeps, and does again when it is awake; its fork has no hostname", async () => {
+    await node.standby("box");
+    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
+    assert.match((await failureOf(node.publish("box", port, HOSTNAME, { listenPort, waitMs: 1 }))).message, /502/);
+    await node.resume("box");
+    assert.equal((await answer(listenPort, HOSTNAME)).status, 200);
+    const { sandbox } = await node.fork("box", { name: "twin" });
+    assert.equal(sandbox.published, undefined);
+    await node.remove("twin");
+    assert.equal((await answer(listenPort, HOSTNAME)).status, 200, "that of the fork was not the origin's");
+  });
+
+  test("keeps its hostname when it is stopped and booted anew", async () => {
+    await node.stop("box");
+    assert.equal((await answer(listenPort, HOSTNAME)).status, 502);
+    await node.resume("box");
+    using client = await node.connect("box");
+    await client.exec({ ...serving(port, "anew"), keep: { name: "server" } }).detach();
+    await node.publish("box", port, HOSTNAME, { listenPort, waitMs: WAIT_MS });
+    assert.match((await answer(listenPort, HOSTNAME)).body, /^anew /);
+  });
+
+  test("loses its hostname before its instance goes, so that no later sandbox of its name has it", async () => {
+    substrate.requests.length = 0;
+    await node.remove("box");
+    const deletions = substrate.requests.filter((call) => call.startsWith("DELETE"));
+    assert.deepEqual(deletions.slice(0, 2), ["DELETE /ingresses/:id", "DELETE /instances/:id"]);
+    assert.deepEqual(substrate.left(), []);
+    await node.create({ image: IMAGE, name: "box", process: serving(port, "another") });
+    await node.publish("box", port, "other.example.com", { listenPort, waitMs: WAIT_MS });
+    const { status, body } = await answer(listenPort, HOSTNAME);
+    assert.deepEqual([status, body], [404, `Not Found: no ingress configured for hostname ${HOSTNAME}`]);
+  });
+
+  test("is unpublished by hostname and port of the host; what is not published is NOT_FOUND", async () => {
+    const failure = await failureOf(node.unpublish("box", HOSTNAME, listenPort));
+    assert.equal(failure.code, "NOT_FOUND");
+    assert.ok(failure.message.endsWith(`it publishes other.example.com:${listenPort}`), failure.message);
+    assert.equal(await codeOf(node.unpublish("box", "other.example.com")), "NOT_FOUND");
+    await node.unpublish("box", "other.example.com", listenPort);
+    assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
+    await node.remove("box");
+    assert.deepEqual([substrate.left(), await traces(node, substrate.stateFolder)], [[], []]);
+  });
+});
+
+describe("what cannot be published", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let node: Sandboxes;
+  let listenPort: number;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    node = await openNode(partsOf(substrate), { settleMs: 300 });
+    listenPort = await freePort();
+    await node.create({ image: IMAGE, name: "box" });
+  });
+  after(async () => {
+    node.close();
+    await substrate[Symbol.asyncDispose]();
+  });
+
+  test("is a pattern, a name in capitals, a port that is none, or the agent's: INVALID_SPEC, before anything is asked for", async () => {
+    const asked = substrate.requests.length;
+    for (const hostname of [
+      "{instance}.example.com",
+      "*.example.com",
+      "Web.example.com",
+      "web_1.a",
+      "-a.b",
+      "a..b",
+      "",
+    ])
+      assert.equal(await codeOf(node.publish("box", 80, hostname)), "INVALID_SPEC", hostname);
+    for (const port of [0, 65_536, 1.5, Number.NaN, substrate.agentPort])
+      assert.equal(await codeOf(node.publish("box", port, HOSTNAME)), "INVALID_SPEC", String(port));
+    assert.equal(await codeOf(node.publish("box", 80, HOSTNAME, { listenPort: -1 })), "INVALID_SPEC");
+    assert.equal(await codeOf(node.publish("none", 80, HOSTNAME)), "NOT_FOUND");
+    assert.equal(substrate.requests.length, asked);
+  });
+
+  test("is on a port of the host that another program has: INGRESS_NOT_SERVED, and nothing is left", async () => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const { port: taken } = other.address() as { port: number };
+    const { code, message, nextStep } = await failureOf(node.publish("box", 80, HOSTNAME, { listenPort: taken }));
+    other.close();
+    assert.equal(code, "INGRESS_NOT_SERVED");
+    assert.match(message, /400 config_validation_failed: .*EADDRINUSE/);
+    assert.match(nextStep ?? "", /2019.*DNS port/);
+    assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
+  });
+
+  test("is found where only the answer was lost, and is gone where the call was", async () => {
+    substrate.interfere = (call, when) => (call === "POST /ingresses" && when === "after" ? "cut" : undefined);
+    const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
+    assert.deepEqual(
+      substrate.ingresses.list({}).map(({ id }) => id),
+      [ingressId],
+    );
+    substrate.interfere = (call, when) => (call === "POST /ingresses" && when === "before" ? "cut" : undefined);
+    assert.equal(await codeOf(node.publish("box", 80, "b.example.com", { listenPort })), "SUBSTRATE_UNAVAILABLE");
+    substrate.interfere = (call, when) => (call === "DELETE /ingresses/:id" && when === "after" ? "cut" : undefined);
+    await node.unpublish("box", HOSTNAME, listenPort);
+    substrate.interfere = () => undefined;
+    assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
+  });
+
+  test("is not taken for gone where the daemon could not tell its proxy so (500), until it is asked again", async () => {
+    // hypeman 7a99231, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
+    await node.publish("box", 80, HOSTNAME, { listenPort });
+    const text = '{"code":"internal_error","message":"failed to delete ingress"}';
+    substrate.interfere = (call, when) =>
+      call === "DELETE /ingresses/:id" && when === "after" ? { status: 500, text } : undefined;
+    assert.equal(await codeOf(node.remove("box")), "SUBSTRATE_FAILED");
+    substrate.interfere = () => undefined;
+    assert.equal((await node.get("box")).phase, "removing");
+    assert.deepEqual((await node.sweep()).removed, ["box"]);
+    assert.deepEqual(substrate.left(), []);
+    await node.create({ image: IMAGE, name: "box" });
+  });
+
+  test("is not served although the daemon has answered 201: INGRESS_NOT_SERVED tells a proxy that is away from one without the rule", async () => {
+    await using lame = await HttpSubstrate.start(false);
+    using other = await openNode(partsOf(lame), { nodeId: "node-2" });
+    await other.create({ image: IMAGE, name: "box" });
+    const away = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, waitMs: 1 }));
+    assert.equal(away.code, "INGRESS_NOT_SERVED");
+    assert.match(away.message, /has taken the rule for web\.example\.com, but .*ECONNREFUSED/);
+    await using proxy = new Proxy(
+      () => Promise.resolve(undefined),
+      () => undefined,
+    );
+    await proxy.load([{ match: { hostname: "other", port: listenPort }, target: { instance: "box", port: 80 } }]);
+    const ruleless = await failureOf(other.publish("box", 80, HOSTNAME, { listenPort, waitMs: 1 }));
+    assert.equal(ruleless.code, "INGRESS_NOT_SERVED");
+    assert.match(ruleless.message, /has no such rule \(404\)/);
+    assert.equal((await other.get("box")).published?.length, 1, "it stands, and can be waited for again");
+  });
+});
+
+describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
+  test("by whomever keeps a sandbox from having its name, which would be reached by it: ALREADY_EXISTS, before anything is made", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    await node.create({ image: IMAGE, name: "old" });
+    const listenPort = await freePort();
+    const rule = { match: { hostname: HOSTNAME, port: listenPort }, target: { instance: "old", port: 80 } };
+    const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
+    await node.remove("old");
+    for (const make of [() => node.create({ image: IMAGE, name: "old" }), () => node.fork("box", { name: "old" })]) {
+      const { code, message, nextStep } = await failureOf(make());
+      assert.equal(code, "ALREADY_EXISTS");
+      assert.match(message, /ingress somebodys .* old: web\.example\.com would lead to this one/);
+      assert.match(nextStep ?? "", /sweep.*another name/);
+    }
+    assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+    await substrate.ingresses.delete(ingress);
+    await node.create({ image: IMAGE, name: "old" });
+  });
+
+  test("by this node is swept where no sandbox has it; another journal's is left alone, until told", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    const listenPort = await freePort();
+    await node.publish("box", 80, HOSTNAME, { listenPort });
+    const [{ tags = {} } = {}] = substrate.ingresses.list({});
+    const leave = (name: string, journal: string): Promise<unknown> =>
+      substrate.ingresses.create({
+        name,
+        tags: { ...tags, "svc.journal": journal },
+        rules: [{ match: { hostname: `${name}.a`, port: listenPort }, target: { instance: "box", port: 80 } }],
+      });
+    await leave("own", tags["svc.journal"] ?? "");
+    assert.deepEqual((await node.sweep()).orphans, ["own"]);
+    await leave("foreign", "another");
+    assert.equal(await codeOf(node.sweep()), "NODE_ID_CONFLICT");
+    assert.deepEqual((await node.sweep({ takeOver: true })).orphans, ["foreign"]);
+    assert.deepEqual(
+      substrate.ingresses.list({}).map(({ rules }) => rules[0]?.match.hostname),
+      [HOSTNAME],
+    );
+  });
+});
