@@ -32,7 +32,7 @@ export async function publish(
   hostname: string,
   { listenPort = USUAL_LISTEN_PORT }: PublishOptions,
 ): Promise<Publication> {
-  checkPublication(node, port, hostname, listenPort);
+  checkPublication(entry.agentPort ?? node.agentPort, port, hostname, listenPort);
   const known = publicationOf(entry, hostname, listenPort);
   if (known?.ingressId !== undefined) {
     if (known.port === port) return known;
@@ -167,7 +167,7 @@ function publicationOf({ published = [] }: SandboxEntry, hostname: string, port:
   return published.find((each) => each.hostname === hostname && each.listenPort === port);
 }
 
-function checkPublication({ agentPort }: Node, port: number, hostname: string, listenPort: number): void {
+function checkPublication(agentPort: number, port: number, hostname: string, listenPort: number): void {
   for (const [field, value] of Object.entries({ port, listenPort })) {
     if (Number.isInteger(value) && value >= 1 && value <= MOST_PORT) continue;
     throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${MOST_PORT}`);
