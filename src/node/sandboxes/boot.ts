@@ -11,6 +11,11 @@ const LINE_CHARACTERS = 300;
 const LOOK_PAUSE_MS = 1_000;
 /** The substrate's init, where it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
+/** A kernel that can start no init: -8 is ENOEXEC, of a program for other processors. */
+const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
+const NO_INIT_STEP =
+  "the daemon's init is made for other processors, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put init and " +
+  "agent for this host's into its initrd, or take another release";
 
 /**
  * Waits for the first answer of a booted agent. The run epoch is the time before the boot (`sinceMs`), because a workload may
@@ -43,8 +48,8 @@ export async function booted(
   } catch (error) {
     if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;
     const instance = await node.instanceOf(entry).catch(() => undefined);
-    const tail = instance && (await ending(node, instance.id));
-    throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail });
+    const tail = error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node, instance.id));
+    throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail, nextStep: error.nextStep });
   }
 }
 
@@ -58,9 +63,14 @@ async function lookForEnd(node: Node, { name }: SandboxEntry, instance: Instance
   throw new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(node, instance.id) });
 }
 
-/** Rejects where init could not start the entrypoint: its kernel panics then, and the instance initializes for ever. */
+/** Rejects where init could not start the entrypoint, or could not be started: its kernel panics then, and it initializes for ever. */
 async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const tail = await consoleTail(node, id);
+  const panic = tail.find((line) => NO_INIT.test(line));
+  if (panic !== undefined) {
+    const message = `no instance boots here: ${panic.trim()}`;
+    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: tail, nextStep: NO_INIT_STEP });
+  }
   const [, problem] = tail.map((line) => NOT_STARTED.exec(line)).find((match) => match !== null) ?? [];
   if (problem === undefined) return;
   const message = `init cannot start anything in the image ${image}: ${problem}`;

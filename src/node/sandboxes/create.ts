@@ -1,6 +1,7 @@
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { booted } from "./boot.ts";
 import { SandboxError } from "./errors.ts";
+import { notReady } from "./images.ts";
 import { demandUnpublished } from "./ingress.ts";
 import { agentEnvironment, mounts } from "./injection.ts";
 import type { SandboxEntry } from "./journal.ts";
@@ -27,7 +28,7 @@ export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntr
 async function plan(node: Node, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
   node.step(OPERATION, name, "look at image and daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
-  const { digest } = suitableImage(image, spec.image);
+  const { digest } = await suitableImage(node, image, spec.image);
   const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
   checkHypervisor(daemon, hypervisor, spec);
   await checkSizes(node, spec);
@@ -40,7 +41,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
     createdMs: Date.now(),
     image: spec.image,
     hypervisor,
-    volumeId: `${name}-credentials`,
+    volumeId: freeVolumeId(node, name),
     agentVolumeId,
     agentPort: node.agentPort,
     ttlMs: spec.ttlMs,
@@ -50,10 +51,16 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
   };
 }
 
-function suitableImage(image: Image | undefined, name: string): Image {
+/** What is left of an earlier sandbox of the name, its snapshots and forks, has its volume still. */
+function freeVolumeId({ journal }: Node, name: string): string {
+  const usual = `${name}-credentials`;
+  const isTaken = journal.all().some(({ volumeId }) => volumeId === usual);
+  return isTaken ? `${name}-cred-${randomBytes(4).toString("hex")}` : usual;
+}
+
+async function suitableImage(node: Node, image: Image | undefined, name: string): Promise<Image> {
   if (image === undefined) throw new SandboxError("IMAGE_NOT_READY", `the substrate has no image ${name}`);
-  if (image.status !== "ready")
-    throw new SandboxError("IMAGE_NOT_READY", `the image ${name} is ${image.status}, not ready`);
+  if (image.status !== "ready") throw notReady(image, await node.substrate.images());
   const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
   if (!OWN_INITS.has(first)) return image;
   const message = `the image ${name} starts ${first}, which the substrate lets be its init, and no agent in its place`;

@@ -1,6 +1,6 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import type { SandboxSpec, Tags } from "./spec.ts";
-import type { Ingress, Instance, InstanceParts, Snapshot, Volume } from "./substrate.ts";
+import type { Image, Ingress, Instance, InstanceParts, Snapshot, Volume } from "./substrate.ts";
 
 /** The host's port of an ingress that names none (hypeman 5d9eff0, lib/ingress/types.go). */
 const USUAL_LISTEN_PORT = 80;
@@ -58,8 +58,24 @@ export function volumeOf({ id, tags = {}, created_at }: Hypeman.Volume): Volume 
   return { id, tags, createdMs: Date.parse(created_at) };
 }
 
-export function snapshotOf({ id, name, tags = {} }: Hypeman.Snapshot): Snapshot {
-  return { id, name: name ?? undefined, tags };
+export function snapshotOf({ id, name, tags = {}, size_bytes: sizeBytes }: Hypeman.Snapshot): Snapshot {
+  return { id, name: name ?? undefined, tags, sizeBytes };
+}
+
+export function imageOf(image: Hypeman.Image): Image {
+  const { name, digest, status, entrypoint, cmd, created_at, size_bytes, queue_position, error } = image;
+  const createdMs = Date.parse(created_at);
+  return {
+    name,
+    digest,
+    status,
+    entrypoint,
+    cmd,
+    createdMs: Number.isNaN(createdMs) ? undefined : createdMs,
+    sizeBytes: size_bytes ?? undefined,
+    isQueued: typeof queue_position === "number",
+    problem: error ?? undefined,
+  };
 }
 
 /** Filters once more: a daemon that does not know the filter answers with everything. */

@@ -3,6 +3,7 @@ import { SandboxError, statusOf, substrateError } from "./errors.ts";
 import {
   createBody,
   has,
+  imageOf,
   ingressBody,
   ingressOf,
   instanceOf,
@@ -74,6 +75,10 @@ class HypemanSubstrate implements Substrate {
     this.#timeoutMs = timeoutMs;
   }
 
+  async health(): Promise<void> {
+    await this.#call((client, options) => client.health.check(options));
+  }
+
   async facts(): Promise<DaemonFacts> {
     const facts = await this.#found((client, options) => client.capabilities.get(options));
     if (facts === undefined) {
@@ -85,6 +90,7 @@ class HypemanSubstrate implements Substrate {
     const startable = runtimes.filter(({ available }) => available);
     return {
       version: server.version,
+      apiVersion: server.api_version,
       defaultHypervisor: default_runtime.name,
       features: new Map(startable.map(({ name, features }) => [name, new Set(features)])),
     };
@@ -99,15 +105,21 @@ class HypemanSubstrate implements Substrate {
       );
     }
     const { cpu, memory, disk } = resources;
-    return { vcpus: cpu.effective_limit, memoryBytes: memory.effective_limit, diskBytes: disk.effective_limit };
+    return {
+      vcpus: cpu.effective_limit,
+      memoryBytes: memory.effective_limit,
+      diskBytes: disk.effective_limit,
+      used: { vcpus: cpu.allocated, memoryBytes: memory.allocated, diskBytes: disk.allocated },
+    };
   }
 
-  images(): Promise<readonly Image[]> {
-    return this.#call((client, options) => client.images.list({}, options));
+  async images(): Promise<readonly Image[]> {
+    return (await this.#call((client, options) => client.images.list({}, options))).map(imageOf);
   }
 
-  image(name: string): Promise<Image | undefined> {
-    return this.#found((client, options) => client.images.get(name, options));
+  async image(name: string): Promise<Image | undefined> {
+    const found = await this.#found((client, options) => client.images.get(name, options));
+    return found && imageOf(found);
   }
 
   async volume(id: string): Promise<Volume | undefined> {

@@ -2,16 +2,18 @@ export { type SandboxCode, SandboxError } from "./errors.ts";
 export type { Awakening, Freeze, Warning } from "./guest.ts";
 export { connectHypeman, type HypemanOptions } from "./hypeman.ts";
 export type { AgentSource } from "./injection.ts";
+export type { ImageInfo } from "./images.ts";
 export type { PublishOptions } from "./ingress.ts";
 export type { HookOutcome, Phase, Publication, Rest, SnapshotEntry as SnapshotInfo } from "./journal.ts";
 export type { SnapshotKeys } from "./keys.ts";
 export type { NodeOptions, Step } from "./node.ts";
 export { noSandbox, type Reach } from "./reach.ts";
-export { type NodeCapabilities, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
+export { type NodeCapabilities, type NodeStatus, type SandboxInfo, Sandboxes } from "./sandboxes.ts";
 export type { IdleAction, NetworkSpec, SandboxSpec, Tags } from "./spec.ts";
 export type { Stopping } from "./stop.ts";
 export type { SuspendOptions } from "./suspend.ts";
 export type {
+  Capacity,
   DaemonFacts,
   Image,
   Ingress,

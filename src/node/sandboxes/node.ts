@@ -37,6 +37,8 @@ export interface NodeOptions {
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: 7071. */
   readonly agentPort?: number | undefined;
+  /** The daemon's own folder, if it can be read here: it tells what images take of the disk. Default: not known. */
+  readonly daemonFolder?: string | undefined;
   /** Address of the daemon's ingress as this node reaches it, to see whether it serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
@@ -75,6 +77,7 @@ export class Node {
   readonly freeze: Freeze;
   readonly agentPort: number;
   readonly ingressHost: string;
+  readonly daemonFolder: string | undefined;
   readonly nodeId: string;
   /** Folder of journal and credentials. */
   readonly folder: string;
@@ -92,6 +95,7 @@ export class Node {
     this.freeze = options.freeze ?? "on";
     this.agentPort = options.agentPort ?? AGENT_PORT;
     this.ingressHost = options.ingressHost ?? "127.0.0.1";
+    this.daemonFolder = options.daemonFolder;
     this.nodeId = options.nodeId;
     this.folder = options.folder;
   }

@@ -2,6 +2,7 @@ import { connect, type GuestClient } from "../client/index.ts";
 import { create } from "./create.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { fork, type ForkOptions } from "./fork.ts";
+import { type ImageInfo, imageInfos } from "./images.ts";
 import { publish, type PublishOptions, served, unpublish } from "./ingress.ts";
 import type { RestoreChoices } from "./keys.ts";
 import type { Awakening } from "./guest.ts";
@@ -10,7 +11,7 @@ import { Node, type NodeOptions, ready } from "./node.ts";
 import { reach, type Reach } from "./reach.ts";
 import { discard } from "./removal.ts";
 import { checkName, checkNodeId, checkSpec, randomName, type SandboxSpec } from "./spec.ts";
-import type { InstanceState } from "./substrate.ts";
+import type { Capacity, DaemonFacts, InstanceState } from "./substrate.ts";
 import { stop, type Stopping } from "./stop.ts";
 import { resume, snapshot, standby, type SuspendOptions } from "./suspend.ts";
 import { sweep, type SweepOptions, type SweepReport } from "./sweep.ts";
@@ -35,6 +36,17 @@ export interface NodeCapabilities {
   readonly daemonVersion: string;
   /** Features of the hypervisors that can be started, by name; none where the daemon is older than its /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
+}
+
+/** This node: what it can do, and what its host has. */
+export interface NodeStatus extends NodeCapabilities {
+  /** Undefined: the daemon does not tell, as one without /capabilities. */
+  readonly apiVersion: string | undefined;
+  /** Of sandboxes that name none; undefined as above. */
+  readonly defaultHypervisor: string | undefined;
+  /** Whether the daemon has /capabilities: without, what a hypervisor cannot do shows when it is asked to. */
+  readonly hasCapabilities: boolean;
+  readonly capacity: Capacity;
 }
 
 /**
@@ -65,9 +77,27 @@ export class Sandboxes {
   }
 
   async capabilities(): Promise<NodeCapabilities> {
-    const { version, features } = await told(this.#node.substrate.facts());
-    const hypervisors = Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()]));
-    return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
+    return capabilitiesOf(await told(this.#node.substrate.facts()));
+  }
+
+  /** Asks the daemon how it is, what it can do and what its host has. */
+  async status(): Promise<NodeStatus> {
+    const { substrate } = this.#node;
+    await told(substrate.health());
+    const [facts, capacity] = await told(Promise.all([substrate.facts(), substrate.capacity()]));
+    const { apiVersion, defaultHypervisor, features } = facts;
+    return {
+      ...capabilitiesOf(facts),
+      apiVersion,
+      defaultHypervisor,
+      hasCapabilities: features !== undefined,
+      capacity,
+    };
+  }
+
+  /** The images of the substrate, of whomever, with what to do about those that are not ready. */
+  async images(): Promise<readonly ImageInfo[]> {
+    return imageInfos(await told(this.#node.substrate.images()), this.#node.daemonFolder);
   }
 
   /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
@@ -165,14 +195,14 @@ export class Sandboxes {
    * @param port in the sandbox, where a server listens on all addresses
    */
   async publish(name: string, port: number, hostname: string, options: PublishOptions = {}): Promise<Publication> {
-    const made = await this.#alone(name, (entry) => publish(this.#node, entry, port, hostname, options));
+    const made = await this.#alone("publish", name, (entry) => publish(this.#node, entry, port, hostname, options));
     if (options.waitMs !== undefined) await served(this.#node, name, made, options.waitMs);
     return made;
   }
 
   /** Ends a publication. @param listenPort the host's port that it listens on. Default: 80 */
   unpublish(name: string, hostname: string, listenPort?: number): Promise<void> {
-    return this.#alone(name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
+    return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
   /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork still has it. */
@@ -216,6 +246,11 @@ export class Sandboxes {
     const address = ip === undefined ? undefined : this.#node.addressOf(entry, ip);
     return { ...entry, state, address, credentials: this.#node.credentials.folderOf(entry.name) };
   }
+}
+
+function capabilitiesOf({ version, features }: DaemonFacts): NodeCapabilities {
+  const hypervisors = Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()]));
+  return { egress_control: false, live_checkpoint: false, daemonVersion: version, hypervisors };
 }
 
 async function told<Value>(answer: Promise<Value>): Promise<Value> {

@@ -46,6 +46,8 @@ export interface Snapshot {
   readonly id: string;
   readonly name: string | undefined;
   readonly tags: Tags;
+  /** On disk, in bytes. */
+  readonly sizeBytes?: number | undefined;
 }
 
 /** A rule of the daemon's reverse proxy. */
@@ -75,24 +77,35 @@ export interface Image {
   readonly status: string;
   readonly entrypoint?: readonly string[] | null | undefined;
   readonly cmd?: readonly string[] | null | undefined;
+  /** By the daemon's clock, in milliseconds of the epoch. */
+  readonly createdMs?: number | undefined;
+  /** Length of its disk, in bytes; undefined until it is ready. The disk may be sparse. */
+  readonly sizeBytes?: number | undefined;
+  /** Whether it waits for its turn. */
+  readonly isQueued?: boolean | undefined;
+  /** Why it failed, where the daemon tells. */
+  readonly problem?: string | undefined;
 }
 
 /** What the daemon can do. A daemon without /capabilities, which are younger than API 0.3.0, tells none of it. */
 export interface DaemonFacts {
   /** Version of its build; "unknown": it does not tell. */
   readonly version: string;
+  /** Undefined: it does not tell. */
+  readonly apiVersion?: string | undefined;
   /** The hypervisor of instances that name none; undefined: only an instance of it tells. */
   readonly defaultHypervisor: string | undefined;
   /** Features of each hypervisor that it can start, such as "snapshots", "standby" and "fork"; undefined: not known. */
   readonly features: ReadonlyMap<string, ReadonlySet<string>> | undefined;
 }
 
-/** The most that the host has for instances, whatever others of them use at the moment. */
+/** What the host has for instances: the most, whatever others of them use, and what they use at the moment. */
 export interface Capacity {
   readonly vcpus: number;
   readonly memoryBytes: number;
   /** 0: it does not tell. */
   readonly diskBytes: number;
+  readonly used: { readonly vcpus: number; readonly memoryBytes: number; readonly diskBytes: number };
 }
 
 /** What an instance is made of, beside its specification. */
@@ -110,6 +123,8 @@ export interface InstanceParts {
  * answer came, so that it is not known whether the call took effect. No call that changes something is made twice.
  */
 export interface Substrate {
+  /** Resolves where the daemon is there at all, whatever the token. */
+  health(): Promise<void>;
   facts(): Promise<DaemonFacts>;
   capacity(): Promise<Capacity>;
   images(): Promise<readonly Image[]>;

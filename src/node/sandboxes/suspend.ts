@@ -10,7 +10,7 @@ import { bundleOf, type RestoreChoices } from "./keys.ts";
 import { besideKin } from "./kin.ts";
 import { AGENT_VOLUME_TAG, isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
 import { making } from "./removal.ts";
-import type { InstanceState } from "./substrate.ts";
+import type { InstanceState, Snapshot } from "./substrate.ts";
 
 /** Between two looks at the state of an instance. */
 const STATE_PAUSE_MS = 250;
@@ -215,16 +215,16 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
     "svc.pre_snapshot": hookText(source.preSnapshot),
     "svc.freeze": freezeText(source.preSnapshot),
   };
-  let id;
+  let made: Snapshot | undefined;
   try {
-    ({ id } = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+    made = await node.substrate.createSnapshot(source.instanceId ?? "", name, tags);
   } catch (error) {
     if (!isUnknownOutcome(error)) throw error;
-    const [made] = await node.substrate.snapshots({ ...node.tags, [OPERATION_TAG]: operation });
-    id = made?.id;
-    if (id === undefined) throw error;
+    [made] = await node.substrate.snapshots({ ...node.tags, [OPERATION_TAG]: operation });
+    if (made === undefined) throw error;
   }
-  const taken: SnapshotEntry = { ...entry, ...inheritance(source), phase: "ready", snapshotId: id };
+  const { id, sizeBytes } = made;
+  const taken: SnapshotEntry = { ...entry, ...inheritance(source), phase: "ready", snapshotId: id, sizeBytes };
   node.step("snapshot", name, "write down that it is there");
   node.journal.put(taken);
   return taken;

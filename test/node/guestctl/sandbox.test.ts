@@ -93,7 +93,39 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const forked = await json("fork", "taken", "--name", "twin");
     assert.equal((forked["sandbox"] as Json)["name"], "twin");
     assert.equal(forked["source"], null);
-    assert.match((await sandbox("ls")).stdout, /\ntaken +snapshot of box\n/);
+    assert.match((await sandbox("ls")).stdout, /\ntaken +snapshot of box, [\d.]+ (?:Ki|Mi)?B\n/);
+    assert.equal(typeof (snapshot as Json)["size_bytes"], "number");
+  });
+
+  test("shows the daemon with what its host has, and the images with what to do about them", async () => {
+    const { stdout, exitCode } = await sandbox("node");
+    assert.equal(exitCode, 0);
+    assert.match(
+      stdout,
+      /^daemon: +answers; version 1a2b3c4, API 0\.3\.0\nqemu \(default\): +fork, snapshots, standby\n/,
+    );
+    assert.match(stdout, /\nprocessors: +4, 3 in use\nmemory: +8\.0 GiB, 1\.0 GiB in use\ndisk: +not told\n/);
+    assert.match(stdout, /\negress_control: +false: .*\nlive_checkpoint: +false: /);
+    const { resources, ...status } = await json("node");
+    assert.deepEqual(resources, {
+      vcpus: { most: 4, used: 3 },
+      memory_bytes: { most: 8 * 2 ** 30, used: 2 ** 30 },
+      disk_bytes: { most: null, used: 0 },
+    });
+    assert.deepEqual([status["health"], status["egress_control"], status["live_checkpoint"]], ["ok", false, false]);
+    substrate.hasCapabilities = false;
+    assert.match((await sandbox("node")).stdout, /\nhypervisors: +not told: the daemon has no \/capabilities\n/);
+    substrate.hasCapabilities = true;
+    substrate.images.set("broken:1", { digest: "", status: "failed" });
+    const { stdout: listed } = await sandbox("images");
+    assert.match(listed, /^NAME +STATUS +APPARENT +ALLOCATED +DIGEST\ndebian:12 +ready +- +- +sha256:1+\n/);
+    assert.match(
+      listed,
+      /\nbroken:1 is failed: its conversion has failed, and the API does not say why; the daemon's journal/,
+    );
+    const images = (await json("images"))["images"] as Json[];
+    assert.deepEqual([images[1]?.["status"], images[1]?.["apparent_bytes"]], ["failed", null]);
+    substrate.images.delete("broken:1");
   });
 
   test("tells what went wrong with its code, for people and for programs", async () => {
@@ -123,6 +155,8 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
       [["rm"], /wants names/],
       [["ls", "box"], /takes no names/],
+      [["node", "box"], /takes no names/],
+      [["images", "box"], /takes no names/],
       [["publish", "box", "3000"], /wants a name, a port of the sandbox and a hostname/],
       [["publish", "box", "http", "web.a"], /the port wants a whole number/],
       [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen wants a number from 1 to 65535/],

@@ -198,6 +198,10 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
   test("goes with everything that belongs to it, the shared volume with the last that has it", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
+    const another = await node.create({ image: IMAGE, name: "box" });
+    assert.match(another.volumeId, /^box-cred-[\da-f]{8}$/, "one of the same name has a volume of its own");
+    await node.remove("box");
+    assert.ok(substrate.volumes.has("box-credentials") && !substrate.volumes.has(another.volumeId));
     for (const name of ["taken", "of-snapshot", "of-box"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
     assert.deepEqual(await traces(node, substrate.stateFolder), []);

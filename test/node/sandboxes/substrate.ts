@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
 import { once } from "node:events";
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -24,6 +24,12 @@ interface ImageRecord {
   readonly entrypoint?: readonly string[];
   readonly cmd?: readonly string[];
   readonly hasShell?: boolean;
+  /** What its kernel says of an init that it cannot start. */
+  readonly panic?: string;
+  readonly created_at?: string;
+  readonly size_bytes?: number;
+  readonly queue_position?: number;
+  readonly error?: string;
 }
 
 interface VolumeRecord {
@@ -242,6 +248,8 @@ export class HttpSubstrate implements AsyncDisposable {
   ): Promise<readonly [status: number, answer: unknown]> {
     const tags = tagsOf(query);
     switch (label) {
+      case "GET /health":
+        return [200, { status: "ok" }];
       case "GET /capabilities":
         return this.hasCapabilities ? [200, this.#capabilities()] : [404, "404 page not found"];
       case "GET /resources":
@@ -394,7 +402,11 @@ export class HttpSubstrate implements AsyncDisposable {
       cid,
     };
     this.instances.set(id, instance);
-    if (this.images.get(String(body["image"]))?.hasShell === false) {
+    const image = this.images.get(String(body["image"]));
+    if (image?.panic !== undefined) {
+      machine.say(`${image.panic}\n`);
+      instance.state = "Initializing";
+    } else if (image?.hasShell === false) {
       // lib/system/init/mode_exec.go:124-141, logger.go:55: then its kernel panics and halts, and the VMM goes on.
       const words = "failed to start entrypoint: fork/exec /bin/sh: no such file or directory";
       machine.say(`2026-11-22T12:00:00Z [ERROR] [hypeman-init:entrypoint] ${words}\n`);
@@ -532,8 +544,8 @@ function resources(): object {
     allocated: 0,
   });
   return {
-    cpu: status("cpu", 4),
-    memory: status("memory", 8 * 2 ** 30),
+    cpu: { ...status("cpu", 4), allocated: 3 },
+    memory: { ...status("memory", 8 * 2 ** 30), allocated: 2 ** 30 },
     disk: status("disk", 0),
     network: status("network", 0),
     allocations: [],
@@ -564,8 +576,11 @@ function events(text: string, tail: number): string {
   return lines.map((line) => `data: ${JSON.stringify(line)}\n\n`).join("");
 }
 
-function toldSnapshot({ id, name, tags, source }: SnapshotRecord): object {
-  return { id, name, tags, kind: "Standby", source_instance_id: source.id, source_instance_name: source.name };
+function toldSnapshot({ id, name, tags, source, folder }: SnapshotRecord): object {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  const size_bytes = files.reduce((sum, { parentPath, name: file }) => sum + statSync(join(parentPath, file)).size, 0);
+  const about = { kind: "Standby", source_instance_id: source.id, source_instance_name: source.name };
+  return { id, name, tags, size_bytes, ...about };
 }
 
 interface Mount {

@@ -5,6 +5,7 @@ import type { Freeze, IdleAction, Sandboxes, SandboxSpec } from "../../sandboxes
 import { type Answer, type Command, defineCommand, type Host, type Parsed } from "../command-line.ts";
 import { CliError, STATUS_NOT_AS_INTENDED, UsageError } from "../errors.ts";
 import { jsonLine, printable, quoted } from "../output.ts";
+import { images, node as nodeStatus } from "../sandbox/inventory.ts";
 import { NODE_OPTIONS, openNode } from "../sandbox/node.ts";
 import { publish, unpublish } from "../sandbox/publish.ts";
 import {
@@ -91,7 +92,11 @@ const VERBS: Readonly<Record<string, Verb>> = {
   rm,
   watch,
   sweep,
+  node: nodeStatus,
+  images,
 };
+/** They change nothing, and work beside a node that does. */
+const READING: ReadonlySet<string | undefined> = new Set(["ls", "node", "images"]);
 
 export const sandbox: Command = defineCommand({
   usage: [
@@ -106,11 +111,13 @@ export const sandbox: Command = defineCommand({
     "sandbox rm NAME...",
     "sandbox watch [--poll DURATION]",
     "sandbox sweep [--take-over]",
+    "sandbox node",
+    "sandbox images [--daemon-folder DIR]",
   ],
   about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
 credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
 workload clean up, and start boots it anew from its disk. publish has the substrate's ingress lead requests for a hostname to a
-port of a sandbox, until it is removed. NAME is that of a sandbox, for fork and rm of a snapshot too.
+port of a sandbox, until it is removed. node shows the daemon and what its host has, images what sandboxes can be made of. NAME is that of a sandbox, for fork and rm of a snapshot too.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
@@ -132,7 +139,7 @@ two nodes of a substrate may have the same.`,
     const [verb, ...names] = positionals;
     const action = parseWord(verb, VERBS, "what to do with sandboxes");
     const freeze = values.freeze === undefined ? undefined : parseWord(values.freeze, FREEZE_WORDS, "how to --freeze");
-    using node = await openNode(values, host, { readOnly: verb === "ls", json: values.json === true, freeze });
+    using node = await openNode(values, host, { readOnly: READING.has(verb), json: values.json === true, freeze });
     return await action(node, names, values, host);
   },
 });

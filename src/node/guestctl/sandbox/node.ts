@@ -5,6 +5,9 @@ import type { Host } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
 import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 
+/** hypeman 7a99231, config.example.yaml:17. */
+const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
+
 /** Options of all that is done with sandboxes. */
 export const NODE_OPTIONS = {
   api: {
@@ -28,6 +31,12 @@ export const NODE_OPTIONS = {
     argument: "FILE",
     completes: "file",
     help: "create: the agent's .tar.gz of the build (or GUESTCTL_AGENT)",
+  },
+  "daemon-folder": {
+    type: "string",
+    argument: "DIR",
+    completes: "folder",
+    help: "images: where the daemon keeps its data, for what images take of the disk (default /var/lib/hypeman)",
   },
   "ingress-host": {
     type: "string",
@@ -65,6 +74,7 @@ export async function openNode(
     nodeId: setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname(),
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
+    daemonFolder: setting(values["daemon-folder"], USUAL_DAEMON_FOLDER),
     ingressHost: setting(values["ingress-host"], undefined),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
     reachMs: parseWaitMs(values.wait, "--wait"),

@@ -2,6 +2,7 @@ import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepRepo
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { inFlags } from "../words.ts";
 import { hookWords, printable, tableText } from "../output.ts";
+import { sizeWords } from "./inventory.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */
@@ -34,6 +35,7 @@ export function snapshotObject({
   source,
   createdMs,
   snapshotId,
+  sizeBytes,
   keys,
   preSnapshot,
 }: SnapshotInfo): object {
@@ -42,6 +44,7 @@ export function snapshotObject({
     phase,
     source,
     snapshot_id: snapshotId ?? null,
+    size_bytes: sizeBytes ?? null,
     created_at: isoTime(createdMs),
     keys: keysObject(keys),
     pre_snapshot: hookObject(preSnapshot),
@@ -111,9 +114,13 @@ export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly 
       publishedWords(each),
       each.credentials,
     ]),
-    ...snapshots.map(({ name, phase, source }) => [
+    ...snapshots.map(({ name, phase, source, sizeBytes }) => [
       name,
-      `snapshot of ${source}${phase === "ready" ? "" : `, ${phase}`}`,
+      [
+        `snapshot of ${source}`,
+        ...(sizeBytes === undefined ? [] : [sizeWords(sizeBytes)]),
+        ...(phase === "ready" ? [] : [phase]),
+      ].join(", "),
     ]),
   ];
   return tableText(rows);

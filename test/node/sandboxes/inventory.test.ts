@@ -1,0 +1,144 @@
+import assert from "node:assert/strict";
+import { mkdir, open } from "node:fs/promises";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, failureOf, openNode, partsOf } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+const MEBIBYTE = 2 ** 20;
+const LONG_AGO = "2026-01-02T03:04:05Z";
+const DIGEST = `sha256:${"a".repeat(64)}`;
+
+describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let node: Sandboxes;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    node = await openNode(partsOf(substrate), { daemonFolder: join(substrate.stateFolder, "../daemon") });
+  });
+  afterEach(() => {
+    for (const name of substrate.images.keys()) if (name !== IMAGE) substrate.images.delete(name);
+  });
+  after(async () => {
+    node.close();
+    await substrate[Symbol.asyncDispose]();
+  });
+
+  test("is that its daemon answers, what that can start and what its host has; egress_control and live_checkpoint are false", async () => {
+    const { capacity, ...status } = await node.status();
+    assert.deepEqual(status, {
+      egress_control: false,
+      live_checkpoint: false,
+      daemonVersion: "1a2b3c4",
+      apiVersion: "0.3.0",
+      defaultHypervisor: "qemu",
+      hasCapabilities: true,
+      hypervisors: { qemu: ["fork", "snapshots", "standby"] },
+    });
+    const used = { vcpus: 3, memoryBytes: 2 ** 30, diskBytes: 0 };
+    assert.deepEqual(capacity, { vcpus: 4, memoryBytes: 8 * 2 ** 30, diskBytes: 0, used });
+  });
+
+  test("lacks what a daemon without /capabilities does not tell", async () => {
+    substrate.hasCapabilities = false;
+    const { hasCapabilities, apiVersion, hypervisors, daemonVersion, capacity } = await node.status();
+    substrate.hasCapabilities = true;
+    assert.deepEqual([hasCapabilities, apiVersion, hypervisors, daemonVersion], [false, undefined, {}, "unknown"]);
+    assert.equal(capacity.vcpus, 4);
+  });
+
+  test("is SUBSTRATE_UNAVAILABLE without its daemon", async () => {
+    await substrate.shut();
+    assert.equal(await codeOf(node.status()), "SUBSTRATE_UNAVAILABLE");
+    await substrate.listen();
+  });
+
+  test("has images with the length of their disk and what it takes of the host's: a disk is sparse", async () => {
+    const folder = join(substrate.stateFolder, `../daemon/images/docker.io/library/app/${"a".repeat(64)}`);
+    await mkdir(folder, { recursive: true });
+    await using disk = await open(join(folder, "rootfs.erofs"), "w");
+    await disk.write(Buffer.alloc(MEBIBYTE, 1), 0, MEBIBYTE, 0);
+    await disk.truncate(100 * MEBIBYTE);
+    const ready = { digest: DIGEST, status: "ready", size_bytes: 100 * MEBIBYTE };
+    substrate.images.set("docker.io/library/app:1", ready);
+    substrate.images.set("../../app:1", ready);
+    const [, app, outside] = await node.images();
+    assert.deepEqual([app?.apparentBytes, app?.problem], [100 * MEBIBYTE, undefined]);
+    const allocated = app?.allocatedBytes ?? 0;
+    // A file system may compress, and round up.
+    assert.ok(allocated > 0 && allocated < 50 * MEBIBYTE, `${allocated}`);
+    assert.equal(outside?.allocatedBytes, undefined, "never outside of the daemon's images");
+    using elsewhere = await openNode(partsOf(substrate), { readOnly: true });
+    assert.equal((await elsewhere.images())[1]?.allocatedBytes, undefined, "the daemon's folder is not known");
+  });
+
+  for (const [what, image, problem, nextStep] of [
+    [
+      "one that failed",
+      { digest: "", status: "failed" },
+      /the API does not say why/,
+      /journal.*mkfs\.erofs.*add it again/,
+    ],
+    ["one whose daemon says why", { digest: "", status: "failed", error: "no space" }, /^no space$/, /add it again/],
+    [
+      "one in the queue",
+      { digest: "", status: "pending", queue_position: 2, created_at: LONG_AGO },
+      /being made/,
+      /wait/,
+    ],
+    ["a fresh one", { digest: "", status: "pulling", created_at: "2999-01-01T00:00:00Z" }, /being made/, /wait/],
+    [
+      "one that is pending for ever",
+      { digest: "", status: "pending", created_at: LONG_AGO },
+      /since 2026-01-02T03:04:05\.000Z/,
+      /a build was given never becomes ready: use builds\/ID@DIGEST/,
+    ],
+    [
+      "a build's name, whose build is ready",
+      { digest: DIGEST, status: "pending", created_at: LONG_AGO },
+      /builds\/x1:latest, which has the same content, is ready/,
+      new RegExp(`^use localhost:4973/builds/x1@${DIGEST}$`),
+    ],
+  ] as const) {
+    test(`says what to do about ${what}, in its listing and where a sandbox is to be made of it`, async () => {
+      substrate.images.set("localhost:4973/builds/x1:latest", { digest: DIGEST, status: "ready" });
+      substrate.images.set("wanted:1", image);
+      const found = (await node.images()).find(({ name }) => name === "wanted:1");
+      assert.match(found?.problem ?? "", problem);
+      assert.match(found?.nextStep ?? "", nextStep);
+      const failure = await failureOf(node.create({ image: "wanted:1" }));
+      assert.equal(failure.code, "IMAGE_NOT_READY");
+      assert.ok(failure.message.startsWith(`the image wanted:1 is ${image.status}, not ready: `), failure.message);
+      assert.match(failure.nextStep ?? "", nextStep);
+    });
+  }
+
+  test("has the size of each snapshot, as it was when it was taken", async () => {
+    await node.create({ image: IMAGE, name: "box" });
+    const { snapshot } = await node.snapshot("box", { name: "base" });
+    assert.ok((snapshot.sizeBytes ?? 0) > 0);
+    assert.equal(node.snapshots()[0]?.sizeBytes, snapshot.sizeBytes);
+  });
+
+  test("is that no instance boots, where its kernel cannot start the daemon's init: AGENT_UNREACHABLE, long before the limit", async () => {
+    // As on arm64 with release 0.17.0 (deviation 4). Linux, init/main.c: run_init_process() says the errno, ENOEXEC.
+    for (const words of [
+      "Kernel panic - not syncing: Requested init /init failed (error -8).",
+      "---[ end Kernel panic - not syncing: No working init found.  Try passing init= option to kernel. ]---",
+    ]) {
+      substrate.images.set("arm:1", { digest: "sha256:6", status: "ready", panic: `[    1.234567] ${words}` });
+      const { code, message, nextStep, consoleTail } = await failureOf(node.create({ image: "arm:1", name: "arm" }));
+      assert.equal(code, "AGENT_UNREACHABLE");
+      assert.ok(message.startsWith("no instance boots here: "), message);
+      assert.ok(message.includes(words.slice(0, 30)), message);
+      assert.match(nextStep ?? "", /other processors.*0\.17\.0.*deviation 4.*initrd/);
+      assert.deepEqual(consoleTail, [`[    1.234567] ${words}`]);
+    }
+    assert.deepEqual(
+      (await node.list()).map(({ name }) => name),
+      ["box"],
+    );
+  });
+});
