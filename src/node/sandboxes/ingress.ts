@@ -9,6 +9,8 @@ import type { Ingress } from "./substrate.ts";
 const USUAL_LISTEN_PORT = 80;
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 const MOST_PORT = 65_535;
+/** The daemon's API and its proxy's admin port: a proxy that has one of them keeps the daemon from starting again. */
+const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 
 /** How to publish a port. */
 export interface PublishOptions {
@@ -172,6 +174,8 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
     if (Number.isInteger(value) && value >= 1 && value <= MOST_PORT) continue;
     throw new SandboxError("INVALID_SPEC", `${field} wants a number from 1 to ${MOST_PORT}`);
   }
+  if (DAEMON_PORTS.has(listenPort))
+    throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is the daemon's own, which would not start again`);
   if (port === agentPort)
     throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, which only its node has business with`);
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;

@@ -162,7 +162,9 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
       assert.equal(await codeOf(node.publish("box", 80, hostname)), "INVALID_SPEC", hostname);
     for (const port of [0, 65_536, 1.5, Number.NaN, substrate.agentPort])
       assert.equal(await codeOf(node.publish("box", port, HOSTNAME)), "INVALID_SPEC", String(port));
-    assert.equal(await codeOf(node.publish("box", 80, HOSTNAME, { listenPort: -1 })), "INVALID_SPEC");
+    // 4973, 2019: with one of them its proxy keeps the daemon from starting again, as seen on a real one.
+    for (const port of [-1, 4973, 2019])
+      assert.equal(await codeOf(node.publish("box", 80, HOSTNAME, { listenPort: port })), "INVALID_SPEC", String(port));
     assert.equal(await codeOf(node.publish("none", 80, HOSTNAME)), "NOT_FOUND");
     assert.equal(substrate.requests.length, asked);
   });
