@@ -25,7 +25,7 @@ export function dataOf({ rows, ...run }: Report): string {
 }
 
 /** Every document with figures, as this run makes it, by its path. */
-function documentsOf(report: Report): ReadonlyMap<string, string> {
+export function documentsOf(report: Report): ReadonlyMap<string, string> {
   const withFigures = (path: string, text: string): [string, string] => {
     const file = join(ROOT, path);
     return [file, insertInto(readFileSync(file, "utf8"), text)];
@@ -38,7 +38,7 @@ function documentsOf(report: Report): ReadonlyMap<string, string> {
 }
 
 /** The last complete run. */
-function readData(): Report {
+export function readData(): Report {
   return JSON.parse(readFileSync(DATA_FILE, "utf8")) as Report;
 }
 

@@ -14,6 +14,7 @@ export class Later<Part> {
 
   /** Calls `use` if the part is built or being built. */
   ifBuilt(use: (part: Part) => void): void {
-    void this.#part?.then(use);
+    // Who asked for a part that could not be built is told by `get`.
+    this.#part?.then(use, () => undefined);
   }
 }
