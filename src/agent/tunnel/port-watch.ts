@@ -18,7 +18,7 @@ export interface WaitRequest {
 
 interface Waiter {
   readonly port: number;
-  readonly settle: (error?: AgentError) => void;
+  readonly settle: (error?: unknown) => void;
 }
 
 /** For one attempt to connect, where the kernel does not tell who listens: less than a look's pause on any loopback. */
@@ -49,7 +49,7 @@ export class PortWatch {
     const limitMs = timeoutMs === 0 ? DEFAULT_PORT_WAIT_MS : timeoutMs;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiter: Waiter = { port, settle: (error) => (error === undefined ? resolve() : reject(error)) };
-    const onAbort = (): void => waiter.settle(signal.reason as AgentError);
+    const onAbort = (): void => waiter.settle(signal.reason);
     const cancel = this.#timers.after(limitMs, () => waiter.settle(notListening(port, limitMs)));
     signal.addEventListener("abort", onAbort);
     this.#waiters.add(waiter);
@@ -71,12 +71,17 @@ export class PortWatch {
   #look(): void {
     if (this.#isLooking || this.#waiters.size === 0) return;
     this.#isLooking = true;
-    void this.#lookOnce().then(() => {
-      this.#timers.after(PORT_LOOK_MS, () => {
-        this.#isLooking = false;
-        this.#look();
+    const failed = (error: unknown): void => {
+      for (const waiter of this.#waiters) waiter.settle(error);
+    };
+    void this.#lookOnce()
+      .catch(failed)
+      .then(() => {
+        this.#timers.after(PORT_LOOK_MS, () => {
+          this.#isLooking = false;
+          this.#look();
+        });
       });
-    });
   }
 
   async #lookOnce(): Promise<void> {
