@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { sourceCommand } from "../../scripts/testing/compiled.ts";
-import { NEEDS_ROOT } from "../fixtures/privileges.ts";
+import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 import { standaloneFolder } from "../fixtures/standalone.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -99,7 +99,7 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
     }
   });
 
-  test("is right: its archives, its create body and its commands work together", NEEDS_ROOT, async () => {
+  test("is right: its archives, its create body and its commands work together", NEEDS_NAMESPACES, async () => {
     const built = standaloneFolder();
     const [archive = ""] = globSync(join(dirname(built), `guest-agent-*-linux-${process.arch}.tar.gz`));
     const members = execFileSync("tar", ["-tzvf", archive], { encoding: "utf8" }).trim().split("\n");

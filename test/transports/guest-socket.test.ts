@@ -12,6 +12,7 @@ import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_
 import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
+import { withoutCapability } from "../fixtures/privileges.ts";
 import { allProcesses } from "../fixtures/proc.ts";
 import { CLIENTS, one, RpcFailure } from "../fixtures/rpc-clients.ts";
 import { networkEntries, socketsHeldBy } from "./sockets.ts";
@@ -92,8 +93,11 @@ describe("SVC_GUEST_SOCKET", () => {
   });
 });
 
+/** At the descriptors of an agent. */
+const LOOKS_INSIDE = { skip: withoutCapability("CAP_SYS_PTRACE") };
+
 describe("an agent with neither port nor TLS files", () => {
-  test("holds no socket that a network could reach", async (t) => {
+  test("holds no socket that a network could reach", LOOKS_INSIDE, async (t) => {
     const socket = join(await folder(t), "guest.sock");
     await using agent = await startOn(socket);
     await useEverything(socket);
@@ -116,7 +120,7 @@ describe("an agent with neither port nor TLS files", () => {
     assert.deepEqual(networkEntries(agent.pid), []);
   });
 
-  test("differs in that from one with a port, whose listener is seen in the same way", async () => {
+  test("differs in that from one with a port, whose listener is seen in the same way", LOOKS_INSIDE, async () => {
     await using agent = await startAgent();
     const listeners = socketsHeldBy(agent.pid).filter(({ table }) => table?.startsWith("tcp"));
     // One socket, which it holds twice: to accept, and to see what it has no descriptor for.

@@ -4,6 +4,12 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ["attach to it, or end it", '"guestctl attach" takes it up, "guestctl end" ends it'],
   ["forget one that has ended, or end one (EndExec)", '"guestctl end" frees a place, "guestctl execs" lists them'],
   ["forget one that has ended", '"guestctl end" one that has ended'],
+  ["is dialled by connect", "is chosen by its address: -H"],
+  [
+    "call it on that node, or where its folder is opened",
+    "give the command on that node, or with the folder of its journal: --state",
+  ],
+  ["sandboxes.list()", "guestctl sandbox ls"],
   ["check args[0] and PATH", "check its name and PATH"],
   ["the folder given as beneath", "the folder that is copied to"],
   ["without exclusive", "without --exclusive"],
@@ -25,11 +31,13 @@ const PATTERN = new RegExp(
   `"(?:[^"\\\\]|\\\\.)*"|(?<![\\w.-])(?:${THEIRS}|takeOver|accept[A-Z]\\w*)(?![\\w]|\\.\\w)`,
   "g",
 );
+/** A call of the library about a sandbox. */
+const CALL = /\bsandboxes\.([a-z]+)\("([\w.-]+)"(?:, …)?\)/g;
 const OURS: ReadonlyMap<string, string> = new Map(WORDS);
 
 /** A message of the library in the words of guestctl's command line. */
 export function inFlags(message: string): string {
-  return message.replaceAll(PATTERN, (found) => {
+  return message.replaceAll(CALL, "guestctl sandbox $1 $2").replaceAll(PATTERN, (found) => {
     if (found.startsWith('"')) return found;
     return OURS.get(found) ?? `--${found.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
   });

@@ -12,7 +12,7 @@ export interface Reach {
 }
 
 /**
- * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next command:
+ * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next call:
  * NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE where the instance has no address.
  */
 export async function reach(node: Node, name: string): Promise<Reach> {
@@ -20,19 +20,19 @@ export async function reach(node: Node, name: string): Promise<Reach> {
   const { state, ip } = await node.existing(entry);
   if (state === "Paused") throw paused(name);
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
-  if (state === "Standby") throw asleep(`${name} sleeps (Standby)`, `guestctl sandbox resume ${name}`);
+  if (state === "Standby") throw asleep(`${name} sleeps (Standby)`, `sandboxes.resume("${name}")`);
   if (state === "Stopped" || state === "Shutdown")
-    throw asleep(`${name} is stopped (${state})`, `guestctl sandbox start ${name}`);
+    throw asleep(`${name} is stopped (${state})`, `sandboxes.resume("${name}")`);
   if (entry.runEpochMs === undefined) {
     const message = `${name} is ${state}, and has not done its duties since it was suspended`;
-    throw asleep(message, `guestctl sandbox resume ${name}`);
+    throw asleep(message, `sandboxes.resume("${name}")`);
   }
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
   return { address: node.addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
 }
 
-function asleep(message: string, command: string): SandboxError {
-  return new SandboxError("WRONG_STATE", message, undefined, { nextStep: `first: ${command}` });
+function asleep(message: string, call: string): SandboxError {
+  return new SandboxError("WRONG_STATE", message, undefined, { nextStep: `first: ${call}` });
 }
 
 /** The entry of a sandbox. Rejects with NOT_FOUND, which says whose it is where another node has one of that name. */
@@ -40,7 +40,7 @@ async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;
   if (entry?.kind === "snapshot") {
-    const nextStep = `make a sandbox of it: guestctl sandbox fork ${name}`;
+    const nextStep = `make a sandbox of it: sandboxes.fork("${name}", …)`;
     throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { nextStep });
   }
   const { message, nextStep } = noSandbox(name, node.folder);
@@ -48,13 +48,13 @@ async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
   const { [NODE_TAG]: owner } = elsewhere?.tags ?? {};
   if (owner === undefined) throw new SandboxError("NOT_FOUND", message, undefined, { nextStep });
   throw new SandboxError("NOT_FOUND", `${message}; the node ${owner} has one of that name`, undefined, {
-    nextStep: "give the command on that node, or with the folder of its journal: --state",
+    nextStep: "call it on that node, or where its folder is opened",
   });
 }
 
 /** The error about a name that a journal does not have. */
 export function noSandbox(name: string, folder: string): SandboxError {
-  const nextStep = "guestctl sandbox ls shows those that are; an agent elsewhere is chosen by its address: -H";
+  const nextStep = "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect";
   const message = `there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`;
   return new SandboxError("NOT_FOUND", message, undefined, { nextStep });
 }

@@ -125,9 +125,9 @@ export async function wake(node: Node, entry: SandboxEntry): Promise<void> {
   }
 }
 
-/** The error about a sandbox that sleeps although nobody asked it to, with the command that wakes it. */
+/** The error about a sandbox that sleeps although nobody asked it to, with the call that wakes it. */
 export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
-  const nextStep = `wake it up once there is room for it: guestctl sandbox resume ${name}`;
+  const nextStep = `wake it up once there is room for it: sandboxes.resume("${name}")`;
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { nextStep });
 }
 

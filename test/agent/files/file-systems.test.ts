@@ -18,7 +18,7 @@ import {
   testMount,
 } from "../../fixtures/files.ts";
 import { providePrograms } from "../../../scripts/machine/programs.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const MIB = 1024 ** 2;
 
@@ -177,7 +177,7 @@ describe("on a real file system", () => {
 });
 
 describe("an agent killed in mid-write", () => {
-  it("leaves the old file and nothing else", NEEDS_ROOT, async () => {
+  it("leaves the old file and nothing else", NEEDS_INSIGHT, async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "old");
     await using victim = await startAgent();

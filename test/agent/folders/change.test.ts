@@ -23,6 +23,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, testFolder, testMount } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 let agent: RunningAgent;
@@ -186,7 +187,7 @@ describe("a renaming", () => {
     ]);
   });
 
-  it("to another file system is CROSS_DEVICE", NEEDS_ROOT, async () => {
+  it("to another file system is CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "stays");

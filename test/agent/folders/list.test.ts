@@ -8,6 +8,7 @@ import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, testFolder, testMount } from "../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { CLIENTS } from "../../fixtures/rpc-clients.ts";
 
@@ -221,28 +222,32 @@ describe("a listing", () => {
     assert.deepEqual([failure.code, failure.reason], [status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED"]);
   });
 
-  it("describes what is mounted in the folder, and descends there only with cross_mounts", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await using mount = await testMount("tmpfs", () => "mode=0711");
-    await writeFile(mount.at("inside"), "");
-    await writeFile(folder.at("file"), "");
-    await mkdir(folder.at("point"));
-    for (const [source, target] of [
-      [mount.path, folder.at("point")],
-      ["/etc/passwd", folder.at("file")],
-    ] as const)
-      assert.equal(spawnSync("mount", ["--bind", source, target]).status, 0);
-    try {
-      const entries = await calls.list({ path: folder.path, depth: 2 });
-      const points = entries.map(({ name, stat, errno, mountPoint }) =>
-        [Buffer.from(name).toString(), stat?.mode.toString(8), LETTERS[stat?.type ?? 0], errno, mountPoint].join(" "),
-      );
-      const fileMode = (await lstat("/etc/passwd")).mode.toString(8).slice(-3);
-      assert.deepEqual(points.toSorted(), [`file ${fileMode} f  true`, "point 711 d  true"]);
-      const crossing = { path: folder.path, depth: 2, crossMounts: true };
-      assert.deepEqual(await calls.names(crossing), ["file", "point", "point/inside"]);
-    } finally {
-      for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(name)]);
-    }
-  });
+  it(
+    "describes what is mounted in the folder, and descends there only with cross_mounts",
+    NEEDS_NAMESPACES,
+    async () => {
+      await using folder = await testFolder();
+      await using mount = await testMount("tmpfs", () => "mode=0711");
+      await writeFile(mount.at("inside"), "");
+      await writeFile(folder.at("file"), "");
+      await mkdir(folder.at("point"));
+      for (const [source, target] of [
+        [mount.path, folder.at("point")],
+        ["/etc/passwd", folder.at("file")],
+      ] as const)
+        assert.equal(spawnSync("mount", ["--bind", source, target]).status, 0);
+      try {
+        const entries = await calls.list({ path: folder.path, depth: 2 });
+        const points = entries.map(({ name, stat, errno, mountPoint }) =>
+          [Buffer.from(name).toString(), stat?.mode.toString(8), LETTERS[stat?.type ?? 0], errno, mountPoint].join(" "),
+        );
+        const fileMode = (await lstat("/etc/passwd")).mode.toString(8).slice(-3);
+        assert.deepEqual(points.toSorted(), [`file ${fileMode} f  true`, "point 711 d  true"]);
+        const crossing = { path: folder.path, depth: 2, crossMounts: true };
+        assert.deepEqual(await calls.names(crossing), ["file", "point", "point/inside"]);
+      } finally {
+        for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(name)]);
+      }
+    },
+  );
 });

@@ -8,6 +8,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, openFiles, testFolder, testMount } from "../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 let agent: RunningAgent;
@@ -96,33 +97,37 @@ describe("a removal", () => {
     assert.deepEqual((await readdir(beneath)).toSorted(), ["below", "up"]);
   });
 
-  it("stays on its mount: it refuses a mount point, leaves one on its way, and tells it", NEEDS_ROOT, async () => {
-    await using mount = await testMount("tmpfs", () => "mode=0755");
-    await using folder = await testFolder();
-    await writeFile(mount.at("inside"), "stays");
-    await mkdir(folder.at("top/sub/point"), { recursive: true });
-    for (const name of ["top/before", "top/sub/file", "top/sub/gone"]) await writeFile(folder.at(name), "");
-    for (const [source, target] of [
-      [mount.path, "top/sub/point"],
-      ["/etc/passwd", "top/sub/file"],
-    ] as const)
-      assert.equal(spawnSync("mount", ["--bind", source, folder.at(target)]).status, 0);
-    try {
-      for (const recursive of [true, false]) {
-        const failure = await failureOf(calls.remove({ path: folder.at("top/sub/point"), recursive }));
-        assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "MOUNT_POINT"]);
+  it(
+    "stays on its mount: it refuses a mount point, leaves one on its way, and tells it",
+    NEEDS_NAMESPACES,
+    async () => {
+      await using mount = await testMount("tmpfs", () => "mode=0755");
+      await using folder = await testFolder();
+      await writeFile(mount.at("inside"), "stays");
+      await mkdir(folder.at("top/sub/point"), { recursive: true });
+      for (const name of ["top/before", "top/sub/file", "top/sub/gone"]) await writeFile(folder.at(name), "");
+      for (const [source, target] of [
+        [mount.path, "top/sub/point"],
+        ["/etc/passwd", "top/sub/file"],
+      ] as const)
+        assert.equal(spawnSync("mount", ["--bind", source, folder.at(target)]).status, 0);
+      try {
+        for (const recursive of [true, false]) {
+          const failure = await failureOf(calls.remove({ path: folder.at("top/sub/point"), recursive }));
+          assert.deepEqual([failure.code, failure.reason], [status.FAILED_PRECONDITION, "MOUNT_POINT"]);
+        }
+        assert.deepEqual(await calls.remove({ path: folder.at("top"), recursive: true }), {
+          removed: 2,
+          left: 2,
+          entries: { "sub/point": "EBUSY", "sub/file": "EBUSY" },
+        });
+      } finally {
+        for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(`top/sub/${name}`)]);
       }
-      assert.deepEqual(await calls.remove({ path: folder.at("top"), recursive: true }), {
-        removed: 2,
-        left: 2,
-        entries: { "sub/point": "EBUSY", "sub/file": "EBUSY" },
-      });
-    } finally {
-      for (const name of ["point", "file"]) spawnSync("umount", ["--lazy", folder.at(`top/sub/${name}`)]);
-    }
-    assert.equal(await readFile(mount.at("inside"), "utf8"), "stays");
-    assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
-  });
+      assert.equal(await readFile(mount.at("inside"), "utf8"), "stays");
+      assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
+    },
+  );
 
   it("leaves what it may not remove, and tells why", NEEDS_ROOT, async () => {
     await using folder = await testFolder();

@@ -26,6 +26,7 @@ import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { builtAddonFolder } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { noNamespaces } from "../../fixtures/namespaces.ts";
+import { withoutCapability } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
@@ -269,19 +270,23 @@ describe("launcher", () => {
     assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
   });
 
-  test("leaves no secret in environ or command line of itself and the agent, nor in its own memory", async () => {
-    const env = { ...process.env, SECRET: "marker-5d1f" };
-    const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
-    await line(child, /^ready/);
-    const launcher = child.pid ?? 0;
-    for (const pid of [launcher, ...descendants(launcher)]) {
-      for (const file of ["environ", "cmdline"])
-        assert.ok(!readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
-    }
-    assert.ok(!stackOf(launcher).includes("marker-5d1f"));
-    process.kill(launcher, 10);
-    await once(child, "close");
-  });
+  test(
+    "leaves no secret in environ or command line of itself and the agent, nor in its own memory",
+    { skip: withoutCapability("CAP_SYS_PTRACE") },
+    async () => {
+      const env = { ...process.env, SECRET: "marker-5d1f" };
+      const child = spawn(bundle.launcher, [...AGENT, "signals", "1"], { env, stdio: ["ignore", "pipe", "inherit"] });
+      await line(child, /^ready/);
+      const launcher = child.pid ?? 0;
+      for (const pid of [launcher, ...descendants(launcher)]) {
+        for (const file of ["environ", "cmdline"])
+          assert.ok(!readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
+      }
+      assert.ok(!stackOf(launcher).includes("marker-5d1f"));
+      process.kill(launcher, 10);
+      await once(child, "close");
+    },
+  );
 
   test(
     "is closed to others of its user: they may not read its memory or environment",

@@ -11,7 +11,7 @@ import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher
 import { noNamespaces } from "../../fixtures/namespaces.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_SETUID } from "../../fixtures/privileges.ts";
 import { program } from "../../fixtures/programs/index.ts";
 
 /** Name of the program that runs away: other runs on this machine have others. The kernel keeps 15 characters. */
@@ -86,7 +86,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
 describe("an agent that is killed, below a launcher without privileges", () => {
   it(
     "does not keep the launcher by a child of another user, which the launcher may not signal",
-    NEEDS_ROOT,
+    NEEDS_SETUID,
     async (t) => {
       const setpriv = join(bundle.folder, "setuid-root-setpriv");
       copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);

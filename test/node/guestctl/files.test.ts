@@ -22,7 +22,7 @@ import { execa } from "execa";
 import { paddingBytes, writeHeader, writePax } from "../../../src/node/tar/index.ts";
 import type { RunningAgent } from "../../fixtures/agent.ts";
 import { type TestFolder, testFolder, testMount } from "../../fixtures/files.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import {
   GUESTCTL,
   type GuestctlResult,
@@ -171,7 +171,7 @@ describe("guestctl stat", () => {
     assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
   });
 
-  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_ROOT, async () => {
+  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     for (const [name, seconds, text, year] of [
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],

@@ -4,11 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
+import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** An agent that may not step this machine's clock. */
 const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
-const NEEDS_ROOT = { skip: process.getuid?.() === 0 ? false : "needs root" };
+const NEEDS_CREDIT = { skip: NEEDS_ROOT.skip || withoutCapability("CAP_SYS_ADMIN") };
 
 const HOOKS = {
   pre_snapshot: { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] },
@@ -78,7 +79,7 @@ describe("guestctl hook", () => {
   });
 });
 
-describe("guestctl restore", NEEDS_ROOT, () => {
+describe("guestctl restore", NEEDS_CREDIT, () => {
   test("has the duties done with this host's entropy, the clock left alone", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stdout } = await runGuestctl(["restore", "--no-time"], guestctlVariables(agent));
@@ -125,7 +126,7 @@ describe("guestctl restore", NEEDS_ROOT, () => {
   });
 });
 
-describe("guestctl restore-sequence", NEEDS_ROOT, () => {
+describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
   test("does the duties, dials anew, runs the hook, and tells how the guest is", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const { exitCode, stdout } = await runGuestctl(["restore-sequence", "--no-time"], guestctlVariables(agent));

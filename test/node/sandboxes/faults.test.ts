@@ -412,7 +412,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
     });
 
-  test("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the command that wakes it", async () => {
+  test("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the call that wakes it", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create(SPEC);
@@ -423,7 +423,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     const { code, message, nextStep } = await failureOf(node.snapshot("box"));
     assert.equal(code, "SOURCE_ASLEEP");
     assert.match(message, /box sleeps: the snapshot failed \(.*failed\), and .* \(.*insufficient_resources.*\)/);
-    assert.match(nextStep ?? "", /guestctl sandbox resume box$/);
+    assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
     const { failed } = await node.sweep();
     assert.deepEqual(
       failed.map(({ name, code: told, nextStep: next }) => [name, told, next]),
