@@ -22,7 +22,7 @@ import {
   testFolder,
   type TestFolder,
 } from "../../fixtures/files.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
@@ -188,29 +188,33 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.equal((await lstat(join(at.inside, "a/b"))).uid, WORKLOAD);
   });
 
-  it("stays in the folder that was opened when the workload puts a link in its place in mid-write", async () => {
-    await using at = await scene();
-    let wrote = (): void => {};
-    const swapped = new Promise<void>((resolve) => {
-      wrote = resolve;
-    });
-    const messages = async function* () {
-      yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
-      yield dataMessage(Buffer.alloc(1024 * 1024));
-      await swapped;
-      yield dataMessage(Buffer.from("end"));
-    };
-    const writing = calls.writeMessages(messages());
-    const isOpened = async (): Promise<boolean> =>
-      (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real`));
-    await until(isOpened, "the agent has opened the folder");
-    await rename(join(at.inside, "real"), join(at.inside, "moved"));
-    await symlink(at.outside, join(at.inside, "real"));
-    wrote();
-    await writing;
-    assert.deepEqual(await readdir(at.outside), ["secret"]);
-    assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
-  });
+  it(
+    "stays in the folder that was opened when the workload puts a link in its place in mid-write",
+    NEEDS_INSIGHT,
+    async () => {
+      await using at = await scene();
+      let wrote = (): void => {};
+      const swapped = new Promise<void>((resolve) => {
+        wrote = resolve;
+      });
+      const messages = async function* () {
+        yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
+        yield dataMessage(Buffer.alloc(1024 * 1024));
+        await swapped;
+        yield dataMessage(Buffer.from("end"));
+      };
+      const writing = calls.writeMessages(messages());
+      const isOpened = async (): Promise<boolean> =>
+        (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real`));
+      await until(isOpened, "the agent has opened the folder");
+      await rename(join(at.inside, "real"), join(at.inside, "moved"));
+      await symlink(at.outside, join(at.inside, "real"));
+      wrote();
+      await writing;
+      assert.deepEqual(await readdir(at.outside), ["secret"]);
+      assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
+    },
+  );
 
   it("is itself followed as usual, and has to be a folder that is there", async () => {
     await using at = await scene();

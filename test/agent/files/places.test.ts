@@ -13,52 +13,60 @@ import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 import { addon } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
+import { withoutCapability } from "../../fixtures/privileges.ts";
 
 const MIB = 2 ** 20;
 const CALLS = 256;
 const CALLS_OF_A_CONNECTION = 64;
 const MINUTE_MS = 60_000;
 
+/** At the descriptors of the agent. */
+const LOOKS_INSIDE = { skip: withoutCapability("CAP_SYS_PTRACE") };
+
 function refused(error: unknown): boolean {
   return error instanceof RpcFailure && error.reason === "TOO_MANY_FILE_CALLS";
 }
 
 describe("file calls that stand still", () => {
-  it("are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
-    await using agent = await startAgent();
-    const path = folder.at("large");
-    const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
-    const peers: RawHttp2[] = [];
-    try {
-      for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
-        const peer = await RawHttp2.dial(agent, { windowBytes: 0 });
-        peers.push(peer);
-        for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", agent.token, request);
-        assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
-        const refusedStream = peer.call("ReadFile", agent.token, request);
-        assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
+  it(
+    "are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered",
+    LOOKS_INSIDE,
+    async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
+      await using agent = await startAgent();
+      const path = folder.at("large");
+      const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
+      const peers: RawHttp2[] = [];
+      try {
+        for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
+          const peer = await RawHttp2.dial(agent, { windowBytes: 0 });
+          peers.push(peer);
+          for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", agent.token, request);
+          assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
+          const refusedStream = peer.call("ReadFile", agent.token, request);
+          assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
+        }
+        using calls = new FileCalls(agent);
+        const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
+        assert.ok(refused(failure));
+        assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
+        assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
+        assert.equal((await openFiles(agent.pid)).filter((file) => file === path).length, CALLS);
+        peers[0]?.[Symbol.dispose]();
+        // The agent learns of it a moment later.
+        for (let isIn = false; !isIn;) {
+          const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
+          isIn = !(outcome instanceof Error);
+          assert.ok(isIn || refused(outcome), String(outcome));
+        }
+        assert.equal(await readFile(folder.at("new"), "utf8"), "x");
+      } finally {
+        for (const peer of peers) peer[Symbol.dispose]();
       }
-      using calls = new FileCalls(agent);
-      const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
-      assert.ok(refused(failure));
-      assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
-      assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
-      assert.equal((await openFiles(agent.pid)).filter((file) => file === path).length, CALLS);
-      peers[0]?.[Symbol.dispose]();
-      // The agent learns of it a moment later.
-      for (let isIn = false; !isIn;) {
-        const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
-        isIn = !(outcome instanceof Error);
-        assert.ok(isIn || refused(outcome), String(outcome));
-      }
-      assert.equal(await readFile(folder.at("new"), "utf8"), "x");
-    } finally {
-      for (const peer of peers) peer[Symbol.dispose]();
-    }
-    await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
-  });
+      await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
+    },
+  );
 
   it("give way after a minute without progress when their place is needed, the one that stood still for longest first", async () => {
     await using folder = await testFolder();

@@ -7,7 +7,7 @@ import { after, describe, it } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { withoutCapability } from "../../fixtures/privileges.ts";
+import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
 // No agent here may step the clock of this machine: it has no right to, or the call is only made to look done.
 
@@ -38,8 +38,6 @@ function withDev(...lines: readonly string[]): string[] {
   return ["unshare", "--mount", "sh", "-c", script, "sh"];
 }
 
-/** Random bytes are credited, and the generator reseeded, by CAP_SYS_ADMIN. */
-const NEEDS_CREDIT = { skip: withoutCapability("CAP_SYS_ADMIN") };
 const WITHOUT_NODES = ["setpriv", "--bounding-set=-sys_time,-mknod"];
 
 function missing(...commands: readonly (readonly string[])[]): string | false {

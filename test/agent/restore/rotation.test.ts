@@ -8,7 +8,7 @@ import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -153,7 +153,7 @@ describe("the TLS files", () => {
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 
-  it("can be replaced at the duties, whose caller still has its answer", NEEDS_ROOT, async () => {
+  it("can be replaced at the duties, whose caller still has its answer", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);
@@ -164,7 +164,7 @@ describe("the TLS files", () => {
     assert.equal(await answers(before), false, "its connection is closed, and its certificate is of the old authority");
   });
 
-  it("stay as they were when the new ones do not fit together, and the duties say so", NEEDS_ROOT, async () => {
+  it("stay as they were when the new ones do not fit together, and the duties say so", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     await put(join(agent.credentialsDir, "server.key"), (await issueCertificates()).server.key);
     using client = clientOf(agent);

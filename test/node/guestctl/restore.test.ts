@@ -4,12 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
-import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
+import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** An agent that may not step this machine's clock. */
 const WITHOUT_CLOCK = { through: ["setpriv", "--bounding-set=-sys_time"] };
-const NEEDS_CREDIT = { skip: NEEDS_ROOT.skip || withoutCapability("CAP_SYS_ADMIN") };
 
 const HOOKS = {
   pre_snapshot: { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] },

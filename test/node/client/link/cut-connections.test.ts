@@ -105,7 +105,7 @@ describe("a program that reads slower than its command writes, and resumes", () 
         if (line === "attached") proxy.silence();
         if (line === "lost") break;
       }
-      assert.deepEqual(lines.slice(-3), ["waited 5000", "waited 15000", "lost"]);
+      assert.deepEqual(lines.slice(-3), ["waited 10000", "waited 10000", "lost"]);
     });
   }
 });
