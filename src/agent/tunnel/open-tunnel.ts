@@ -132,6 +132,7 @@ export class OpenTunnel {
         this.#queuedBytes -= countedBytes;
         this.#takenBytes += countedBytes;
         this.#announce();
+        this.#look();
       });
       if (this.#queuedBytes >= windowBytes) await written;
     }
@@ -154,7 +155,7 @@ export class OpenTunnel {
   #look(): void {
     if (this.#untaken > 0) return;
     if (this.#failure !== undefined) this.#over.reject(this.#failure);
-    else if (this.#socketEnded && this.#clientEnded) this.#over.resolve();
+    else if (this.#socketEnded && this.#clientEnded && this.#queuedBytes === 0) this.#over.resolve();
     else if (this.#socketEnded && this.#leaving !== undefined) this.#over.reject(this.#leaving);
   }
 }

@@ -7,10 +7,16 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("completion", "write a shell's completion script", async () =>
     (await import("./commands/completion.ts")).completion(COMMANDS),
   ),
+  entry(
+    "connect",
+    "connect standard input and output to a port of a sandbox",
+    async () => (await import("./commands/connect.ts")).connect,
+  ),
   entry("cp", "copy files to or from a sandbox", async () => (await import("./commands/cp.ts")).cp),
   entry("end", "end a kept command", async () => (await import("./commands/end.ts")).end),
   entry("exec", "run a command in a sandbox", async () => (await import("./commands/exec.ts")).exec),
   entry("execs", "list kept commands", async () => (await import("./commands/execs.ts")).execs),
+  entry("forward", "lead local ports to a sandbox's", async () => (await import("./commands/forward.ts")).forward),
   entry("health", "ask an agent how it is", async () => (await import("./commands/health.ts")).health),
   entry("hook", "run a snapshot or restore hook", async () => (await import("./commands/hook.ts")).hook),
   entry("issue", "issue the credentials of a sandbox", async () => (await import("./commands/issue.ts")).issue),

@@ -1,7 +1,8 @@
 /** What other tools call what guestctl can do, for the messages about words that it does not know. */
 
-const NO_PORTS =
-  'no port is forwarded yet; until then: socat TCP-LISTEN:8080,fork EXEC:"guestctl exec -i -- nc localhost 80", with nc there';
+const PORTS =
+  '"guestctl forward 8080:80" leads a local port to one of the sandbox, "guestctl connect 80" standard input and output';
+const NO_REVERSE = 'nothing in a sandbox reaches a port here; "guestctl forward" leads the other way';
 const BY_NAME = "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address";
 
 /** Commands of docker, kubectl, ssh, tmux and others: what does it here. */
@@ -27,8 +28,8 @@ const COMMANDS: Readonly<Record<string, string>> = {
   mv: '"guestctl exec -- mv" renames',
   new: '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a session that lasts',
   pause: '"guestctl sandbox standby" pauses a sandbox to disk',
-  "port-forward": NO_PORTS,
-  port: NO_PORTS,
+  "port-forward": PORTS,
+  port: PORTS,
   ps: '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes',
   pull: '"guestctl cp :PATH ." copies out of a sandbox; images are the substrate\'s',
   push: '"guestctl cp PATH :/FOLDER" copies into a sandbox; images are the substrate\'s',
@@ -53,7 +54,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   tar: '"guestctl cp :PATH -" writes an archive, "guestctl cp - :/FOLDER" unpacks one',
   top: '"guestctl exec -it -- top" shows processor time and memory, where the image has top',
   touch: '"guestctl write PATH < /dev/null" makes an empty file',
-  tunnel: NO_PORTS,
+  tunnel: PORTS,
   upload: '"guestctl cp PATH :/FOLDER" copies into a sandbox',
   use: '"guestctl help connection" tells how an agent is chosen',
   wait: '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
@@ -62,10 +63,10 @@ const COMMANDS: Readonly<Record<string, string>> = {
 
 /** Options that others have for what each command has, or needs not; by their spelling. */
 const OPTIONS: Readonly<Record<string, string>> = {
-  "-D": NO_PORTS,
-  "-L": NO_PORTS,
+  "-D": PORTS,
+  "-L": PORTS,
   "-P": "the port stands with the address: -H HOST:PORT",
-  "-R": NO_PORTS,
+  "-R": NO_REVERSE,
   "-a": "the address is -H",
   "-l": "-u USER runs as another user",
   "-n": BY_NAME,
@@ -77,7 +78,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "--login": "-u USER runs as another user",
   "--namespace": BY_NAME,
   "--port": "the port stands with the address: -H HOST:PORT",
-  "--publish": NO_PORTS,
+  "--publish": PORTS,
   "--server": "the address is -H, or --address",
   "--volume": '"guestctl cp" copies files; the substrate mounts volumes',
 };

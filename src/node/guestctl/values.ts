@@ -89,6 +89,14 @@ export function guestPath(argument: string): string {
   return argument.startsWith(":") ? argument.slice(1) : argument;
 }
 
+/** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
+export function portOrPath(text: string, given: string): number | string {
+  if (text.startsWith("/")) return text;
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (port >= 1 && port <= 65_535) return port;
+  throw new UsageError(`${given} names no port from 1 to 65535, and no absolute path`);
+}
+
 /** The only one of the names after a command's verb. Throws UsageError for another number. */
 export function oneName([name, ...more]: readonly string[], command: string): string {
   if (name === undefined || more.length > 0) throw new UsageError(`${command} wants one name`);

@@ -75,6 +75,19 @@ describe("a tunnel", () => {
     assert.equal(await text(socket), "still there");
   });
 
+  it("is not over before what the client sent last is taken, though both sides have ended", async () => {
+    await using server = await listener((socket) => socket.end("its end first"));
+    using client = clientOf(agent);
+    const sent = randomBytes(8 * MIB);
+    const tunnel = client.connect(server.port).resume();
+    tunnel.end(sent);
+    const socket = await server.next();
+    await once(tunnel, "end");
+    const got = buffer(socket);
+    await once(tunnel, "close");
+    assert.ok((await got).equals(sent));
+  });
+
   it("leads to 127.0.0.1 first, to ::1 where nobody listens there, and to a unix socket", async (t) => {
     const name = (told: string) => (socket: Socket) => void socket.end(told);
     await using v4 = await listener(name("v4"));

@@ -135,7 +135,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl port-forward box 8080:80",
     gave: 'guestctl: there is no command "port-forward" (see --help) (125)',
     now: "names",
-    shows: /no port is forwarded yet; until then: socat /,
+    shows: /"guestctl forward 8080:80" leads a local port/,
   },
   {
     habit: "kubectl top pod",
@@ -214,7 +214,7 @@ export const FIRST_COMMANDS: readonly FirstCommand[] = [
     typed: "guestctl -L 8080:localhost:80 exec sh",
     gave: 'guestctl: there is no option "-L" before the command; did you mean -a? (see --help) (125)',
     now: "names",
-    shows: /no port is forwarded yet; until then: socat /,
+    shows: /"guestctl forward 8080:80" leads a local port/,
   },
   {
     habit: "ssh -l nobody box id -u",

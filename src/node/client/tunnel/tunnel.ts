@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+import { type ClientDuplexStream, type ServiceError, status, type StatusObject } from "@grpc/grpc-js";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { wholeNumber } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
@@ -26,6 +26,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** Resolves once it is connected in the guest. Rejects with GuestError. What is written before waits. */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
+  /** The end of the call: why it failed, or null. */
+  readonly #over: Promise<GuestError | null>;
   readonly #opening = settlement<undefined>();
   /** What may be sent now, in bytes as the agent counts them. */
   #window = 0;
@@ -42,8 +44,14 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.opened.catch(() => undefined);
     this.#call = channel.bidiStream(METHOD, options);
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
-    this.#call.on("error", (error: ServiceError) => {
-      void channel.explained(error, METHOD, options.signal, (failure) => this.destroy(failure));
+    this.#over = new Promise((resolve) => {
+      this.#call.on("status", ({ code }: StatusObject) => code === status.OK && resolve(null));
+      this.#call.on("error", (error: ServiceError) => {
+        void channel.explained(error, METHOD, options.signal, (failure) => {
+          resolve(failure);
+          super.destroy(failure);
+        });
+      });
     });
     const open =
       typeof target === "number"
@@ -75,12 +83,23 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "end", value: {} }, done);
   }
 
+  /** Also breaks off a tunnel of which both directions have ended, and whose last bytes nobody takes in the guest. */
+  override destroy(error?: Error): this {
+    if (this.destroyed) cancelCall(this.#call);
+    return super.destroy(error);
+  }
+
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    // After both ends the agent ends the call by itself.
-    if (!this.readableEnded || !this.writableFinished) cancelCall(this.#call);
     const early = new GuestError({ status: "CANCELLED", message: "the tunnel was closed before it was open" });
     this.#opening.reject(error instanceof GuestError ? error : early);
     this.#onWindow?.();
+    const isComplete = error === null && this.readableEnded && this.writableFinished;
+    if (isComplete) {
+      // Not before the agent says so: what was sent last may still be on its way.
+      void this.#over.then(done);
+      return;
+    }
+    cancelCall(this.#call);
     done(error);
   }
 

@@ -1,0 +1,36 @@
+import { once } from "node:events";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { portOrPath } from "../values.ts";
+
+export const connect: Command = defineCommand({
+  usage: ["connect [options] PORT|PATH"],
+  about: `Connects standard input and output to a TCP port of the sandbox's loopback, or to a unix socket, as nc(1) does. Either
+direction ends by itself; it leaves after both, from a terminal after the sandbox's. For ssh(1) as its ProxyCommand.`,
+  options: CONNECTION_OPTIONS,
+  statuses: "0 ended by both sides, 125 failed or broken off.",
+  examples: [
+    "connect 5432",
+    "connect /run/app.sock < request",
+    "ssh -o ProxyCommand='guestctl --sandbox box connect 22' root@box",
+  ],
+  takes: { one: "one port or path" },
+  async run({ values, positionals: [target = ""] }, host) {
+    if (values.json === true) throw new UsageError("connect has bytes, and no --json");
+    const place = portOrPath(target, target);
+    using client = await openClient(values, host);
+    using tunnel = client.connect(place);
+    const closed = once(tunnel, "close");
+    // Told by the others.
+    closed.catch(() => undefined);
+    await tunnel.opened;
+    // A source that fails is no end.
+    host.stdin.on("error", (error) => tunnel.destroy(error));
+    host.stdin.pipe(tunnel);
+    const ended = host.stdin.isTTY ? once(tunnel, "end") : closed;
+    tunnel.pipe(host.stdout, { end: false });
+    await Promise.race([ended, closed]);
+    return 0;
+  },
+});

@@ -1,0 +1,78 @@
+import { once } from "node:events";
+import type { GuestError } from "../../client/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { UsageError } from "../errors.ts";
+import { failureObject } from "../failure.ts";
+import { jsonLine, printable, writeAll } from "../output.ts";
+import { parseWaitMs, portOrPath } from "../values.ts";
+
+const DEFAULT_HOST = "127.0.0.1";
+const LARGEST_PORT = 65_535;
+/** As long as the agent waits at most: a build may come before the server. */
+const DEFAULT_WAIT_MS = 86_400_000;
+
+export const forward: Command = defineCommand({
+  usage: ["forward [options] [[HOST:]LOCAL:]PORT|PATH..."],
+  about: `Leads local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The sandbox
+needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free.`,
+  options: {
+    wait: { type: "boolean", short: "w", help: "listen only once somebody listens on the sandbox's ports" },
+    timeout: { type: "string", argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `A line for each port says where guestctl listens; failed connections are told on standard error, and the others go on.
+With --json, one object a line: "host", "port" and "target"; failures have "error".`,
+  statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
+  examples: ["forward 8080:80", "forward --wait 3000 0.0.0.0:9229:9229", "forward 2375:/var/run/docker.sock"],
+  takes: { some: "a port" },
+  elsewhere: {
+    "-L": "the ports stand alone: guestctl forward 8080:80",
+    "-N": "forward runs no command anyway",
+    "--address": "-H is the agent's address; the local one stands before the ports: 0.0.0.0:8080:80",
+  },
+  async run({ values, positionals }, host) {
+    const mappings = positionals.map(mappingOf);
+    const timeoutMs = parseWaitMs(values.timeout, "--timeout");
+    if (timeoutMs !== undefined && values.wait !== true) throw new UsageError("--timeout is for --wait");
+    using client = await openClient(values, host);
+    const isForPrograms = values.json === true;
+    const begin = async ({ local, address, target }: Mapping): Promise<void> => {
+      if (values.wait === true) {
+        if (typeof target === "string") throw new UsageError("--wait waits for ports, not for paths");
+        await client.waitForPort(target, { timeoutMs: timeoutMs ?? DEFAULT_WAIT_MS });
+      }
+      const onError = (error: GuestError): void => {
+        const line = `guestctl: a connection to ${target} failed: ${printable(error.message)}\n`;
+        host.stderr.write(isForPrograms ? jsonLine({ target, ...failureObject(error) }) : line);
+      };
+      const where = typeof target === "number" ? { port: target } : { path: target };
+      const { port } = await client.forward({ ...where, listen: local, host: address, onError });
+      const line = `${address.includes(":") ? `[${address}]` : address}:${port} -> ${printable(String(target))}\n`;
+      await writeAll(host.stdout, isForPrograms ? jsonLine({ host: address, port, target }) : line);
+    };
+    const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
+    // They end with the process: nobody waits for what they still carry.
+    await Promise.race([left, Promise.all(mappings.map(begin)).then(() => left)]);
+    return 0;
+  },
+});
+
+/** A local port, and where it leads. */
+interface Mapping {
+  readonly local: number;
+  readonly address: string;
+  readonly target: number | string;
+}
+
+const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
+
+/** Reads `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
+function mappingOf(text: string): Mapping {
+  const [, address = DEFAULT_HOST, local, guest] = MAPPING.exec(text) ?? [];
+  if (guest === undefined) throw new UsageError(`${text} is no [[HOST:]LOCAL:]PORT or PATH, such as 8080:80`);
+  const target = portOrPath(guest, text);
+  const port = Number(local ?? (typeof target === "number" ? target : 0));
+  if (port > LARGEST_PORT) throw new UsageError(`${text}: a port is at most ${LARGEST_PORT}`);
+  return { local: port, address: address.replace(/^\[|\]$/g, ""), target };
+}

@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { buffer, text } from "node:stream/consumers";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { freePort } from "../../../scripts/machine/free-port.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+let agent: RunningAgent;
+let folder: TestFolder;
+let env: Record<string, string>;
+before(async () => {
+  [agent, folder] = await Promise.all([startIssuedAgent(), testFolder()]);
+  env = guestctlVariables(agent);
+});
+after(async () => {
+  await agent[Symbol.asyncDispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+/** What comes back for what is sent and ended. */
+async function answer(port: number, sent: Buffer, host = "127.0.0.1"): Promise<Buffer> {
+  const socket = connect({ port, host, allowHalfOpen: true });
+  socket.end(sent);
+  return buffer(socket);
+}
+
+describe("guestctl forward", () => {
+  test("leads local ports to a port and to a unix socket until it is told to leave, and tells where", async () => {
+    await using server = await listener(echo);
+    const path = folder.at("server.sock");
+    await using _unix = await listener((socket) => void socket.end("from the socket"), { path });
+    const running = startGuestctl(["forward", `0:${server.port}`, `127.0.0.1:0:${path}`], env);
+    const told = [(await running.lines.next()).value, (await running.lines.next()).value].map(String);
+    const lines = told.toSorted((one, other) =>
+      one.split(" -> ")[1]?.startsWith("/") === true ? 1 : other.includes("/") ? -1 : 0,
+    );
+    const ports = lines.map((line) => Number(/^127\.0\.0\.1:(\d+) -> /.exec(line)?.[1]));
+    assert.deepEqual(
+      lines.map((line) => line.split(" -> ")[1]),
+      [String(server.port), path],
+    );
+    const sent = randomBytes(3 * 2 ** 20);
+    const answers = await Promise.all(Array.from({ length: 4 }, () => answer(ports[0] ?? 0, sent)));
+    for (const got of answers) assert.ok(got.equals(sent));
+    assert.equal(String(await answer(ports[1] ?? 0, Buffer.from("x"))), "from the socket");
+    running.kill("SIGTERM");
+    assert.equal(await running.ended, 0);
+  });
+
+  test("with --wait listens once somebody listens in the sandbox", async () => {
+    const port = await freePort();
+    const running = startGuestctl(["forward", "--wait", "--json", `0:${port}`], env);
+    await using _server = await listener(echo, { port, host: "127.0.0.1" });
+    const told = JSON.parse(String((await running.lines.next()).value)) as { port: number; target: number };
+    assert.equal(told.target, port);
+    assert.equal(String(await answer(told.port, Buffer.from("x"))), "x");
+    running.kill("SIGINT");
+    assert.equal(await running.ended, 0);
+    const late = await runGuestctl(["forward", "--wait", "--timeout", "100ms", `0:${await freePort()}`], env);
+    assert.equal(late.exitCode, 125);
+    assert.match(late.stderr, /^guestctl: nothing listens on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
+  });
+
+  test("tells of a connection that fails, resets it here, and goes on", async () => {
+    const port = await freePort();
+    const [file, ...args] = GUESTCTL;
+    const running = execa(file, [...args, "forward", `0:${port}`], { env, extendEnv: false, reject: false });
+    const [line] = (await once(running.stdout, "data")) as [Buffer];
+    const local = Number(/:(\d+) ->/.exec(String(line))?.[1]);
+    const socket: Socket = connect(local, "127.0.0.1");
+    const [error] = (await once(socket.resume(), "error")) as [NodeJS.ErrnoException];
+    assert.equal(error.code, "ECONNRESET");
+    await using _server = await listener(echo, { port, host: "127.0.0.1" });
+    assert.equal(String(await answer(local, Buffer.from("x"))), "x");
+    running.kill("SIGTERM");
+    assert.match(
+      (await running).stderr,
+      new RegExp(`^guestctl: a connection to ${port} failed: .*nothing listens there`, "m"),
+    );
+  });
+
+  test("refuses what is no port and no path, and a local port that is taken", async () => {
+    for (const word of ["0", "65536", "8080:", "x:80", "1:2:3:4", "relative.sock", "70000:80"]) {
+      const { exitCode, stderr } = await runGuestctl(["forward", word], env);
+      assert.equal(exitCode, 125, word);
+      assert.match(stderr, /\(see --help\)/, word);
+    }
+    await using taken = await listener();
+    const { exitCode, stderr } = await runGuestctl(["forward", `${taken.port}:80`], env);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /cannot listen on 127\.0\.0\.1, port \d+: .*EADDRINUSE/);
+  });
+});
+
+describe("guestctl connect", () => {
+  test("is the sandbox's port on standard input and output, each direction with its own end", async () => {
+    await using server = await listener(echo);
+    const [file, ...args] = GUESTCTL;
+    const sent = randomBytes(2 ** 20);
+    const { stdout, exitCode } = await execa(file, [...args, "connect", String(server.port)], {
+      env,
+      extendEnv: false,
+      input: sent,
+      encoding: "buffer",
+      stripFinalNewline: false,
+    });
+    assert.equal(exitCode, 0);
+    assert.ok(Buffer.from(stdout).equals(sent));
+    await using last = await listener((socket) => void socket.end("its end first"));
+    const running = execa(file, [...args, "connect", String(last.port)], { env, extendEnv: false });
+    const [first] = (await once(running.stdout, "data")) as [Buffer];
+    assert.equal(String(first), "its end first");
+    running.stdin.end("and then this");
+    assert.equal(await text(await last.next()), "and then this");
+    assert.equal((await running).exitCode, 0);
+  });
+
+  test("says why it cannot, and when it was broken off", async () => {
+    const refused = await runGuestctl(["connect", String(await freePort())], env);
+    assert.deepEqual([refused.stdout, refused.exitCode], ["", 125]);
+    assert.match(refused.stderr, /nothing listens there.*\[FAILED_PRECONDITION, PORT_REFUSED\]/);
+    await using server = await listener((socket) => socket.once("data", () => socket.resetAndDestroy()));
+    const broken = await runGuestctl(["connect", String(server.port)], env, "x");
+    assert.equal(broken.exitCode, 125);
+    assert.match(broken.stderr, /\[ABORTED, PORT_RESET\]/);
+  });
+});
