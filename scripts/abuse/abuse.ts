@@ -16,6 +16,7 @@ import { connectionAttacks } from "./connections.ts";
 import { fuzzing } from "./fuzz.ts";
 import { guestAttacks } from "./guest.ts";
 import { keptAttacks } from "./kept.ts";
+import { tunnelAttacks } from "./tunnels.ts";
 import type { Seen, Watched } from "./probe.ts";
 
 import { workloadAttacks } from "./workload.ts";
@@ -25,6 +26,7 @@ export const ATTACKS: readonly Attack[] = [
   ...fuzzing,
   ...connectionAttacks,
   ...keptAttacks,
+  ...tunnelAttacks,
   ...workloadAttacks,
   ...guestAttacks,
 ];

@@ -4,6 +4,7 @@ import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ExecSessions } from "../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { Tunnel, WaitForPortRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { endAll } from "../../test/fixtures/kept-execs.ts";
 import { envelope, FRAME, frame, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Random } from "../../test/fixtures/seeded-random.ts";
@@ -99,6 +100,17 @@ function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
   }
 }
 
+/** Never waits for a port: the answer may take a day, as is asked for. */
+function waits(schema: DescMessage, bytes: Uint8Array): boolean {
+  if (schema !== WaitForPortRequestSchema) return false;
+  try {
+    const { port, timeoutMs } = fromBinary(WaitForPortRequestSchema, bytes);
+    return port > 0 && port < 65_536 && timeoutMs !== 1 && timeoutMs <= 86_400_000;
+  } catch {
+    return false;
+  }
+}
+
 /** Every method of the services, many calls at once; restore duties end all other connections, so they come rarely. */
 async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise<number> {
   let sent = 0;
@@ -111,13 +123,17 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
 }
 
 async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch: string): Promise<number> {
-  const methods = [...Object.values(GuestAgent.method), ...Object.values(ExecSessions.method)];
+  const methods = [
+    ...Object.values(GuestAgent.method),
+    ...Object.values(ExecSessions.method),
+    ...Object.values(Tunnel.method),
+  ];
   const streams: number[] = [];
   for (let count = 0; count < BATCH; count++) {
     const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
     if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
     const message = fuzzedMessage(method.input, random, scratch);
-    if (setsClock(method.input, message)) continue;
+    if (setsClock(method.input, message) || waits(method.input, message)) continue;
     const stream = peer.call(`${method.parent.typeName}/${method.name}`, token);
     const parts = [envelope(message)];
     if (method.methodKind !== "unary" && random.below(2) === 0)
