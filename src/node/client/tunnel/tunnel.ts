@@ -95,8 +95,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#onWindow?.();
     const isComplete = error === null && this.readableEnded && this.writableFinished;
     if (isComplete) {
-      // Not before the agent says so: what was sent last may still be on its way.
-      void this.#over.then(done);
+      void this.#closeAfterCall(done);
       return;
     }
     cancelCall(this.#call);
@@ -105,6 +104,11 @@ export class GuestTunnel extends Duplex implements Disposable {
 
   [Symbol.dispose](): void {
     this.destroy();
+  }
+
+  /** Not before the agent says that it is over: what was sent last may still be on its way. */
+  async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
+    done(await this.#over);
   }
 
   #receive(frame: TunnelFrame["frame"]): void {
