@@ -13,6 +13,7 @@ import { seededRandom } from "../../test/fixtures/seeded-random.ts";
 import { type Footprint, settledFootprint } from "../soak/footprint.ts";
 import type { Attack, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
+import { folderAttacks } from "./folders.ts";
 import { fuzzing } from "./fuzz.ts";
 import { guestAttacks } from "./guest.ts";
 import { keptAttacks } from "./kept.ts";
@@ -29,6 +30,7 @@ export const ATTACKS: readonly Attack[] = [
   ...tunnelAttacks,
   ...workloadAttacks,
   ...guestAttacks,
+  ...folderAttacks,
 ];
 
 /** Limit of the agent's anonymous memory over all attacks. */

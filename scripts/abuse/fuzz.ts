@@ -1,7 +1,8 @@
 import { join } from "node:path";
-import { type DescField, type DescMessage, fromBinary, ScalarType } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, type DescMethod, fromBinary, ScalarType } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ExecSessions } from "../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { FileTree } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { Tunnel, WaitForPortRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
@@ -9,6 +10,7 @@ import { endAll } from "../../test/fixtures/kept-execs.ts";
 import { envelope, FRAME, frame, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import type { Random } from "../../test/fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";
+import { mendScratch } from "./folders.ts";
 
 /** Calls in flight on one connection. */
 const BATCH = 48;
@@ -57,7 +59,7 @@ function writeField(writer: BinaryWriter, field: DescField, random: Random, scra
 function text(field: string, random: Random, scratch: string): Uint8Array {
   if (random.below(6) === 0) return random.bytes(random.oneOf([1, 3, 300]));
   if (field === "args") return Buffer.from(random.oneOf(["true", "/bin/true", "", "-x", "x".repeat(5_000), "a\0b"]));
-  if (field === "path" || field === "cwd" || field === "beneath")
+  if (["path", "new_path", "cwd", "beneath"].includes(field))
     return Buffer.from(
       random.oneOf([
         scratch,
@@ -111,6 +113,22 @@ function waits(schema: DescMessage, bytes: Uint8Array): boolean {
   }
 }
 
+const FOLDER_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
+
+/** Never lists or changes a folder outside of the scratch folder: that is no attack on the agent either. */
+function leavesScratch(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
+  if (!FOLDER_CALLS.has(schema)) return false;
+  try {
+    const message = fromBinary(schema, bytes) as unknown as Readonly<Record<string, Uint8Array>>;
+    const paths = ["path", "newPath", "beneath", "target"].map((name) => Buffer.from(message[name] ?? []).toString());
+    return paths.some(
+      (path) => path.includes("/..") || (path.startsWith("/") && !`${path}/`.startsWith(`${scratch}/`)),
+    );
+  } catch {
+    return false;
+  }
+}
+
 /** Every method of the services, many calls at once; restore duties end all other connections, so they come rarely. */
 async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise<number> {
   let sent = 0;
@@ -119,21 +137,21 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
     while (sent < inputs && !peer.isEnded) sent += await fuzzBatch(peer, agent.token, random, scratch);
   }
   await endAll(agent);
+  await mendScratch(scratch);
   return sent;
 }
 
 async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch: string): Promise<number> {
-  const methods = [
-    ...Object.values(GuestAgent.method),
-    ...Object.values(ExecSessions.method),
-    ...Object.values(Tunnel.method),
-  ];
+  const methods = [GuestAgent, ExecSessions, FileTree, Tunnel].flatMap(
+    (service) => Object.values(service.method) as DescMethod[],
+  );
   const streams: number[] = [];
   for (let count = 0; count < BATCH; count++) {
     const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;
     if (method === GuestAgent.method.runRestoreDuties && random.below(10) > 0) continue;
     const message = fuzzedMessage(method.input, random, scratch);
     if (setsClock(method.input, message) || waits(method.input, message)) continue;
+    if (leavesScratch(method.input, message, scratch)) continue;
     const stream = peer.call(`${method.parent.typeName}/${method.name}`, token);
     const parts = [envelope(message)];
     if (method.methodKind !== "unary" && random.below(2) === 0)

@@ -23,6 +23,19 @@ import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent } from "./files/read.ts";
+import {
+  Listing,
+  type ListOptions,
+  type MkdirOptions,
+  type NewAttributes,
+  type RemoveOptions,
+  type RemoveResult,
+  type RenameOptions,
+  type SetAttributesOptions,
+  type SymlinkOptions,
+  TreeCalls,
+} from "./files/tree.ts";
+import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { type Health, healthOf } from "./health.ts";
 import type { ConnectOptions } from "./link/link.ts";
@@ -48,6 +61,18 @@ export interface EndExecOptions {
 export interface SignalExecOptions extends CallOptions {
   /** The very command that is meant. Default: whichever has the name now. */
   readonly execId?: string | undefined;
+}
+
+/** What `readFile` reads. */
+export interface ReadRange {
+  /** The first byte. Default: 0. */
+  readonly offset?: bigint;
+  /** Number of bytes. Default: to the end. */
+  readonly length?: bigint;
+  /** A folder that the path may not leave, by no link either; the path is relative then. Default: anywhere. */
+  readonly beneath?: string;
+  /** With `beneath`: the path may go over no symbolic link at all. Default: false. */
+  readonly noSymlinks?: boolean;
 }
 
 /** Options of `statPath`. */
@@ -85,12 +110,14 @@ export function connect(options: ConnectOptions): GuestClient {
 export class GuestClient {
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
+  readonly #tree: TreeCalls;
 
   /** Throws where the options are not valid. */
   constructor(options: ConnectOptions) {
     checkOptions("the options of connect", options, OPTION_NAMES.connect);
     this.#channel = openChannel(options);
     this.#options = options;
+    this.#tree = new TreeCalls(this.#channel);
   }
 
   /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
@@ -171,30 +198,65 @@ export class GuestClient {
     return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), input, options);
   }
 
-  /** A file's content, or `length` bytes of it from `offset` on. Nothing is asked for until it is read. */
-  readFile(path: string, range?: { offset?: bigint; length?: bigint }, options?: CallOptions): FileContent {
+  /** A file's content, or a part of it. Nothing is asked for until it is read. */
+  readFile(path: GuestPath, range?: ReadRange, options?: CallOptions): FileContent {
     checkOptions("the range of readFile", range, OPTION_NAMES.range);
     checkOptions("the options of readFile", options, OPTION_NAMES.call);
-    return new FileContent(this.#channel, { path, ...range }, options);
+    return new FileContent(this.#channel, { ...pathFields(path), ...range }, options);
   }
 
   /** Writes a file atomically: its readers see the old content or all of the new. */
   async writeFile(
-    path: string,
+    path: GuestPath,
     content: FileSource,
     file?: WriteFileOptions,
     options?: CallOptions,
   ): Promise<WriteFileResult> {
     checkOptions("the file of writeFile", file, OPTION_NAMES.file);
     checkOptions("the options of writeFile", options, OPTION_NAMES.call);
-    return writeFile(this.#channel, { path, ...file }, content, options);
+    return writeFile(this.#channel, { ...pathFields(path), ...file }, content, options);
   }
 
   /** Asks for the attributes of a path. */
-  async statPath(path: string, options: StatPathOptions = {}): Promise<PathAttributes> {
+  async statPath(path: GuestPath, options: StatPathOptions = {}): Promise<PathAttributes> {
     checkOptions("the options of statPath", options, { noFollow: true, ...OPTION_NAMES.call });
     const { noFollow = false, ...call } = options;
-    return attributesOf(await this.#channel.question(GuestAgent.method.statPath, { path, noFollow }, call));
+    return attributesOf(
+      await this.#channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, call),
+    );
+  }
+
+  /**
+   * What a folder holds, entry by entry as it comes, also of a folder of millions. Nothing is asked for until it is read, and
+   * leaving the loop cancels the call.
+   */
+  list(path: GuestPath, options: ListOptions = {}): Listing {
+    return new Listing(this.#channel, path, options);
+  }
+
+  /** Makes a folder. Resolves with false where there is one already. */
+  mkdir(path: GuestPath, options?: MkdirOptions): Promise<boolean> {
+    return this.#tree.mkdir(path, options);
+  }
+
+  /** Makes a symbolic link to a target, which need not exist. */
+  symlink(path: GuestPath, target: GuestPath, options?: SymlinkOptions): Promise<void> {
+    return this.#tree.symlink(path, target, options);
+  }
+
+  /** Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the result. */
+  remove(path: GuestPath, options?: RemoveOptions): Promise<RemoveResult> {
+    return this.#tree.remove(path, options);
+  }
+
+  /** Gives an entry another name or folder, in place of what is there unless `exclusive` is set. */
+  rename(path: GuestPath, newPath: GuestPath, options?: RenameOptions): Promise<void> {
+    return this.#tree.rename(path, newPath, options);
+  }
+
+  /** Sets permission bits, owner and time of an entry, those that are given. Resolves with all that it has then. */
+  setAttributes(path: GuestPath, attributes: NewAttributes, options?: SetAttributesOptions): Promise<PathAttributes> {
+    return this.#tree.setAttributes(path, attributes, options);
   }
 
   /**

@@ -14,6 +14,20 @@ export type { KeptProcess } from "./exec/kept-process.ts";
 export type { ExecProcess, WebStreams } from "./exec/process.ts";
 export type { RunOptions, RunResult } from "./exec/run.ts";
 export type { PathAttributes } from "./files/attributes.ts";
+export type { GuestPath } from "./files/path.ts";
+export type {
+  LeftEntry,
+  ListEntry,
+  Listing,
+  ListOptions,
+  MkdirOptions,
+  NewAttributes,
+  RemoveOptions,
+  RemoveResult,
+  RenameOptions,
+  SetAttributesOptions,
+  SymlinkOptions,
+} from "./files/tree.ts";
 export type { FileContent } from "./files/read.ts";
 export type { Health } from "./health.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
@@ -21,6 +35,7 @@ export {
   connect,
   type EndExecOptions,
   type GuestClient,
+  type ReadRange,
   type SignalExecOptions,
   type StatPathOptions,
   type WaitForPortOptions,

@@ -39,11 +39,11 @@ export const OPTION_NAMES: Readonly<
     stdinOffset: true,
   } satisfies Names<AttachOptions & KeptPosition>,
   run: { ...CALL, maxOutputBytes: true } satisfies Names<RunOptions>,
-  range: { offset: true, length: true },
+  range: { offset: true, length: true, beneath: true, noSymlinks: true },
   file: Object.fromEntries(
     WriteFileHeaderSchema.fields
       .map(({ localName }) => localName)
-      .filter((name) => name !== "path" && name !== "marksLast")
+      .filter((name) => !["path", "rawPath", "marksLast"].includes(name))
       .map((name) => [name, true as const]),
   ),
 };

@@ -1,4 +1,5 @@
 import { file_svc_guest_v1alpha1_exec } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { file_svc_guest_v1alpha1_file_tree } from "../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { file_svc_guest_v1alpha1_files } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { file_svc_guest_v1alpha1_hooks } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { file_svc_guest_v1alpha1_restore } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
@@ -6,6 +7,7 @@ import { file_svc_guest_v1alpha1_restore } from "../../shared/gen/svc/guest/v1al
 const FILES = [
   file_svc_guest_v1alpha1_exec,
   file_svc_guest_v1alpha1_files,
+  file_svc_guest_v1alpha1_file_tree,
   file_svc_guest_v1alpha1_hooks,
   file_svc_guest_v1alpha1_restore,
 ];

@@ -4,6 +4,7 @@ import type { Command, CommandEntry } from "./command-line.ts";
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("attach", "take up a kept command", async () => (await import("./commands/attach.ts")).attach),
   entry("cat", "write files of a sandbox to standard output", async () => (await import("./commands/cat.ts")).cat),
+  entry("chmod", "set permissions in a sandbox", async () => (await import("./commands/chmod.ts")).chmod),
   entry("completion", "write a shell's completion script", async () =>
     (await import("./commands/completion.ts")).completion(COMMANDS),
   ),
@@ -21,12 +22,16 @@ export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map([
   entry("hook", "run a snapshot or restore hook", async () => (await import("./commands/hook.ts")).hook),
   entry("issue", "issue the credentials of a sandbox", async () => (await import("./commands/issue.ts")).issue),
   entry("kill", "send a signal to a kept command", async () => (await import("./commands/kill.ts")).kill),
+  entry("ls", "list folders of a sandbox", async () => (await import("./commands/ls.ts")).ls),
+  entry("mkdir", "make folders in a sandbox", async () => (await import("./commands/mkdir.ts")).mkdir),
+  entry("mv", "rename files of a sandbox", async () => (await import("./commands/mv.ts")).mv),
   entry("restore", "have a restored guest do its duties", async () => (await import("./commands/restore.ts")).restore),
   entry(
     "restore-sequence",
     "all of a restore: duties, hook, health",
     async () => (await import("./commands/restore.ts")).restoreSequence,
   ),
+  entry("rm", "remove files and folders of a sandbox", async () => (await import("./commands/rm.ts")).rm),
   entry("rsh", "run a command line as ssh does", async () => (await import("./commands/rsh.ts")).rsh),
   entry("sandbox", "make sandboxes and look after them", async () => (await import("./commands/sandbox.ts")).sandbox),
   entry("stat", "describe files of a sandbox", async () => (await import("./commands/stat.ts")).stat),

@@ -3,6 +3,7 @@ import { execa } from "execa";
 import { sourceCommand } from "../../../scripts/testing/compiled.ts";
 import { DEFAULT_SERVER_NAME } from "../../../src/node/client/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
+import type { Certificates } from "../../fixtures/certificates.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 
 /** The command that is tested: the sources by default, a built executable where GUESTCTL_ENTRY names one. */
@@ -34,10 +35,14 @@ export interface RunningGuestctl {
 
 /** An agent whose credentials are those that `guestctl issue` makes. */
 export async function startIssuedAgent(options: AgentOptions = {}): Promise<RunningAgent> {
+  return startAgent({ certificates: await issuedCertificates(), ...options });
+}
+
+/** Certificates as `guestctl issue` makes them. */
+async function issuedCertificates(): Promise<Certificates> {
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 3_600_000) };
   const issueClient = (): Promise<never> => Promise.reject(new Error("the authority's key is thrown away"));
-  const certificates = { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
-  return startAgent({ certificates, ...options });
+  return { ...(await issueCertificates(DEFAULT_SERVER_NAME, validity)), issueClient };
 }
 
 /** Variables that lead guestctl to an agent. */

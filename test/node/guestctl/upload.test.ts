@@ -1,29 +1,13 @@
 import assert from "node:assert/strict";
-import { lstat, mkdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
-import { localTree } from "../../../src/node/guestctl/copy/local-tree.ts";
+import { type GuestClient, GuestError, type ListEntry } from "../../../src/node/client/index.ts";
+import { downloadTree } from "../../../src/node/guestctl/copy/download.ts";
 import { CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
-import { tarEntry, tarTypeOf, uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
-import { BLOCK_BYTES } from "../../../src/node/tar/index.ts";
+import { uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-
-describe("the progress of an archive that goes to a sandbox", () => {
-  it("counts its content alone, not what is around it", async () => {
-    await using folder = await testFolder();
-    for (let number = 0; number < 20; number++) await writeFile(folder.at(`${number}`), "x".repeat(number));
-    let told = 0;
-    let sent = 0;
-    for await (const entry of localTree(folder.path)) {
-      const type = tarTypeOf(entry) ?? assert.fail("a file or a folder");
-      for await (const bytes of tarEntry(entry, type, (content) => (told += content))) sent += bytes.length;
-    }
-    assert.equal(told, 190);
-    assert.ok(sent >= 40 * BLOCK_BYTES, `${sent} bytes`);
-  });
-});
 
 /** The client, but somebody in the sandbox acts right after a failed write. */
 function swappingAfterFailure(client: GuestClient, swap: () => Promise<void>): GuestClient {
@@ -78,6 +62,44 @@ describe("a file on its way into a folder of the sandbox", () => {
       assert.equal(await readFile(folder.at("outside"), "utf8"), "of another");
     } finally {
       client.close();
+    }
+  });
+});
+
+describe("a folder on its way out of a hostile sandbox", () => {
+  it("stays where it goes to: a name that climbs is refused, and no link is followed", async () => {
+    for (const [names, message] of [
+      [["../evil"], /leads out of the directory/],
+      [["/evil"], /leads out of the directory/],
+      [["link", "link/evil"], /is in the way: it is no directory/],
+    ] as const) {
+      await using folder = await testFolder();
+      await using agent = await startAgent();
+      using client = clientOf(agent);
+      await mkdir(folder.at("outside"));
+      await mkdir(folder.at("sandbox"));
+      await writeFile(folder.at("sandbox/evil"), "of the sandbox");
+      await symlink(folder.at("outside"), folder.at("sandbox/link"));
+      const real: ListEntry[] = [];
+      for await (const entry of client.list(folder.at("sandbox"))) real.push(entry);
+      const told = names.map((name) => {
+        const entry = real.find(({ name: other }) => name.endsWith(other)) ?? real[0];
+        assert.ok(entry);
+        return { ...entry, name, rawName: Buffer.from(name) };
+      });
+      const hostile = new Proxy(client, {
+        get: (target, name) => {
+          if (name === "list") return () => told;
+          if (name === "readFile") return () => target.readFile(folder.at("sandbox/evil"));
+          const value: unknown = Reflect.get(target, name, target);
+          return typeof value === "function" ? (value.bind(target) as unknown) : value;
+        },
+      });
+      const progress = new Progress(process.stderr, "", undefined);
+      const parts = { client: hostile, progress, report: new CopyReport(), host: process, makesParents: false };
+      await assert.rejects(downloadTree(parts, folder.at("sandbox"), folder.at("here")), message);
+      assert.deepEqual(await readdir(folder.at("outside")), []);
+      assert.deepEqual((await folder.names()).toSorted(), ["here", "outside", "sandbox"]);
     }
   });
 });

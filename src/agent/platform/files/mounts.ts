@@ -16,10 +16,14 @@ export function mountOf(fd: number): Mount | undefined {
  * of several lies on top.
  */
 export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
-  const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
-  const path = `${above === "/" ? "" : above}/${Buffer.from(name).toString("latin1")}`;
-  const lines = readFileSync("/proc/self/mountinfo", "latin1").split("\n");
-  return lines.map(mountOfLine).findLast((mount) => mount.path === path);
+  try {
+    const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");
+    const path = `${above === "/" ? "" : above}/${Buffer.from(name).toString("latin1")}`;
+    const lines = readFileSync("/proc/self/mountinfo", "latin1").split("\n");
+    return lines.map(mountOfLine).findLast((mount) => mount.path === path);
+  } catch {
+    return undefined;
+  }
 }
 
 /** proc_pid_mountinfo(5): id, parent's id, device, root, mount point. One that is no longer mounted is not listed. */

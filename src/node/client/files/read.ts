@@ -1,14 +1,11 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { ServiceError } from "@grpc/grpc-js";
 import { Readable } from "node:stream";
-import type { FileChunk, ReadFileRequestSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { ReadFileRequestSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import type { CallOptions, Channel } from "../channel.ts";
+import { received } from "../received.ts";
 import { settlement } from "../settlement.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
-
-const METHOD = GuestAgent.method.readFile;
 
 /** The content of a file in the sandbox. Each method makes a call of its own, which fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
@@ -32,19 +29,14 @@ export class FileContent implements AsyncIterable<Uint8Array> {
 
   /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array, undefined, undefined> {
-    const left = new AbortController();
-    const chunks = this.#chunks(left.signal);
-    return {
-      next: () => chunks.next(),
-      return: () => {
-        // A generator returns only after its pending step, which may wait for the file for ever.
-        left.abort();
-        return chunks.return(undefined);
+    const opened = this.#opened;
+    return received(this.#channel, GuestAgent.method.readFile, this.#request, this.#options, {
+      take: ({ stat, data }) => {
+        if (stat !== undefined) opened.resolve(attributesOf(stat));
+        return data.length > 0 ? [data] : [];
       },
-      [Symbol.asyncIterator]() {
-        return this;
-      },
-    };
+      over: (error) => (error === undefined ? opened.resolve(undefined) : opened.reject(error)),
+    });
   }
 
   /** All of it, in memory. */
@@ -67,27 +59,5 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   /** As a web stream. Cancelling it cancels the call. */
   stream(): ReadableStream<Uint8Array> {
     return ReadableStream.from(this);
-  }
-
-  async *#chunks(left: AbortSignal): AsyncGenerator<Uint8Array, undefined, undefined> {
-    let cancel = (): void => undefined;
-    try {
-      const call = this.#channel.serverStream(METHOD, this.#request, this.#options);
-      cancel = () => cancelCall(call);
-      left.addEventListener("abort", cancel);
-      for await (const chunk of call as AsyncIterable<FileChunk>) {
-        if (chunk.stat !== undefined) this.#opened.resolve(attributesOf(chunk.stat));
-        if (chunk.data.length > 0) yield chunk.data;
-      }
-      this.#opened.resolve(undefined);
-    } catch (cause) {
-      const { signal } = this.#options;
-      const error =
-        cause instanceof GuestError ? cause : await this.#channel.failure(cause as ServiceError, METHOD, signal);
-      this.#opened.reject(error);
-      throw error;
-    } finally {
-      cancel();
-    }
   }
 }

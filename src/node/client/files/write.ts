@@ -16,7 +16,7 @@ const CHUNK_BYTES = 256 * 1024;
 /** Options of `writeFile`. */
 export type WriteFileOptions = Omit<
   MessageInitShape<typeof WriteFileHeaderSchema>,
-  "path" | "marksLast" | "$typeName" | "$unknown"
+  "path" | "rawPath" | "marksLast" | "$typeName" | "$unknown"
 >;
 
 /** Bytes, or text that is written as UTF-8. */

@@ -24,9 +24,8 @@ export const cp: Command = defineCommand({
   ],
   about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
 sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). Into the sandbox every file is
-replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories go
-through the image's tar, as the workload's user; an image without tar takes them file by file, without links and empty
-directories, and gives none. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
+replaced as a whole, or not at all; modes and times are kept; new files belong to the workload's user. Directories
+need no program of the image. Out of the sandbox, owners and setuid bits are left behind, and zeros become holes.
 "-" is a tar archive on standard input or output.`,
   options: {
     archive: {
@@ -63,7 +62,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (what was lef
     "-v": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",
     "-z": "nothing is compressed on the way; leave it out",
     "--compress": "nothing is compressed on the way; leave it out",
-    "--delete": "cp removes nothing; first: guestctl exec -- rm -r FOLDER",
+    "--delete": "cp removes nothing; first: guestctl rm -r FOLDER",
     "--exclude": "leave files out with: tar -c --exclude=NAME FOLDER | guestctl cp - :/FOLDER",
     "--quiet": "progress is shown on a terminal alone; 2> /dev/null hides it",
     "--verbose": "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all",

@@ -1,10 +1,10 @@
-import { create } from "@bufbuild/protobuf";
 import type { PathAttributes } from "../../client/index.ts";
-import { FileType, StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { attributesObject } from "../attributes.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { guestPath } from "../values.ts";
-import { jsonLine, messageObject, type ReportLine, reportText, timestampOf } from "../output.ts";
+import { jsonLine, type ReportLine, reportText } from "../output.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
@@ -57,27 +57,4 @@ function timeOf(time: Date | undefined, nanos: number): string {
   return time === undefined
     ? "unknown"
     : time.toISOString().replace(/\.\d{3}Z$/, `.${String(nanos).padStart(9, "0")}Z`);
-}
-
-/** As the schema has them. */
-function attributesObject(attributes: PathAttributes): object {
-  const { size, inode, links, linkTarget, mtimeNanos, atimeNanos, ctimeNanos, ...rest } = attributes;
-  const times = {
-    mtime: timestampOf(rest.mtime, mtimeNanos),
-    atime: timestampOf(rest.atime, atimeNanos),
-    ctime: timestampOf(rest.ctime, ctimeNanos),
-  };
-  const { type, mode, uid, gid } = rest;
-  const message = create(StatPathResponseSchema, {
-    type,
-    mode,
-    uid,
-    gid,
-    size: BigInt(size),
-    inode: BigInt(inode),
-    links: BigInt(links),
-    ...Object.fromEntries(Object.entries(times).filter(([, time]) => time !== undefined)),
-    ...(linkTarget && { linkTarget: new Uint8Array(linkTarget) }),
-  });
-  return messageObject(StatPathResponseSchema, message);
 }

@@ -3,17 +3,19 @@ import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError, UsageError } from "../errors.ts";
 import { downloadFile, downloadTree } from "./download.ts";
-import { statIfThere, tarIn, tarOut } from "./guest-command.ts";
+import { statIfThere } from "./guest-paths.ts";
+import { tarOut } from "./guest-tree.ts";
 import { locally, localTree } from "./local-tree.ts";
 import { type CopyContext, Progress } from "./report.ts";
-import { uploadFile, uploadTree } from "./upload.ts";
+import { tarIn, uploadFile, uploadTree } from "./upload.ts";
 
 /** Runs a copy. Into an existing directory, as with cp(1). */
 export async function copy(order: CopyOrder, context: CopyContext): Promise<void> {
   const { sources, destination } = order;
   const { client, host } = context;
-  if (order.direction === "tar out") return tarOut(client, sources[0] ?? "", host.stdout);
-  if (order.direction === "tar in") return tarIn(client, destination, host.stdin);
+  if (order.direction === "tar out")
+    return tarOut({ ...context, progress: () => undefined }, sources[0] ?? "", host.stdout);
+  if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const intoDirectory = isUpload
     ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
@@ -36,7 +38,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
   const totalBytes = stats.isFile() ? stats.size : await treeBytes(local);
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
-  await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote));
+  await (stats.isFile() ? uploadFile(parts, local, stats, remote, folder) : uploadTree(parts, local, remote, folder));
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {

@@ -4,11 +4,11 @@ import { open, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { SparseFile } from "../../../shared/sparse-file.ts";
 import type { PathAttributes } from "../../client/index.ts";
-import { MODE_MASK, readTar, unpack } from "../../tar/index.ts";
+import { MODE_MASK, unpack } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
-import { startIfThere } from "./guest-command.ts";
+import { guestTree } from "./guest-tree.ts";
 import { localFailure, locally } from "./local-tree.ts";
-import { type CopyParts, NOT_COPIED } from "./report.ts";
+import type { CopyParts } from "./report.ts";
 
 /** Copies a file out of the sandbox, with its mode and its time. It appears under its name when it is complete. */
 export async function downloadFile(
@@ -52,32 +52,11 @@ function isGenerated(path: string): boolean {
   return /^\/+(?:proc|sys)\//.test(path);
 }
 
-/** Copies a directory out of the sandbox, as a tar stream that the image's tar makes. */
+/** Copies a directory out of the sandbox, whatever programs the image has. */
 export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
   const { client, progress, report } = parts;
-  const tar = await startIfThere(client, ["tar", "-cf", "-", "."], { cwd: remote });
-  if (tar === undefined) {
-    throw new CliError(`${remote} is a directory, and the image has no tar to read it with; copy its files by name`);
-  }
-  async function* counted(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-    for await (const bytes of stream) {
-      progress.add(bytes.length);
-      yield bytes;
-    }
-  }
-  try {
-    const entries = readTar(counted(tar.stdout as AsyncIterable<Uint8Array>));
-    const { files, bytes, skipped } = await unpack(local, entries);
-    report.files += files;
-    report.bytes += bytes;
-    for (const name of skipped) report.skip(name, NOT_COPIED);
-  } catch (error) {
-    tar.cancel();
-    // tar's own error says more than that its stream broke off; an error of the cancelled call does not.
-    await tar.wait().catch((reason: unknown) => {
-      if (reason instanceof CliError) throw reason;
-    });
-    throw error;
-  }
-  await tar.wait();
+  const tree = guestTree({ client, report, progress: (bytes) => progress.add(bytes) }, remote);
+  const { files, bytes } = await unpack(local, tree);
+  report.files += files;
+  report.bytes += bytes;
 }

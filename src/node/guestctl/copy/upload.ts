@@ -1,14 +1,27 @@
-import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
 import { readlink } from "node:fs/promises";
 import { posix } from "node:path";
-import type { GuestClient } from "../../client/index.ts";
-import { entryEnd, entryHead, TAR_END, type TarType } from "../../tar/index.ts";
+import type { GuestClient, GuestPath } from "../../client/index.ts";
+import { readTar, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
-import { startIfThere, startUnpacking, statIfThere } from "./guest-command.ts";
+import { existingFolder, isReason, statIfThere } from "./guest-paths.ts";
 import { localContent, type LocalEntry, locally, localTree } from "./local-tree.ts";
-import { type CopyParts, NOT_COPIED } from "./report.ts";
+import { type CopyContext, type CopyParts, NOT_COPIED } from "./report.ts";
+
+/** Files that are written at once: each waits for the sandbox's disk. */
+const AT_ONCE = 16;
+const SLASH = Buffer.from("/");
+const HERE = Buffer.from(".");
+
+/** A file on its way, from a disk or an archive. */
+interface FileParts {
+  readonly sizeBytes: number;
+  readonly mode: number;
+  readonly modifiedSeconds: number;
+  readonly sparse: boolean;
+  readonly makesParents: boolean;
+}
 
 /**
  * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
@@ -23,157 +36,171 @@ export async function uploadFile(
   remote: string,
   folder?: string,
 ): Promise<void> {
-  const { client, progress, report, makesParents } = parts;
-  const file = {
-    size: BigInt(stats.size),
-    mode: stats.mode & 0o7777,
-    mtime: timestampOf(stats),
-    sparse: holeBytes(stats) > 0,
-    createParents: makesParents,
-  };
+  const path = folder === undefined ? remote : posix.relative(folder, remote);
+  const content = localContent(local, stats.size, (count) => parts.progress.add(count));
+  await writeFile(parts, path, content, { ...fileOf(stats), makesParents: parts.makesParents }, folder);
+}
+
+function fileOf(stats: Stats): Omit<FileParts, "makesParents"> {
+  const { size, mtimeMs, blocks, mode } = stats;
+  return { sizeBytes: size, mode, modifiedSeconds: mtimeMs / 1_000, sparse: blocks * 512 < size };
+}
+
+async function writeFile(
+  { client, report }: CopyContext,
+  path: GuestPath,
+  content: AsyncIterable<Uint8Array>,
+  { sizeBytes, mode, modifiedSeconds, sparse, makesParents }: FileParts,
+  beneath = "",
+): Promise<void> {
   const hash = createHash("sha256");
-  async function* content(): AsyncGenerator<Uint8Array> {
-    for await (const bytes of localContent(local, stats.size, (count) => progress.add(count))) {
+  async function* hashed(): AsyncGenerator<Uint8Array> {
+    for await (const bytes of content) {
       hash.update(bytes);
       yield bytes;
     }
   }
-  const path = folder === undefined ? remote : posix.relative(folder, remote);
-  const { sha256 } = await client.writeFile(path, content(), { ...file, beneath: folder ?? "" });
-  if (!hash.digest().equals(sha256)) throw new CliError(`${remote} arrived with another checksum; copy it again`);
+  const file = {
+    size: BigInt(sizeBytes),
+    mode: mode & 0o7777,
+    mtime: timestampOf(modifiedSeconds),
+    sparse,
+    createParents: makesParents,
+    beneath,
+  };
+  const { sha256 } = await client.writeFile(path, hashed(), file);
+  if (!hash.digest().equals(sha256))
+    throw new CliError(`${path.toString()} arrived with another checksum; copy it again`);
   report.files += 1;
-  report.bytes += stats.size;
+  report.bytes += sizeBytes;
 }
 
-/** A file with smaller holes goes through the archive: it is not worth a call of its own. */
-const WORTHWHILE_HOLE_BYTES = 1024 * 1024;
-
-/** Bytes of a file that take no room on this disk. */
-function holeBytes({ size, blocks }: Stats): number {
-  return size - blocks * 512;
+function timestampOf(time: number): { readonly seconds: bigint; readonly nanos: number } {
+  const seconds = Math.floor(time);
+  return { seconds: BigInt(seconds), nanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
 }
 
-function timestampOf({ mtimeMs }: Stats): { readonly seconds: bigint; readonly nanos: number } {
-  const seconds = Math.floor(mtimeMs / 1_000);
-  return { seconds: BigInt(seconds), nanos: Math.floor((mtimeMs - seconds * 1_000) * 1_000) * 1_000 };
-}
-
-const NEEDS_UTF8 = "its name is not UTF-8, and the image has no tar to make it with";
-const NEEDS_TAR = "the image has no tar to make it with";
-
-/**
- * Copies a directory into the sandbox: as one tar stream where the image has tar (and mkdir), else file by file, without
- * links and empty directories.
- */
-export async function uploadTree(parts: CopyParts, local: string, remote: string): Promise<void> {
+/** Copies a directory into the sandbox, with modes, times and links, whatever programs the image has. */
+export async function uploadTree(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
   const { client, makesParents } = parts;
-  const isThere = (await statIfThere(client, remote)) !== undefined;
-  if (!isThere && !makesParents && (await statIfThere(client, posix.dirname(remote))) === undefined) {
+  if (!makesParents && (await statIfThere(client, posix.dirname(remote))) === undefined) {
     throw new CliError(`cannot make ${remote} in the sandbox: its folder does not exist; --parents makes it`);
   }
-  if (await uploadTar(parts, local, remote, isThere)) return;
-  await uploadFiles(parts, local, remote);
+  const beneath = folder ?? (await existingFolder(client, posix.dirname(remote)));
+  const target = new GuestTarget(parts, beneath, Buffer.from(posix.relative(beneath, remote)));
+  await target.fill(localEntries(parts, local), AT_ONCE);
 }
 
-async function uploadTar(parts: CopyParts, local: string, remote: string, isThere: boolean): Promise<boolean> {
-  const { client, progress, report, makesParents } = parts;
-  // First of all: without tar no directory must be made.
-  const probe = await startIfThere(client, ["tar", "--help"]);
-  if (probe === undefined) return false;
-  await probe.wait().catch(() => undefined);
-  if (!isThere) {
-    const mkdir = await startIfThere(client, ["mkdir", ...(makesParents ? ["-p"] : []), "--", remote]);
-    if (mkdir === undefined) return false;
-    await mkdir.wait();
-  }
-  const sparse = await uploadSparse(parts, local, remote);
-  const tar = await startUnpacking(client, remote);
-  if (tar === undefined) return false;
-  async function* archive(): AsyncGenerator<Buffer> {
-    for await (const entry of localTree(local)) {
-      if (sparse.has(entry.name.toString("latin1"))) continue;
-      const type = tarTypeOf(entry);
-      if (type === undefined) {
-        report.skip(entry.path.toString(), NOT_COPIED);
-        continue;
-      }
-      yield* tarEntry(entry, type, (bytes) => progress.add(bytes));
-      if (type === "file") {
-        report.files += 1;
-        report.bytes += entry.stats.size;
-      }
-    }
-    yield TAR_END;
-  }
-  await tar.feed(archive());
-  return true;
+/** Unpacks a tar archive into a folder of the sandbox. */
+export async function tarIn(context: CopyContext, remote: string, input: AsyncIterable<Uint8Array>): Promise<void> {
+  if ((await statIfThere(context.client, remote)) === undefined)
+    throw new CliError(`there is no folder ${remote} in the sandbox; guestctl mkdir -p ${remote} makes it`);
+  // An entry's content is in the stream: it has to be written before the next.
+  await new GuestTarget(context, remote, Buffer.alloc(0)).fill(readTar(input), 1);
 }
 
 /** The type of a local entry in an archive; undefined for devices, sockets and FIFOs, which are not copied. */
-export function tarTypeOf({ stats }: LocalEntry): TarType | undefined {
+function tarTypeOf({ stats }: LocalEntry): TarType | undefined {
   if (stats.isFile()) return "file";
   if (stats.isDirectory()) return "directory";
   return stats.isSymbolicLink() ? "symlink" : undefined;
 }
 
-/** The bytes of an entry: headers, content and padding. Calls `progress` with the size of each piece of content. */
-export async function* tarEntry(
-  entry: LocalEntry,
-  type: TarType,
-  progress: (bytes: number) => void,
-): AsyncGenerator<Buffer> {
-  const { stats, path } = entry;
-  const sizeBytes = type === "file" ? stats.size : 0;
-  const end = Buffer.from(type === "directory" && entry.name.length > 0 ? "/" : "");
-  const name = Buffer.concat([Buffer.from("./"), entry.name, end]);
-  const linkName = type === "symlink" ? await locally(path, readlink(path, { encoding: "buffer" })) : Buffer.alloc(0);
-  const mode = stats.mode & 0o7777;
-  yield entryHead({ type, name, linkName, mode, sizeBytes, modifiedSeconds: stats.mtimeMs / 1000 });
-  if (sizeBytes === 0) return;
-  yield* localContent(path, sizeBytes, progress);
-  yield entryEnd(sizeBytes);
-}
-
-/**
- * Copies files with large holes one by one: an archive would carry every zero, and not every tar makes holes of them. This
- * comes before the archive, which then sets modes and times of the folders. Returns the names, their bytes read as latin1.
- */
-async function uploadSparse(parts: CopyParts, local: string, remote: string): Promise<ReadonlySet<string>> {
-  const names = new Set<string>();
-  for await (const { name, path, stats } of localTree(local)) {
-    if (!stats.isFile() || holeBytes(stats) < WORTHWHILE_HOLE_BYTES || !isUtf8(name)) continue;
-    await uploadFile({ ...parts, makesParents: true }, path, stats, posix.join(remote, name.toString()), remote);
-    names.add(name.toString("latin1"));
-  }
-  return names;
-}
-
-async function uploadFiles(parts: CopyParts, local: string, remote: string): Promise<void> {
-  const { report } = parts;
-  const folder = await existingFolder(parts.client, remote);
-  const emptyDirectories = new Map<string, LocalEntry>();
+async function* localEntries({ report, progress }: CopyParts, local: string): AsyncGenerator<TreeEntry> {
   for await (const entry of localTree(local)) {
-    const name = entry.name.toString();
-    const path = entry.path.toString();
-    const parent = posix.dirname(name);
-    if (name !== "") emptyDirectories.delete(parent === "." ? "" : parent);
-    if (entry.stats.isDirectory()) {
-      emptyDirectories.set(name, entry);
-    } else if (!isUtf8(entry.name)) {
-      report.skip(path, NEEDS_UTF8);
-    } else if (entry.stats.isFile()) {
-      const target = posix.join(remote, name);
-      await uploadFile({ ...parts, makesParents: true }, entry.path, entry.stats, target, folder);
-    } else {
-      report.skip(path, entry.stats.isSymbolicLink() ? NEEDS_TAR : NOT_COPIED);
+    const { path, name, stats } = entry;
+    const type = tarTypeOf(entry);
+    if (type === undefined) {
+      report.skip(path.toString(), NOT_COPIED);
+      continue;
     }
+    const linkName = type === "symlink" ? await locally(path, readlink(path, { encoding: "buffer" })) : Buffer.alloc(0);
+    const content = localContent(path, stats.size, (bytes) => progress.add(bytes));
+    yield { type, name, linkName, ...fileOf(stats), content };
   }
-  for (const { path } of emptyDirectories.values()) report.skip(path.toString(), NEEDS_TAR);
 }
 
-/** The destination, or the nearest folder above it that exists. */
-async function existingFolder(client: GuestClient, remote: string): Promise<string> {
-  let folder = remote;
-  while (folder !== "/" && (await statIfThere(client, folder)) === undefined) folder = posix.dirname(folder);
-  return folder;
+/** What an upload takes: from this machine's disk, or from an archive, which does not tell holes. */
+type TreeEntry = TarEntry & { readonly sparse?: boolean };
+
+/** A folder of the sandbox that is being filled. Nothing leaves the folder beneath which it is, over no link either. */
+class GuestTarget {
+  readonly #context: CopyContext;
+  readonly #client: GuestClient;
+  readonly #beneath: string;
+  readonly #top: Buffer;
+  /** Modes and times for the end: writing into a folder changes its time, and its mode may forbid it. */
+  readonly #folders: { readonly path: Buffer; readonly mode: number; readonly mtime: Date }[] = [];
+
+  constructor(context: CopyContext, beneath: string, top: Buffer) {
+    this.#context = context;
+    this.#client = context.client;
+    this.#beneath = beneath;
+    this.#top = top;
+  }
+
+  /** Makes all entries, so many files at once. */
+  async fill(entries: AsyncIterable<TreeEntry>, atOnce: number): Promise<void> {
+    const writing = new Set<Promise<void>>();
+    let failure: { readonly error: unknown } | undefined;
+    for await (const entry of entries) {
+      // Folders and links first: a file may be on its way into the one, or be named by the other.
+      const made = this.#add(entry).catch((error: unknown) => {
+        failure ??= { error };
+      });
+      writing.add(made);
+      void made.then(() => writing.delete(made));
+      if (entry.type !== "file" || writing.size >= atOnce) await (entry.type === "file" ? Promise.race(writing) : made);
+      if (failure !== undefined) break;
+    }
+    await Promise.all(writing);
+    if (failure !== undefined) throw failure.error;
+    for (const { path, ...attributes } of this.#folders.toReversed())
+      await this.#client.setAttributes(path, attributes, { beneath: this.#beneath });
+  }
+
+  async #add(entry: TreeEntry): Promise<void> {
+    const { type, name, linkName, mode, modifiedSeconds, content, sizeBytes, sparse = false } = entry;
+    const path = this.#pathOf(name);
+    const beneath = this.#beneath;
+    if (type === "directory") {
+      if (!path.equals(HERE)) await this.#client.mkdir(path, { beneath, parents: true, mode: (mode & 0o7777) | 0o700 });
+      this.#folders.push({ path, mode: mode & 0o7777, mtime: new Date(modifiedSeconds * 1_000) });
+    } else if (type === "file") {
+      const file = { sizeBytes, mode, modifiedSeconds, sparse, makesParents: true };
+      await writeFile(this.#context, path, content, file, beneath);
+    } else if (type === "symlink") await this.#link(path, linkName);
+    else if (type === "hard-link") {
+      const source = this.#client.readFile(this.#pathOf(linkName), { beneath });
+      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, mtime: timestampOf(modifiedSeconds) });
+      this.#context.report.files += 1;
+    } else this.#context.report.skip(name.toString(), NOT_COPIED);
+  }
+
+  /** In the place of whatever is there, as tar(1) does. */
+  async #link(path: Buffer, target: Buffer): Promise<void> {
+    const beneath = this.#beneath;
+    const make = (): Promise<void> => this.#client.symlink(path, target, { beneath });
+    await make().catch(async (error: unknown) => {
+      if (isReason(error, "PATH_NOT_FOUND")) {
+        await this.#client.mkdir(path.subarray(0, path.lastIndexOf(SLASH)), { beneath, parents: true });
+      } else if (isReason(error, "ALREADY_EXISTS")) await this.#client.remove(path, { beneath });
+      else throw error;
+      await make();
+    });
+  }
+
+  /** From the folder on beneath which all stays; names of archives may begin with slashes and dots. */
+  #pathOf(name: Buffer): Buffer {
+    const relative = Buffer.from(
+      name
+        .toString("latin1")
+        .replace(/^(?:\.?\/)+/, "")
+        .replace(/\/+$/, ""),
+      "latin1",
+    );
+    const parts = [this.#top, relative].filter((part) => part.length > 0 && !part.equals(HERE));
+    const [first = HERE, second] = parts;
+    return second === undefined ? first : Buffer.concat([first, SLASH, second]);
+  }
 }

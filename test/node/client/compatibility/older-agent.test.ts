@@ -52,10 +52,16 @@ describe("a client of an older agent", () => {
     const { client } = agent;
     const tunnel = client.connect(80).on("error", () => {});
     for (const [method, call] of [
-      ["Connect", tunnel.opened],
-      ["WaitForPort", client.waitForPort(80)],
+      ["Connect", () => tunnel.opened],
+      ["WaitForPort", () => client.waitForPort(80)],
+      ["List", () => client.list("/x")[Symbol.asyncIterator]().next()],
+      ["MakeFolder", () => client.mkdir("/x")],
+      ["MakeLink", () => client.symlink("/x", "y")],
+      ["Remove", () => client.remove("/x")],
+      ["Rename", () => client.rename("/x", "/y")],
+      ["SetAttributes", () => client.setAttributes("/x", { mode: 0o600 })],
     ] as const) {
-      const { status, message, nextStep } = await failureOf(call);
+      const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");
       assert.match(
         message,

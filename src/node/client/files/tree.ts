@@ -1,0 +1,269 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import {
+  FileTree,
+  type LeftEntry as LeftMessage,
+  type ListRequestSchema,
+  type TreeEntry,
+} from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { checkOptions, invalidOption, wholeNumber } from "../arguments.ts";
+import type { CallOptions, Channel } from "../channel.ts";
+import { received } from "../received.ts";
+import { attributesOf, type PathAttributes } from "./attributes.ts";
+import { type GuestPath, pathBytes } from "./path.ts";
+
+/** Where a call's paths may lead. */
+interface PlaceOptions extends CallOptions {
+  /** A folder that the path may not leave, by no link either; the path is relative then. Default: anywhere. */
+  readonly beneath?: GuestPath | undefined;
+  /** With `beneath`: the path may go over no symbolic link at all. Default: false. */
+  readonly noSymlinks?: boolean | undefined;
+}
+
+/** Owner of what is made. */
+interface OwnerOptions extends PlaceOptions {
+  /** Default: the workload's user. */
+  readonly uid?: number | undefined;
+  /** Default: the workload's group; in a folder with setgid that folder's, for a folder. */
+  readonly gid?: number | undefined;
+}
+
+/** Options of `list`. */
+export interface ListOptions extends PlaceOptions {
+  /** Levels of folders that are told. Default: 1, what is in the folder itself. */
+  readonly depth?: number | undefined;
+  /** Entries after which the listing ends. Default: no limit. */
+  readonly maxEntries?: number | undefined;
+  /** Descend into mount points as well. Default: false. */
+  readonly crossMounts?: boolean | undefined;
+}
+
+/** Options of `mkdir`. */
+export interface MkdirOptions extends OwnerOptions {
+  /** Make missing folders above it. Default: false. */
+  readonly parents?: boolean | undefined;
+  /** Permission bits. Default: 0o755. */
+  readonly mode?: number | undefined;
+  /** Refuse with ALREADY_EXISTS when anything is there. Default: false. */
+  readonly exclusive?: boolean | undefined;
+}
+
+/** Options of `symlink`. */
+export type SymlinkOptions = OwnerOptions;
+
+/** Options of `remove`. */
+export interface RemoveOptions extends PlaceOptions {
+  /** A folder with all in it. Default: false. */
+  readonly recursive?: boolean | undefined;
+}
+
+/** Options of `rename`. */
+export interface RenameOptions extends PlaceOptions {
+  /** Refuse with ALREADY_EXISTS instead of replacing what is there. Default: false. */
+  readonly exclusive?: boolean | undefined;
+}
+
+/** Options of `setAttributes`. */
+export interface SetAttributesOptions extends PlaceOptions {
+  /** Follow a symbolic link that the path ends in. Default: false, the link itself is changed. */
+  readonly follow?: boolean | undefined;
+}
+
+/** Attributes to set; what is not given stays as it is. */
+export interface NewAttributes {
+  /** Permission bits, at most 0o7777. */
+  readonly mode?: number | undefined;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Time of the last modification. */
+  readonly mtime?: Date | undefined;
+  /** Its nanoseconds within the second. Default: those of the Date. */
+  readonly mtimeNanos?: number | undefined;
+}
+
+/** An entry of a folder. */
+export interface ListEntry {
+  /** Its path from the listed folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  /** `FileType.UNSPECIFIED` where not even the folder tells it. */
+  readonly type: FileType;
+  /** Of the entry itself, a symbolic link with its target. Undefined where `errno` says why. */
+  readonly attributes?: PathAttributes;
+  /** Why it cannot be read, or a folder not listed, or not to its end: such as "EACCES". */
+  readonly errno?: string;
+  /** Something is mounted there. */
+  readonly mountPoint: boolean;
+}
+
+/** An entry that could not be removed. */
+export interface LeftEntry {
+  /** Its path from the removed folder on; empty for that folder itself. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  readonly errno: string;
+}
+
+/** What became of a removal. */
+export interface RemoveResult {
+  readonly removed: number;
+  /** Entries that could not be removed, folders that hold them not counted. 0: all is gone. */
+  readonly left: number;
+  /** The first 100 of them. */
+  readonly leftEntries: readonly LeftEntry[];
+}
+
+/** Every name that each call's options may have. */
+type Names<Options> = Readonly<Record<keyof Options, true>>;
+const PLACE: Names<PlaceOptions> = {
+  signal: true,
+  deadlineMs: true,
+  waitForReady: true,
+  beneath: true,
+  noSymlinks: true,
+};
+const OWNER: Names<OwnerOptions> = { ...PLACE, uid: true, gid: true };
+const LIST: Names<ListOptions> = { ...PLACE, depth: true, maxEntries: true, crossMounts: true };
+const MKDIR: Names<MkdirOptions> = { ...OWNER, parents: true, mode: true, exclusive: true };
+const REMOVE: Names<RemoveOptions> = { ...PLACE, recursive: true };
+const RENAME: Names<RenameOptions> = { ...PLACE, exclusive: true };
+const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
+const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
+
+/** The entries of a folder, in the agent's order: a folder right before what is in it. Each iteration makes a call of its own. */
+export class Listing implements AsyncIterable<ListEntry> {
+  readonly #channel: Channel;
+  readonly #request: MessageInitShape<typeof ListRequestSchema>;
+  readonly #options: CallOptions;
+  #isTruncated = false;
+
+  constructor(channel: Channel, path: GuestPath, options: ListOptions) {
+    checkOptions("the options of list", options, LIST);
+    const { depth = 0, maxEntries = 0, crossMounts = false } = options;
+    if (!Number.isSafeInteger(maxEntries) || maxEntries < 0)
+      throw invalidOption("maxEntries", "maxEntries wants a whole number from 0 up");
+    const bounds = { depth: wholeNumber(depth, "depth"), maxEntries: BigInt(maxEntries), crossMounts };
+    this.#channel = channel;
+    this.#request = { ...placeOf(path, options), ...bounds };
+    this.#options = callOf(options);
+  }
+
+  /** It has ended at `maxEntries`, and there was more. */
+  get truncated(): boolean {
+    return this.#isTruncated;
+  }
+
+  [Symbol.asyncIterator](): AsyncIterableIterator<ListEntry, undefined, undefined> {
+    return received(this.#channel, FileTree.method.list, this.#request, this.#options, {
+      take: ({ entries, truncated }) => {
+        this.#isTruncated = truncated;
+        return entries.map(entryOf);
+      },
+    });
+  }
+}
+
+/** The unary calls of FileTree. */
+export class TreeCalls {
+  readonly #channel: Channel;
+
+  constructor(channel: Channel) {
+    this.#channel = channel;
+  }
+
+  async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
+    checkOptions("the options of mkdir", options, MKDIR);
+    const { parents = false, exclusive = false, mode } = options;
+    const request = { ...placeOf(path, options), ...numbers({ ...ownerOf(options), mode }), parents, exclusive };
+    return (await this.#channel.unary(FileTree.method.makeFolder, request, callOf(options))).created;
+  }
+
+  async symlink(path: GuestPath, target: GuestPath, options: SymlinkOptions = {}): Promise<void> {
+    checkOptions("the options of symlink", options, OWNER);
+    const request = { ...placeOf(path, options), ...numbers(ownerOf(options)), target: pathBytes(target) };
+    await this.#channel.unary(FileTree.method.makeLink, request, callOf(options));
+  }
+
+  async remove(path: GuestPath, options: RemoveOptions = {}): Promise<RemoveResult> {
+    checkOptions("the options of remove", options, REMOVE);
+    const request = { ...placeOf(path, options), recursive: options.recursive ?? false };
+    const { removed, left, leftEntries } = await this.#channel.unary(FileTree.method.remove, request, callOf(options));
+    return { removed: Number(removed), left: Number(left), leftEntries: leftEntries.map(leftOf) };
+  }
+
+  async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
+    checkOptions("the options of rename", options, RENAME);
+    const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
+    await this.#channel.unary(FileTree.method.rename, request, callOf(options));
+  }
+
+  async setAttributes(
+    path: GuestPath,
+    attributes: NewAttributes,
+    options: SetAttributesOptions = {},
+  ): Promise<PathAttributes> {
+    checkOptions("the attributes of setAttributes", attributes, ATTRIBUTES);
+    checkOptions("the options of setAttributes", options, SET);
+    const { mtime, mtimeNanos, ...rest } = attributes;
+    const request = {
+      ...placeOf(path, options),
+      ...numbers(rest),
+      ...(mtime && { mtime: timeOf(mtime, mtimeNanos) }),
+      follow: options.follow ?? false,
+    };
+    const { stat } = await this.#channel.unary(FileTree.method.setAttributes, request, callOf(options));
+    if (stat === undefined) throw new TypeError("the agent's answer has no attributes");
+    return attributesOf(stat);
+  }
+}
+
+function placeOf(
+  path: GuestPath,
+  { beneath = "", noSymlinks = false }: PlaceOptions,
+): {
+  readonly path: Uint8Array;
+  readonly beneath: Uint8Array;
+  readonly noSymlinks: boolean;
+} {
+  return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
+}
+
+function callOf({ signal, deadlineMs, waitForReady }: CallOptions): CallOptions {
+  return { signal, deadlineMs, waitForReady };
+}
+
+function ownerOf({ uid, gid }: OwnerOptions): Pick<OwnerOptions, "uid" | "gid"> {
+  return { uid, gid };
+}
+
+/** Those that are given. Throws GuestError for one that is no number of the schema. */
+function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
+  const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
+  return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
+}
+
+function timeOf(time: Date, nanos?: number): { readonly seconds: bigint; readonly nanos: number } {
+  const ms = time.getTime();
+  if (Number.isNaN(ms)) throw invalidOption("mtime", "mtime is no time");
+  const seconds = Math.floor(ms / 1_000);
+  return { seconds: BigInt(seconds), nanos: nanos ?? (ms - seconds * 1_000) * 1_000_000 };
+}
+
+function entryOf({ name, stat, errno, mountPoint }: TreeEntry): ListEntry {
+  const rawName = Buffer.from(name.buffer, name.byteOffset, name.length);
+  // Without them there are only type and inode, and no times.
+  const isRead = stat?.mtime !== undefined;
+  return {
+    name: rawName.toString(),
+    rawName,
+    type: stat?.type ?? FileType.UNSPECIFIED,
+    ...(isRead && { attributes: attributesOf(stat) }),
+    ...(errno !== "" && { errno }),
+    mountPoint,
+  };
+}
+
+function leftOf({ name, errno }: LeftMessage): LeftEntry {
+  const rawName = Buffer.from(name);
+  return { name: rawName.toString(), rawName, errno };
+}

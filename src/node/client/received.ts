@@ -1,0 +1,53 @@
+import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import type { ServiceError } from "@grpc/grpc-js";
+import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
+import { GuestError } from "./errors.ts";
+
+/** What becomes of the messages of a stream. */
+export interface Reception<Message, Value> {
+  /** The values of a message. */
+  take(message: Message): Iterable<Value>;
+  /** Called once, when the stream is over, with the error that it fails with. */
+  over?(error?: GuestError): void;
+}
+
+/** The values of a stream that the agent sends, at the pace of the caller. Leaving the loop cancels the call. Fails with GuestError. */
+export function received<I extends DescMessage, O extends DescMessage, Value>(
+  channel: Channel,
+  method: DescMethodServerStreaming<I, O>,
+  request: MessageInitShape<I>,
+  options: CallOptions,
+  reception: Reception<MessageShape<O>, Value>,
+): AsyncIterableIterator<Value, undefined, undefined> {
+  const left = new AbortController();
+  const values = valuesOf();
+  return {
+    next: () => values.next(),
+    return: () => {
+      // A generator returns only after its pending step, which may wait for the agent for ever.
+      left.abort();
+      return values.return(undefined);
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+
+  async function* valuesOf(): AsyncGenerator<Value, undefined, undefined> {
+    let cancel = (): void => undefined;
+    try {
+      const call = channel.serverStream(method, request, options);
+      cancel = () => cancelCall(call);
+      left.signal.addEventListener("abort", cancel);
+      for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.take(message);
+      reception.over?.();
+    } catch (cause) {
+      const error =
+        cause instanceof GuestError ? cause : await channel.failure(cause as ServiceError, method, options.signal);
+      reception.over?.(error);
+      throw error;
+    } finally {
+      cancel();
+    }
+  }
+}

@@ -1,0 +1,180 @@
+import { posix } from "node:path";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type GuestClient, GuestError, type ListEntry } from "../../client/index.ts";
+import { attributesObject } from "../attributes.ts";
+import { type Command, defineCommand, type Host } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { STATUS_SKIPPED } from "../errors.ts";
+import { jsonLine, printable, tableText, writeAll } from "../output.ts";
+import { guestPath, parseCount } from "../values.ts";
+
+/** More than any tree has levels. */
+const ALL_LEVELS = 2 ** 32 - 1;
+/** st_mode's letters (inode(7)). */
+const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
+  [FileType.UNSPECIFIED]: "?",
+  [FileType.REGULAR]: "-",
+  [FileType.DIRECTORY]: "d",
+  [FileType.SYMLINK]: "l",
+  [FileType.FIFO]: "p",
+  [FileType.SOCKET]: "s",
+  [FileType.CHARACTER_DEVICE]: "c",
+  [FileType.BLOCK_DEVICE]: "b",
+};
+
+export const ls: Command = defineCommand({
+  usage: ["ls [options] PATH..."],
+  about: `Lists folders of a sandbox, by name, in any image. A path may begin with a colon, as those of "cp". What is not a
+folder is listed as itself.`,
+  options: {
+    long: { type: "boolean", short: "l", help: "mode, links, owner, group, size and time of the last modification" },
+    recursive: { type: "boolean", short: "R", help: "what is in folders too; not over links or into mount points" },
+    unsorted: { type: "boolean", short: "U", help: "at once, as it comes, with whole paths: for folders of millions" },
+    all: { type: "boolean", short: "a", help: "for those used to it: names with a dot are always listed" },
+    limit: { type: "string", argument: "N", help: "no more than N entries of each path" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
+cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as "stat" gives them.`,
+  statuses: "0 all was listed, 1 something could not be read (and is named), 125 failed.",
+  examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
+  takes: { some: "a path" },
+  completes: ["path"],
+  async run({ values, positionals }, host) {
+    using client = await openClient(values, host);
+    const maxEntries = parseCount(values.limit, "--limit", 1) ?? 0;
+    const options = { depth: values.recursive === true ? ALL_LEVELS : 1, maxEntries };
+    const isLong = values.long === true;
+    let unread = 0;
+    const note = (path: string, { name, errno, attributes }: ListEntry): void => {
+      if (errno === undefined) return;
+      unread += 1;
+      const what = attributes === undefined ? "cannot be read" : "cannot be listed";
+      host.stderr.write(`guestctl: ${printable(posix.join(path, name))} ${what}: ${errno}\n`);
+    };
+    for (const [index, path] of positionals.map(guestPath).entries()) {
+      const listing = client.list(path, options);
+      const entries = await orItself(client, path, listing);
+      if (values.json === true || values.unsorted === true) {
+        for await (const entry of entries) {
+          if (values.json !== true) note(path, entry);
+          else if (entry.errno !== undefined) unread += 1;
+          await writeAll(host.stdout, values.json === true ? asJson(path, entry) : asLine(path, entry, isLong));
+        }
+      } else {
+        const all: ListEntry[] = [];
+        for await (const entry of entries) {
+          note(path, entry);
+          all.push(entry);
+        }
+        const heads = positionals.length > 1 || values.recursive === true;
+        await writeFolders(host, { path, entries: all, isLong, heads, isFirst: index === 0 });
+      }
+      if (listing.truncated) host.stderr.write(`guestctl: ${printable(path)} holds more than ${maxEntries} entries\n`);
+    }
+    return unread === 0 ? 0 : STATUS_SKIPPED;
+  },
+});
+
+/** A listing; of what is no folder, the entry itself. */
+async function orItself(
+  client: GuestClient,
+  path: string,
+  listing: AsyncIterable<ListEntry>,
+): Promise<AsyncIterable<ListEntry> | readonly ListEntry[]> {
+  const attributes = await client.statPath(path, { noFollow: true }).catch((error: unknown) => {
+    if (error instanceof GuestError && error.reason === "PATH_PERMISSION_DENIED") return undefined;
+    throw error;
+  });
+  if (attributes === undefined || attributes.type === FileType.DIRECTORY) return listing;
+  if (attributes.type === FileType.SYMLINK) {
+    const named = await client.statPath(path).catch(() => undefined);
+    if (named?.type === FileType.DIRECTORY) return listing;
+  }
+  return [{ name: "", rawName: Buffer.alloc(0), type: attributes.type, attributes, mountPoint: false }];
+}
+
+interface FolderText {
+  readonly path: string;
+  readonly entries: readonly ListEntry[];
+  readonly isLong: boolean;
+  /** Each folder has its path above it. */
+  readonly heads: boolean;
+  readonly isFirst: boolean;
+}
+
+/** Writes what each folder holds, by name, as ls(1) does. */
+async function writeFolders(host: Host, { path, entries, isLong, heads, isFirst }: FolderText): Promise<void> {
+  const folders = new Map<string, ListEntry[]>([["", []]]);
+  for (const entry of entries) {
+    // What could not be listed to its end is told twice.
+    const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
+    const holder = folders.get(parent) ?? [];
+    const isTwice = entry.attributes === undefined && holder.some(({ name }) => name === entry.name);
+    if (!isTwice) holder.push(entry);
+    folders.set(parent, holder);
+    if (entry.type === FileType.DIRECTORY && entry.attributes !== undefined) folders.set(entry.name, []);
+  }
+  let isTop = isFirst;
+  for (const [name, held] of [...folders].toSorted(([one], [other]) => (one < other ? -1 : 1))) {
+    const lists = heads && (name === "" || held.length > 0);
+    if (lists) await writeAll(host.stdout, `${isTop ? "" : "\n"}${printable(posix.join(path, name))}:\n`);
+    isTop = false;
+    const sorted = held.toSorted((one, other) => one.rawName.compare(other.rawName));
+    const rows = sorted.map((entry) => [
+      ...columns(entry, isLong),
+      labelOf(entry, isLong, posix.basename(entry.name) || path),
+    ]);
+    if (rows.length > 0) await writeAll(host.stdout, tableText(rows));
+  }
+}
+
+function asLine(path: string, entry: ListEntry, isLong: boolean): string {
+  const label = labelOf(entry, isLong, posix.join(path, entry.name));
+  return `${[...columns(entry, isLong), label].join("  ")}\n`;
+}
+
+function columns({ type, attributes }: ListEntry, isLong: boolean): string[] {
+  if (!isLong) return [];
+  const letter = TYPE_LETTERS[type];
+  if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?"];
+  const { mode, links, uid, gid, size, mtime } = attributes;
+  const time = mtime === undefined ? "?" : mtime.toISOString().replace(/\.\d{3}Z$/, "Z");
+  return [letter + modeLetters(mode), String(links), String(uid), String(gid), String(size), time];
+}
+
+function labelOf({ attributes }: ListEntry, isLong: boolean, name: string): string {
+  const target = isLong && attributes?.linkTarget !== undefined ? ` -> ${attributes.linkTarget.toString()}` : "";
+  return printable(name + target);
+}
+
+/** The nine letters of ls(1), with those of setuid, setgid and the sticky bit. */
+function modeLetters(mode: number): string {
+  const special = ["s", "s", "t"];
+  return [6, 3, 0]
+    .map((shift, index) => {
+      const bits = (mode >> shift) & 7;
+      const isSpecial = (mode & (0o4000 >> index)) !== 0;
+      const letter = special[index] ?? "";
+      const last = (bits & 1) === 0 ? (isSpecial ? letter.toUpperCase() : "-") : isSpecial ? letter : "x";
+      return `${(bits & 4) === 0 ? "-" : "r"}${(bits & 2) === 0 ? "-" : "w"}${last}`;
+    })
+    .join("");
+}
+
+function asJson(folder: string, { name, rawName, attributes, errno, mountPoint, type }: ListEntry): string {
+  const path = posix.join(folder, name);
+  const isText = Buffer.from(name).equals(rawName);
+  const rawPath = Buffer.concat([Buffer.from(`${folder}/`), rawName]).toString("base64");
+  return jsonLine({
+    path,
+    ...(!isText && { raw_path: rawPath }),
+    ...(errno !== undefined && { errno }),
+    mount_point: mountPoint,
+    ...(attributes === undefined ? { type: `FILE_TYPE_${nameOf(type)}` } : attributesObject(attributes)),
+  });
+}
+
+function nameOf(type: FileType): string {
+  return Object.entries(FileType).find(([, number]) => number === type)?.[0] ?? "UNSPECIFIED";
+}

@@ -1,0 +1,29 @@
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { guestPath, parseMode } from "../values.ts";
+
+export const mkdir: Command = defineCommand({
+  usage: ["mkdir [options] PATH..."],
+  about: "Makes folders in a sandbox, in any image. They belong to the workload's user.",
+  options: {
+    parents: { type: "boolean", short: "p", help: "make missing folders above; no error where one is there already" },
+    mode: { type: "string", short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object a line: "path" and "created" (false: it was there already).',
+  statuses: "0 all are there, 125 failed.",
+  examples: ["mkdir /srv/new", "mkdir -p -m 0700 :/srv/a/b/c"],
+  takes: { some: "a path" },
+  completes: ["path"],
+  async run({ values, positionals }, host) {
+    const parents = values.parents === true;
+    const mode = parseMode(values.mode, "--mode");
+    using client = await openClient(values, host);
+    const made: object[] = [];
+    for (const path of positionals.map(guestPath)) {
+      const options = { parents, exclusive: !parents, mode, deadlineMs: ANSWER_TIMEOUT_MS };
+      made.push({ path, created: await client.mkdir(path, options) });
+    }
+    return { text: "", json: made };
+  },
+});

@@ -1,0 +1,42 @@
+import { posix } from "node:path";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { statIfThere } from "../copy/guest-paths.ts";
+import { CliError, UsageError } from "../errors.ts";
+import { guestPath } from "../values.ts";
+
+export const mv: Command = defineCommand({
+  usage: ["mv [options] SOURCE... DESTINATION"],
+  about: `Renames or moves files and folders of a sandbox, in any image: into an existing folder, else to that path. Each in one
+step, within one file system.`,
+  options: {
+    exclusive: { type: "boolean", short: "n", help: "fail where the destination is there, instead of replacing it" },
+    "no-target-directory": { type: "boolean", short: "T", help: "the destination is never a folder to move into" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: 'With --json, one object a line: "path" and "new_path".',
+  statuses: "0 all are moved, 125 failed.",
+  examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
+  takes: { some: "sources and a destination" },
+  completes: ["path"],
+  elsewhere: { "-f": "what is there is replaced without a question", "-v": "--json names each" },
+  advice: ({ reason }) => (reason === "CROSS_DEVICE" ? "copy it with cp, and remove it with rm -r" : undefined),
+  async run({ values, positionals }, host) {
+    const paths = positionals.map(guestPath);
+    const [destination = ""] = paths.slice(-1);
+    const sources = paths.slice(0, -1);
+    if (sources.length === 0) throw new UsageError("mv wants a source and a destination");
+    using client = await openClient(values, host);
+    const there = values["no-target-directory"] === true ? undefined : await statIfThere(client, destination);
+    const isInto = there?.type === FileType.DIRECTORY;
+    if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no directory; several sources need one`);
+    const moved: object[] = [];
+    for (const path of sources) {
+      const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;
+      await client.rename(path, newPath, { exclusive: values.exclusive === true, deadlineMs: ANSWER_TIMEOUT_MS });
+      moved.push({ path, new_path: newPath });
+    }
+    return { text: "", json: moved };
+  },
+});

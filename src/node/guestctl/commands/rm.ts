@@ -1,0 +1,53 @@
+import { GuestError } from "../../client/index.ts";
+import { type Command, defineCommand } from "../command-line.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { STATUS_SKIPPED } from "../errors.ts";
+import { printable } from "../output.ts";
+import { guestPath } from "../values.ts";
+
+export const rm: Command = defineCommand({
+  usage: ["rm [options] PATH..."],
+  about: `Removes files, links and folders of a sandbox, in any image. Follows no link and stays on the file system: what is
+mounted in a folder is left, and named.`,
+  options: {
+    recursive: { type: "boolean", short: "r", help: "folders with all in them" },
+    force: { type: "boolean", short: "f", help: "no error where there is nothing" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes:
+    'With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most).',
+  statuses: "0 all is removed, 1 something is left (and named), 125 failed.",
+  examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
+  takes: { some: "a path" },
+  completes: ["path"],
+  elsewhere: {
+    "-R": "folders are removed with -r",
+    "--dir": "an empty folder needs no option",
+    "-d": "an empty folder needs no option",
+  },
+  advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with all in it" : undefined),
+  async run({ values, positionals }, host) {
+    using client = await openClient(values, host);
+    const results: object[] = [];
+    let leftAny = false;
+    for (const path of positionals.map(guestPath)) {
+      const outcome = await client.remove(path, { recursive: values.recursive === true }).catch((error: unknown) => {
+        if (values.force === true && error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return NOTHING;
+        throw error;
+      });
+      const { removed, left } = outcome;
+      const entries = outcome.leftEntries.map(({ name, errno }) => ({
+        path: name === "" ? path : `${path}/${name}`,
+        errno,
+      }));
+      results.push({ path, removed, left, left_entries: entries });
+      leftAny ||= left > 0;
+      if (values.json === true) continue;
+      for (const entry of entries) host.stderr.write(`guestctl: left ${printable(entry.path)}: ${entry.errno}\n`);
+      if (left > entries.length) host.stderr.write(`guestctl: left ${left - entries.length} more\n`);
+    }
+    return { text: "", json: results, status: leftAny ? STATUS_SKIPPED : 0 };
+  },
+});
+
+const NOTHING = { removed: 0, left: 0, leftEntries: [] };

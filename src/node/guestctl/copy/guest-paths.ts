@@ -1,0 +1,22 @@
+import { posix } from "node:path";
+import { type GuestClient, GuestError, type PathAttributes } from "../../client/index.ts";
+
+/** Attributes of a path in the sandbox; undefined if it does not exist. */
+export async function statIfThere(client: GuestClient, remote: string): Promise<PathAttributes | undefined> {
+  return client.statPath(remote).catch((error: unknown) => {
+    if (isReason(error, "PATH_NOT_FOUND")) return undefined;
+    throw error;
+  });
+}
+
+/** Whether it is that error of the agent. */
+export function isReason(error: unknown, reason: string): boolean {
+  return error instanceof GuestError && error.reason === reason;
+}
+
+/** The path, or the nearest folder above it that exists. */
+export async function existingFolder(client: GuestClient, remote: string): Promise<string> {
+  let folder = remote;
+  while (folder !== "/" && (await statIfThere(client, folder)) === undefined) folder = posix.dirname(folder);
+  return folder;
+}

@@ -1,0 +1,93 @@
+import { posix } from "node:path";
+import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.ts";
+import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
+import { CliError } from "../errors.ts";
+import { writeAll } from "../output.ts";
+import { type CopyReport, NOT_COPIED } from "./report.ts";
+
+/** More than any tree has levels. */
+const ALL_LEVELS = 2 ** 32 - 1;
+const TYPES: ReadonlyMap<FileType, TarType> = new Map([
+  [FileType.REGULAR, "file"],
+  [FileType.DIRECTORY, "directory"],
+  [FileType.SYMLINK, "symlink"],
+]);
+const NONE = Buffer.alloc(0);
+
+/** What the copy of a tree out of a sandbox tells of it. */
+interface TreeParts {
+  readonly client: GuestClient;
+  readonly report: Pick<CopyReport, "skip">;
+  /** Called with the size of each piece of content. */
+  readonly progress: (bytes: number) => void;
+}
+
+/** A folder of the sandbox with all in it, as entries of an archive: itself first, by an empty name. Skips what is no file, folder or link. */
+export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+  const { client, report } = parts;
+  const top = await client.statPath(remote);
+  yield { ...headOf("directory", NONE, top), content: nothing() };
+  for await (const entry of client.list(remote, { depth: ALL_LEVELS, crossMounts: true })) {
+    const type = TYPES.get(entry.type);
+    const path = posix.join(remote, entry.name);
+    if (entry.errno !== undefined) report.skip(path, entry.errno);
+    else if (type === undefined) report.skip(path, NOT_COPIED);
+    if (type === undefined || entry.attributes === undefined) continue;
+    const head = headOf(type, entry.rawName, entry.attributes);
+    yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : nothing() };
+  }
+}
+
+function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
+  const { mode, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
+  // A Date ends at the millisecond.
+  const modifiedSeconds = Math.floor((mtime?.getTime() ?? 0) / 1_000) + mtimeNanos / 1e9;
+  return { type, name, linkName: linkTarget, mode, sizeBytes: type === "file" ? size : 0, modifiedSeconds };
+}
+
+async function* nothing(): AsyncGenerator<Buffer> {
+  // No content.
+}
+
+/**
+ * As much as the file had when it was listed. Over no link: the agent reads with its own rights, and whoever owns the folder
+ * could put one there meanwhile. Throws CliError for a file that has become shorter.
+ */
+async function* contentOf({ client, progress }: TreeParts, remote: string, entry: ListEntry): AsyncGenerator<Buffer> {
+  const sizeBytes = entry.attributes?.size ?? 0;
+  if (sizeBytes === 0) return;
+  let received = 0;
+  const range = { length: BigInt(sizeBytes), beneath: remote, noSymlinks: true };
+  for await (const bytes of client.readFile(entry.rawName, range)) {
+    received += bytes.length;
+    progress(bytes.length);
+    yield Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+  if (received < sizeBytes)
+    throw new CliError(`${posix.join(remote, entry.name)} became shorter while it was being copied; copy it again`);
+}
+
+/** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */
+export async function tarOut(parts: TreeParts, remote: string, output: NodeJS.WritableStream): Promise<void> {
+  const top = Buffer.from(posix.basename(remote) || ".");
+  const attributes = await parts.client.statPath(remote);
+  const entries = attributes.type === FileType.DIRECTORY ? guestTree(parts, remote) : single(parts, remote, attributes);
+  for await (const { content, ...head } of entries) {
+    const below = head.name.length === 0 ? [] : [Buffer.from("/"), head.name];
+    const end = head.type === "directory" ? [Buffer.from("/")] : [];
+    await writeAll(output, entryHead({ ...head, name: Buffer.concat([top, ...below, ...end]) }));
+    for await (const bytes of content) await writeAll(output, bytes);
+    await writeAll(output, entryEnd(head.sizeBytes));
+  }
+  await writeAll(output, TAR_END);
+}
+
+/** A path that is no folder, under its own name. */
+async function* single(parts: TreeParts, remote: string, attributes: PathAttributes): AsyncGenerator<TarEntry> {
+  const type = TYPES.get(attributes.type);
+  if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
+  const rawName = Buffer.from(posix.basename(remote));
+  const entry = { name: rawName.toString(), rawName, type: attributes.type, attributes, mountPoint: false };
+  yield { ...headOf(type, NONE, attributes), content: contentOf(parts, posix.dirname(remote), entry) };
+}

@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { lstat, mkdir, readFile, readlink, stat, writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { FileType, type GuestClient, type ListEntry, type ListOptions } from "../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { openFiles, testFolder } from "../../fixtures/files.ts";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+
+let agent: RunningAgent;
+let client: GuestClient;
+before(async () => {
+  agent = await startAgent();
+  client = clientOf(agent);
+});
+after(async () => {
+  client.close();
+  await agent[Symbol.asyncDispose]();
+});
+
+async function all(path: string, options?: ListOptions): Promise<ListEntry[]> {
+  const entries: ListEntry[] = [];
+  for await (const entry of client.list(path, options)) entries.push(entry);
+  return entries;
+}
+
+describe("client.list", () => {
+  it("gives entries with their attributes, each iteration anew", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("sub"));
+    await writeFile(folder.at("sub/file"), "12345");
+    const listing = client.list(folder.path, { depth: 2 });
+    for (let time = 0; time < 2; time++) {
+      const found: (readonly unknown[])[] = [];
+      for await (const { name, type, attributes, errno } of listing) found.push([name, type, attributes?.size, errno]);
+      const { size } = await stat(folder.at("sub"));
+      assert.deepEqual(found, [
+        ["sub", FileType.DIRECTORY, size, undefined],
+        ["sub/file", FileType.REGULAR, 5, undefined],
+      ]);
+    }
+    assert.equal(listing.truncated, false);
+    const short = client.list(folder.path, { depth: 2, maxEntries: 1 });
+    for await (const { name } of short) assert.equal(name, "sub");
+    assert.equal(short.truncated, true);
+  });
+
+  it("stops the agent when its loop is left or its signal aborted, and leaves nothing open there", async () => {
+    await using folder = await testFolder();
+    for (let index = 0; index < 5_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
+    const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
+    for await (const { name } of client.list(folder.path)) {
+      assert.equal(name.length, 200);
+      break;
+    }
+    await until(async () => !(await isOpen()), "it is closed");
+    const abort = new AbortController();
+    const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
+    await entries.next();
+    abort.abort();
+    const read = async (): Promise<void> => {
+      while ((await entries.next()).done !== true);
+    };
+    assert.equal((await failureOf(read())).status, "CANCELLED");
+    await until(async () => !(await isOpen()), "it is closed");
+  });
+
+  it("rejects with GuestError, and refuses options that there are not", async () => {
+    const missing = await failureOf(all("/no/such/folder"));
+    assert.deepEqual([missing.status, missing.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
+    assert.equal((await failureOf(all("/etc/passwd"))).reason, "NOT_A_FOLDER");
+    const options = { dept: 3 } as ListOptions;
+    assert.match((await failureOf(Promise.resolve().then(() => all("/", options)))).message, /there is no dept/);
+    assert.match((await failureOf(Promise.resolve().then(() => all("/", { maxEntries: -1 })))).message, /maxEntries/);
+  });
+});
+
+describe("the client's changes of folders", () => {
+  it("make, link, rename, change and remove", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const beneath = folder.path;
+    assert.equal(await client.mkdir("a/b", { beneath, parents: true, mode: 0o700, uid: 1000, gid: 1001 }), true);
+    assert.equal(await client.mkdir("a/b", { beneath }), false);
+    assert.equal((await failureOf(client.mkdir("a/b", { beneath, exclusive: true }))).status, "ALREADY_EXISTS");
+    await client.symlink("a/link", "b", { beneath });
+    assert.equal(await readlink(folder.at("a/link")), "b");
+    const raw = Buffer.from([0xff, 0xfe]);
+    await client.writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "x");
+    assert.equal(await client.readFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw])).text(), "x");
+    assert.equal((await client.statPath(Buffer.concat([Buffer.from(`${folder.path}/`), raw]))).size, 1);
+    await client.rename(raw, "a/named", { beneath });
+    assert.equal(await readFile(folder.at("a/named"), "utf8"), "x");
+    const mtime = new Date("1969-12-31T23:59:58.250Z");
+    const told = await client.setAttributes("a/named", { mode: 0o640, mtime, mtimeNanos: 250_000_001 }, { beneath });
+    assert.deepEqual([told.mode, told.mtime?.getTime(), told.mtimeNanos], [0o640, mtime.getTime(), 250_000_001]);
+    assert.equal((await lstat(folder.at("a/named"), { bigint: true })).mtimeNs, -1_749_999_999n);
+    assert.equal((await failureOf(client.remove("a", { beneath }))).reason, "FOLDER_NOT_EMPTY");
+    assert.deepEqual(await client.remove("a", { beneath, recursive: true }), { removed: 4, left: 0, leftEntries: [] });
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("refuse what cannot be sent", async () => {
+    for (const [call, message] of [
+      [() => client.mkdir("/x", { mode: -1 }), /mode wants a whole number/],
+      [() => client.setAttributes("/x", { uid: 1.5 }), /uid wants a whole number/],
+      [() => client.setAttributes("/x", { mtime: new Date(Number.NaN) }), /mtime is no time/],
+      [() => client.setAttributes("/x", {}), /nothing to set/],
+      [() => client.remove("/x", { recursiv: true } as object), /there is no recursiv/],
+      [() => client.remove("/", { recursive: true }), /must end in a name/],
+    ] as const) {
+      const error = await failureOf(call());
+      assert.deepEqual([error.status, message.test(error.message)], ["INVALID_ARGUMENT", true], error.message);
+    }
+  });
+});

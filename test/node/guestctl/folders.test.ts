@@ -1,0 +1,137 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import type { RunningAgent } from "../../fixtures/agent.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { type GuestctlResult, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+
+let agent: RunningAgent;
+let folder: TestFolder;
+before(async () => {
+  // An image without programs.
+  agent = await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } });
+});
+after(() => agent[Symbol.asyncDispose]());
+beforeEach(async () => {
+  folder = await testFolder();
+});
+afterEach(() => folder[Symbol.asyncDispose]());
+
+const guestctl = (...args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(agent));
+
+async function quietly(...args: readonly string[]): Promise<void> {
+  assert.deepEqual(await guestctl(...args), { stdout: "", stderr: "", exitCode: 0 });
+}
+
+describe("guestctl ls", () => {
+  it("lists what ls(1) lists, alone and with all below", async () => {
+    await mkdir(folder.at("tree/sub/deep"), { recursive: true });
+    for (const name of ["b", "a", ".hidden", "sub/file", "sub/deep/file"])
+      await writeFile(folder.at(`tree/${name}`), "");
+    const ls = (...args: string[]): string =>
+      spawnSync("ls", [...args, folder.at("tree")], { encoding: "utf8", env: { LC_ALL: "C" } }).stdout;
+    assert.equal((await guestctl("ls", folder.at("tree"))).stdout, ls("-A1"));
+    assert.equal((await guestctl("ls", "-R", `:${folder.at("tree")}`)).stdout, ls("-A1R"));
+    assert.equal((await guestctl("ls", folder.at("tree/a"))).stdout, `${folder.at("tree/a")}\n`);
+    const unsorted = (await guestctl("ls", "-UR", folder.at("tree"))).stdout.trim().split("\n").toSorted();
+    const found = spawnSync("find", [folder.at("tree"), "-mindepth", "1"], { encoding: "utf8" })
+      .stdout.trim()
+      .split("\n")
+      .toSorted();
+    assert.deepEqual(unsorted, found);
+  });
+
+  it("tells modes, owners, sizes, times and targets with -l, as ls -l does", NEEDS_ROOT, async () => {
+    await writeFile(folder.at("file"), "12345");
+    await mkdir(folder.at("sub"));
+    await symlink("file", folder.at("link"));
+    for (const [name, mode] of [
+      ["file", 0o4751],
+      ["sub", 0o1777],
+    ] as const)
+      await chmod(folder.at(name), mode);
+    const { stdout } = await guestctl("ls", "-l", folder.path);
+    const args = ["-lnA", "--time-style=+%Y-%m-%dT%H:%M:%SZ", folder.path];
+    const theirs = spawnSync("ls", args, { encoding: "utf8", env: { LC_ALL: "C", TZ: "UTC" } }).stdout;
+    const words = (text: string): string[][] =>
+      text
+        .trim()
+        .split("\n")
+        .filter((line) => !line.startsWith("total"))
+        .map((line) => line.split(/\s+/));
+    assert.deepEqual(words(stdout), words(theirs));
+  });
+
+  it("gives entries as lines of JSON, and says where there are more", async () => {
+    for (const name of ["a", "b", "c"]) await writeFile(folder.at(name), name);
+    const { stdout, stderr, exitCode } = await guestctl("ls", "--json", "--limit", "2", folder.path);
+    const lines = stdout
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    assert.equal(lines.length, 2);
+    for (const line of lines)
+      assert.deepEqual([line["type"], line["size"], line["mount_point"]], ["FILE_TYPE_REGULAR", "1", false]);
+    assert.match(stderr, /holds more than 2 entries/);
+    assert.equal(exitCode, 0);
+    assert.match((await guestctl("ls", folder.at("gone"))).stderr, /no such file or directory/);
+  });
+});
+
+describe("guestctl mkdir, mv, chmod and rm", () => {
+  it("make, move, change and remove without a program of the image", async () => {
+    await quietly("mkdir", "-p", "-m", "0750", `:${folder.at("a/b/c")}`, folder.at("d"));
+    assert.equal((await stat(folder.at("a/b/c"))).mode & 0o777, 0o750);
+    await quietly("mkdir", "-p", folder.at("d"));
+    const again = await guestctl("mkdir", folder.at("d"));
+    assert.match(again.stderr, /exists already/);
+    assert.equal(again.exitCode, 125);
+    await writeFile(folder.at("one"), "one");
+    await quietly("mv", folder.at("one"), `:${folder.at("two")}`);
+    await quietly("mv", folder.at("two"), folder.at("a"), folder.at("d"));
+    assert.deepEqual((await readdir(folder.at("d"))).toSorted(), ["a", "two"]);
+    await writeFile(folder.at("three"), "three");
+    assert.match((await guestctl("mv", "-n", folder.at("three"), folder.at("d/two"))).stderr, /ALREADY_EXISTS/);
+    assert.equal(await readFile(folder.at("d/two"), "utf8"), "one");
+    await quietly("chmod", "4711", folder.at("d/two"), `:${folder.at("three")}`);
+    for (const name of ["d/two", "three"]) assert.equal((await lstat(folder.at(name))).mode & 0o7777, 0o4711);
+    const full = await guestctl("rm", folder.at("d"));
+    assert.match(full.stderr, /the folder is not empty.*; rm -r removes it with all in it/);
+    await quietly("rm", "-r", `:${folder.at("d")}`, folder.at("three"));
+    assert.match((await guestctl("rm", folder.at("three"))).stderr, /no such file or directory/);
+    await quietly("rm", "-f", folder.at("three"));
+    assert.deepEqual(await folder.names(), []);
+  });
+
+  it("names what is left, with status 1", NEEDS_ROOT, async () => {
+    await mkdir(folder.at("tree/point"), { recursive: true });
+    await writeFile(folder.at("tree/file"), "");
+    assert.equal(spawnSync("mount", ["-t", "tmpfs", "tmpfs", folder.at("tree/point")]).status, 0);
+    try {
+      const { stderr, exitCode } = await guestctl("rm", "-r", folder.at("tree"));
+      assert.deepEqual([stderr, exitCode], [`guestctl: left ${folder.at("tree/point")}: EBUSY\n`, 1]);
+      assert.deepEqual(await readdir(folder.at("tree")), ["point"]);
+    } finally {
+      spawnSync("umount", ["--lazy", folder.at("tree/point")]);
+    }
+  });
+
+  it("say what is wrong with the command line", async () => {
+    for (const [args, pattern] of [
+      [["mv", "/a"], /mv wants a source and a destination/],
+      [["chmod", "u+x", "/a"], /permissions in octal/],
+      [["chmod", "600"], /at least one path/],
+      [["rm"], /wants a path/],
+      [["ls"], /wants a path/],
+      [["mkdir", "-m", "9", "/a"], /permissions in octal/],
+      [["rm", "relative"], /is relative/],
+      [["rm", "-r", "/"], /must end in a name/],
+    ] as const) {
+      const { stderr, exitCode } = await guestctl(...args);
+      assert.match(stderr, pattern);
+      assert.equal(exitCode, 125);
+    }
+  });
+});
