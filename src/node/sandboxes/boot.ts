@@ -1,12 +1,10 @@
+import { agentEnded, consoleTail, ending, isOff } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import { retried } from "./guest.ts";
 import type { SandboxEntry } from "./journal.ts";
 import type { Node } from "./node.ts";
 import type { Instance } from "./substrate.ts";
 
-/** Lines of the console that an error has, and the longest part of each. */
-const TAIL_LINES = 10;
-const LINE_CHARACTERS = 300;
 /** Between two looks at the console of an instance that initializes: each starts a process of the daemon's. */
 const LOOK_PAUSE_MS = 1_000;
 /** The substrate's init, where it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
@@ -36,7 +34,7 @@ export async function booted(
         return client.agentVersion ?? "";
       } catch (error) {
         const instance = await node.existing(entry);
-        await lookForEnd(node, entry, instance);
+        if (isOff(instance)) throw await agentEnded(node.subject(entry), instance);
         if (instance.state === "Initializing" && performance.now() >= lookMs) {
           await lookForStart(node, entry, instance);
           lookMs = performance.now() + LOOK_PAUSE_MS;
@@ -48,24 +46,15 @@ export async function booted(
   } catch (error) {
     if (!(error instanceof SandboxError) || error.code !== "AGENT_UNREACHABLE") throw error;
     const instance = await node.instanceOf(entry).catch(() => undefined);
-    const tail = error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node, instance.id));
+    const tail =
+      error.consoleTail.length > 0 ? error.consoleTail : instance && (await ending(node.substrate, instance.id));
     throw new SandboxError(error.code, error.message, error.cause, { consoleTail: tail, nextStep: error.nextStep });
   }
 }
 
-/** Rejects once the instance is off: an agent that refuses its configuration exits, and init then powers off. */
-async function lookForEnd(node: Node, { name }: SandboxEntry, instance: Instance): Promise<void> {
-  const { state, exitCode, exitMessage } = instance;
-  if (state !== "Stopped" && state !== "Shutdown") return;
-  const status =
-    exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
-  const message = `the agent of ${name} ended before it answered${status}`;
-  throw new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(node, instance.id) });
-}
-
 /** Rejects where init could not start the entrypoint, or could not be started: its kernel panics then, and it initializes for ever. */
 async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
-  const tail = await consoleTail(node, id);
+  const tail = await consoleTail(node.substrate, id);
   const panic = tail.find((line) => NO_INIT.test(line));
   if (panic !== undefined) {
     const message = `no instance boots here: ${panic.trim()}`;
@@ -75,14 +64,4 @@ async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instanc
   if (problem === undefined) return;
   const message = `init cannot start anything in the image ${image}: ${problem}`;
   throw new SandboxError("IMAGE_UNSUITABLE", message, undefined, { consoleTail: tail });
-}
-
-/** The end of the console. A failure to get it must not hide what the error is about. */
-function ending(node: Node, id: string): Promise<readonly string[]> {
-  return consoleTail(node, id).catch(() => []);
-}
-
-async function consoleTail(node: Node, id: string): Promise<readonly string[]> {
-  const lines = await node.substrate.console(id, TAIL_LINES);
-  return lines.map((line) => line.slice(0, LINE_CHARACTERS));
 }

@@ -1,5 +1,6 @@
 import { type GuestClient, restoreDuties } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
+import { whileUp } from "./ending.ts";
 import { SandboxError } from "./errors.ts";
 import { awaken, type Awakening, CALL_MS, retried, type Warning } from "./guest.ts";
 import { demandUnpublished } from "./ingress.ts";
@@ -38,7 +39,9 @@ export async function fork(
     ...inheritance(parent),
   };
   const welcomed = async (forked: SandboxEntry): Promise<Welcomed> => {
-    const { fork: made, awakening } = await welcome(node, forked, choices);
+    const { fork: made, awakening } = await whileUp(node.subject(forked), (signal) =>
+      welcome(node, forked, choices, signal),
+    );
     return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
   };
   if (parent.kind !== "sandbox" || !isAwake) {
@@ -101,7 +104,12 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
  * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
  * mixtures are tried. Resolves once it answers to the new ones.
  */
-async function welcome(node: Node, entry: SandboxEntry, { acceptDegraded = false }: ForkOptions): Promise<Welcomed> {
+async function welcome(
+  node: Node,
+  entry: SandboxEntry,
+  { acceptDegraded = false }: ForkOptions,
+  signal: AbortSignal,
+): Promise<Welcomed> {
   const { name } = entry;
   const { reachMs } = node.patience;
   node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
@@ -109,25 +117,26 @@ async function welcome(node: Node, entry: SandboxEntry, { acceptDegraded = false
   const fresh = await node.credentials.client(name);
   const inherited = (): Promise<GuestClient> => node.dial(entry, parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
-    acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone));
-  await restoreDuties(inherited, { reachMs, signal: AbortSignal.timeout(3 * reachMs) });
+    acceptedClient(node, entry, mixturesOf(parent, fresh, areDutiesDone), signal);
+  await restoreDuties(inherited, { reachMs, signal: AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]) });
   const files = await node.credentials.guestFiles(name);
   let dial = inherited;
   // All of them again where the agent took a part of them, and so ended the connection.
-  await retried(reachMs, "the fork has not taken its new credentials", async () => {
+  const write = async (): Promise<void> => {
     using client = await dial();
     dial = () => accepted(false);
     for (const { path, content } of files) {
       await client.writeFile(path, content, { mode: 0o600 }, { deadlineMs: CALL_MS });
     }
-  });
-  const awakening = await awaken(accepted, node.patience);
+  };
+  await retried(reachMs, "the fork has not taken its new credentials", write, signal);
+  const awakening = await awaken(accepted, node.patience, signal);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
   using client = await node.dial(entry, fresh);
-  await client.health({ waitForReady: true, deadlineMs: reachMs });
+  await client.health({ waitForReady: true, deadlineMs: reachMs, signal });
   const { runEpochMs, agentVersion } = awakening;
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion };
   node.step("fork", name, "write down that it is ready");
@@ -152,9 +161,14 @@ function mixturesOf(
 }
 
 /** A client with the credentials that the agent takes at this moment. */
-function acceptedClient(node: Node, entry: SandboxEntry, mixtures: readonly ClientCredentials[]): Promise<GuestClient> {
+function acceptedClient(
+  node: Node,
+  entry: SandboxEntry,
+  mixtures: readonly ClientCredentials[],
+  signal: AbortSignal,
+): Promise<GuestClient> {
   const problem = "the fork has taken neither old nor new credentials";
-  return retried(node.patience.reachMs, problem, async (deadlineMs) => {
+  const attempt = async (deadlineMs: number): Promise<GuestClient> => {
     let refusal: unknown;
     for (const credentials of mixtures) {
       const client = await node.dial(entry, credentials);
@@ -167,5 +181,6 @@ function acceptedClient(node: Node, entry: SandboxEntry, mixtures: readonly Clie
       }
     }
     throw refusal;
-  });
+  };
+  return retried(node.patience.reachMs, problem, attempt, signal);
 }

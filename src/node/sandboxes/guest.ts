@@ -42,11 +42,13 @@ export interface Patience {
  * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
  * @param what has not happened then, such as "the agent has not answered"
  * @param attempt gets the milliseconds that an answer may take
+ * @param signal aborting gives up at the next failure
  */
 export async function retried<Value>(
   reachMs: number,
   what: string,
   attempt: (deadlineMs: number) => Promise<Value>,
+  signal?: AbortSignal,
 ): Promise<Value> {
   const untilMs = performance.now() + reachMs;
   for (;;) {
@@ -54,7 +56,7 @@ export async function retried<Value>(
       return await attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now())));
     } catch (error) {
       if (!(error instanceof GuestError)) throw error;
-      if (performance.now() >= untilMs) {
+      if (signal?.aborted === true || performance.now() >= untilMs) {
         throw new SandboxError("AGENT_UNREACHABLE", `${what} within ${reachMs} ms: ${error.message}`, error);
       }
     }
@@ -140,9 +142,11 @@ export interface Awakening {
 export async function awaken(
   dial: (areDutiesDone: boolean) => Promise<GuestClient>,
   { reachMs, hookTimeoutMs }: Patience,
+  ended?: AbortSignal,
 ): Promise<Awakening> {
   // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
-  const signal = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const limit = AbortSignal.timeout(3 * reachMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
   const outcome = await restoreSequence(dial, { reachMs, hookTimeoutMs, signal });
   return {
     runEpochMs: outcome.dutiesDoneMs,

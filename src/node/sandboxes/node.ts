@@ -2,6 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../client/index.ts";
 import type { ClientCredentials } from "../credentials/index.ts";
 import { AgentVolumes } from "./agent-volumes.ts";
+import { type Subject, whileUp } from "./ending.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import { awaken, type Awakening, type Freeze, type Patience, type Warning } from "./guest.ts";
 import { type AgentSource, CredentialStore } from "./injection.ts";
@@ -181,6 +182,11 @@ export class Node {
     return (await this.substrate.instances(own)).find((instance) => instance.name === name);
   }
 
+  /** A sandbox as one whose end is looked for. */
+  subject(entry: SandboxEntry): Subject {
+    return { name: entry.name, substrate: this.substrate, instance: () => this.instanceOf(entry) };
+  }
+
   /** The instance of a sandbox. Rejects with SandboxError (NOT_FOUND) where there is none. */
   async existing(entry: SandboxEntry): Promise<Instance> {
     const instance = await this.instanceOf(entry);
@@ -237,7 +243,9 @@ export class Node {
    */
   async awaken(operation: string, entry: SandboxEntry, reachMs: number = this.patience.reachMs): Promise<Awakening> {
     this.step(operation, entry.name, "duties, POST_RESTORE and Health");
-    const awakening = await awaken(() => this.dial(entry), { ...this.patience, reachMs });
+    const awakening = await whileUp(this.subject(entry), (signal) =>
+      awaken(() => this.dial(entry), { ...this.patience, reachMs }, signal),
+    );
     const { runEpochMs, agentVersion } = awakening;
     this.journal.put({ ...entry, runEpochMs, agentVersion, asleepBecause: undefined });
     return awakening;

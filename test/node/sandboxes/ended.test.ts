@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { failureOf, openNode, partsOf, traces } from "./node.ts";
+import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+/** Ends an instance with last words on its console, as soon as it is back. */
+function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void {
+  substrate.interfere = async (request, when) => {
+    if (request !== wanted || when !== "after") return undefined;
+    const { process } = substrate.named(name);
+    process.say("guest-agent: last words\n");
+    await process.end();
+    return undefined;
+  };
+}
+
+// The limit for an agent to answer is five minutes here: without a look at the instance, that is how long each would take.
+describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
+  test("by a resume: AGENT_ENDED with the console's last lines, and the sandbox can be started anew", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ image: IMAGE, name: "box" });
+    await node.standby("box");
+    endAfter(substrate, "POST /instances/:id/restore", "box");
+    const { code, message, consoleTail } = await failureOf(node.resume("box"));
+    assert.equal(code, "AGENT_ENDED");
+    assert.match(message, /the agent of box ended before it answered/);
+    assert.equal(consoleTail.at(-1), "guest-agent: last words");
+    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /guestctl sandbox start box$/);
+    substrate.interfere = () => undefined;
+    await node.resume("box");
+    using client = await node.connect("box");
+    assert.equal((await client.run({ args: ["true"] })).code, 0);
+  });
+
+  for (const [what, request] of [
+    ["box", "POST /instances/:id/fork"],
+    ["taken", "POST /snapshots/:id/fork"],
+  ] as const) {
+    test(`by a fork of ${what}: AGENT_ENDED with the fork's console, taken before the fork was removed`, async () => {
+      await using substrate = await HttpSubstrate.start();
+      using node = await openNode(partsOf(substrate));
+      await node.create({ image: IMAGE, name: "box" });
+      await node.snapshot("box", { name: "taken" });
+      endAfter(substrate, request, "twin");
+      const { code, message, consoleTail } = await failureOf(node.fork(what, { name: "twin" }));
+      assert.equal(code, "AGENT_ENDED");
+      assert.match(message, /the agent of twin ended before it answered/);
+      assert.equal(consoleTail.at(-1), "guest-agent: last words");
+      assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+      assert.deepEqual((await traces(node, substrate.stateFolder)).slice(0, 2), ["box ready", "taken ready"]);
+      using client = await node.connect("box");
+      assert.equal((await client.run({ args: ["true"] })).code, 0);
+    });
+  }
+});
