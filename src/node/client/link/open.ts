@@ -24,8 +24,8 @@ const OPTIONS: ChannelOptions = {
   // Instances may reuse an address, but never credentials: do not share connections by address.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
-  // A peer that says nothing is given up after 20 s at most. Meanwhile TCP sends the ping again and again.
-  "grpc.keepalive_time_ms": 10_000,
+  // Not sooner: grpc-js drops the calls of a connection that drains (GOAWAY) when its ping is due, as Node sends none then.
+  "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 10_000,
   // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
   "grpc.initial_reconnect_backoff_ms": 50,
