@@ -116,8 +116,9 @@ export const sandbox: Command = defineCommand({
   ],
   about: `Makes sandboxes on the substrate, with the agent inside, and looks after them: the duties after every restore, new
 credentials for every fork, hooks, idle actions, and what a broken off command has left. A stop lets the
-workload clean up, and start boots it anew from its disk. publish has the substrate's ingress lead requests for a hostname to a
-port of a sandbox, until it is removed. node shows the daemon and what its host has, images what sandboxes can be made of. NAME is that of a sandbox, for fork and rm of a snapshot too.
+workload clean up, and start boots it anew from its disk. publish has the substrate's ingress lead requests for a
+hostname to a port of a sandbox, until it is removed. node shows the daemon and what its host has, images what sandboxes
+can be made of. NAME is that of a sandbox, for fork and rm of a snapshot too.
 All other commands find a sandbox by its name: "guestctl exec --sandbox NAME". "ls" shows its address and credentials.`,
   options: OPTIONS,
   notes: `Every step is a line on standard error. With --json, those are objects with "progress", and the result is one object on
