@@ -89,8 +89,8 @@ function isAgents(error: unknown): error is GuestError | SandboxError {
   return error instanceof GuestError || (error instanceof SandboxError && error.code === "AGENT_UNREACHABLE");
 }
 
-function withConsole(error: GuestError | SandboxError, consoleTail: readonly string[]): unknown {
+function withConsole(error: GuestError | SandboxError, tail: readonly string[]): unknown {
   const failure = sandboxError(error);
   if (!(failure instanceof SandboxError)) return failure;
-  return new SandboxError(failure.code, failure.message, failure.cause, { consoleTail });
+  return new SandboxError(failure.code, failure.message, failure.cause, { consoleTail: tail });
 }

@@ -5,10 +5,9 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { openNode, partsOf } from "./node.ts";
+import { CREATE, openNode, partsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
-const CREATE = "POST /instances";
 const DELETE_VOLUME = "DELETE /volumes/:id";
 
 /** The agent's archive again, as another release has it. */

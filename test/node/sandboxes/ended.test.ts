@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { failureOf, openNode, partsOf, traces } from "./node.ts";
-import { HttpSubstrate, IMAGE } from "./substrate.ts";
+import { failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { HttpSubstrate } from "./substrate.ts";
 
 /** Ends an instance with last words on its console, as soon as it is back. */
 function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void {
@@ -20,14 +20,14 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
   test("by a resume: AGENT_ENDED with the console's last lines, and the sandbox can be started anew", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
-    await node.create({ image: IMAGE, name: "box" });
+    await node.create(SPEC);
     await node.standby("box");
     endAfter(substrate, "POST /instances/:id/restore", "box");
     const { code, message, consoleTail } = await failureOf(node.resume("box"));
     assert.equal(code, "AGENT_ENDED");
     assert.match(message, /the agent of box ended before it answered/);
     assert.equal(consoleTail.at(-1), "guest-agent: last words");
-    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /guestctl sandbox start box$/);
+    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^first: sandboxes\.resume\("box"\)$/);
     substrate.interfere = () => undefined;
     await node.resume("box");
     using client = await node.connect("box");
@@ -41,7 +41,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     test(`by a fork of ${what}: AGENT_ENDED with the fork's console, taken before the fork was removed`, async () => {
       await using substrate = await HttpSubstrate.start();
       using node = await openNode(partsOf(substrate));
-      await node.create({ image: IMAGE, name: "box" });
+      await node.create(SPEC);
       await node.snapshot("box", { name: "taken" });
       endAfter(substrate, request, "twin");
       const { code, message, consoleTail } = await failureOf(node.fork(what, { name: "twin" }));

@@ -9,9 +9,15 @@ import {
   type SandboxCode,
   SandboxError,
   Sandboxes,
+  type SandboxSpec,
   type Warning,
 } from "../../../src/node/sandboxes/index.ts";
-import type { HttpSubstrate } from "./substrate.ts";
+import { type HttpSubstrate, IMAGE } from "./substrate.ts";
+
+/** The sandbox of most tests. */
+export const SPEC: SandboxSpec = { image: IMAGE, name: "box" };
+/** The request that makes its instance. */
+export const CREATE = "POST /instances";
 
 /** What a node is started with, as plain values: for one in a process of its own too. */
 export interface NodeParts {

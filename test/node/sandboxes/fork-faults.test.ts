@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, failureOf, openNode, partsOf, SPEC } from "./node.ts";
+import { HttpSubstrate } from "./substrate.ts";
+
+describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACES, () => {
+  test("is not handed out, and leaves nothing: RESTORE_DEGRADED; unless that is accepted", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    await node.snapshot("box", { name: "taken" });
+    substrate.forksCannotReseed = true;
+    for (const from of ["box", "taken"]) {
+      const { code, message, nextStep } = await failureOf(node.fork(from, { name: "twin" }));
+      assert.equal(code, "RESTORE_DEGRADED");
+      assert.match(message, /twin may draw its origin's random numbers: .*crng_reseed:/);
+      assert.doesNotMatch(message, /clock_|entropy_credit/);
+      assert.match(nextStep ?? "", /acceptDegraded/);
+      assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+      using client = await node.connect("box");
+      assert.equal((await client.health()).alive, true);
+    }
+    const { awakening } = await node.fork("taken", { name: "twin", acceptDegraded: true });
+    assert.match(awakening.notReseeded.join(" "), /crng_reseed:/);
+    assert.ok(awakening.warnings.some(({ code }) => code === "DUTIES_DEGRADED"));
+    for (const name of ["box", "taken", "twin"]) await node.remove(name);
+  });
+});
+
+describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
+  test("runs two with one number one after the other; beside each other KIN_RUNS names the one that is in the way", async () => {
+    await using substrate = await HttpSubstrate.start();
+    substrate.hasQemuForks = true;
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    await node.snapshot("box", { name: "taken" });
+    const { code, message, nextStep } = await failureOf(node.fork("taken", { name: "one" }));
+    assert.equal(code, "KIN_RUNS");
+    assert.match(message, /one could not be started beside box.*500 internal_error/);
+    assert.match(nextStep ?? "", /put box to sleep/);
+    assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
+    await node.standby("box");
+    for (const name of ["one", "two"]) {
+      await node.fork("taken", { name });
+      if (name === "one") assert.equal(await codeOf(node.resume("box")), "KIN_RUNS");
+      await node.remove(name);
+    }
+    await node.resume("box");
+    await node.fork("box", { name: "three" });
+    for (const name of ["box", "taken", "three"]) await node.remove(name);
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("under QEMU no fork of a snapshot runs beside it, which the daemon does not tell: KIN_RUNS, and nothing is left", async () => {
+    // hypeman 5d9eff0: lib/instances/snapshot.go:443 keeps the vsock number, lib/hypervisor/qemu/diagnostics.go:22 fails.
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    await node.snapshot("box", { name: "base" });
+    const text = '{"code":"internal_error","message":"failed to fork snapshot"}';
+    substrate.interfere = (request, when) =>
+      request === "POST /snapshots/:id/fork" && when === "before" ? { status: 500, text } : undefined;
+    const { code, message, nextStep } = await failureOf(node.fork("base", { name: "second" }));
+    assert.equal(code, "KIN_RUNS");
+    assert.match(
+      message,
+      /second could not be started beside box, which has the same origin: .*failed to fork snapshot/,
+    );
+    assert.match(nextStep ?? "", /put box to sleep or remove it/);
+    await node.standby("box");
+    assert.equal(await codeOf(node.fork("base", { name: "second" })), "SUBSTRATE_FAILED", "nothing of its kin runs");
+    assert.deepEqual(substrate.left(), ["instance box", "snapshot base", "volume box-credentials"]);
+  });
+});

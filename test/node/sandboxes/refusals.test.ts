@@ -1,0 +1,209 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+import { ALL_SCOPES } from "../../../scripts/substrate/scopes.ts";
+import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
+import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { agentOf, codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { HttpSubstrate } from "./substrate.ts";
+
+describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
+  let substrate: HttpSubstrate;
+  let node: Sandboxes;
+  before(async () => {
+    substrate = await HttpSubstrate.start();
+    node = await openNode(partsOf(substrate), { settleMs: 300 });
+  });
+  afterEach(async () => {
+    substrate.interfere = () => undefined;
+    assert.deepEqual(substrate.left(), [], "nothing is left at the substrate");
+    assert.deepEqual(await traces(node, substrate.stateFolder), [], "nor here");
+  });
+  after(async () => {
+    node.close();
+    await substrate[Symbol.asyncDispose]();
+  });
+
+  test("for want of a daemon: SUBSTRATE_UNAVAILABLE", async () => {
+    await substrate.shut();
+    const { code, message, nextStep } = await failureOf(node.create(SPEC));
+    assert.equal(code, "SUBSTRATE_UNAVAILABLE");
+    assert.match(message, /ECONNREFUSED/);
+    assert.match(nextStep ?? "", /daemon/);
+    await substrate.listen();
+  });
+
+  test("as the connection is cut before the instance is made: SUBSTRATE_UNAVAILABLE", async () => {
+    substrate.interfere = (request, when) => (request === CREATE && when === "before" ? "cut" : undefined);
+    assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
+  });
+
+  test("as the daemon dies over it: what it has made is left to the next sweep", async () => {
+    substrate.interfere = async (request, when) => {
+      if (request !== CREATE || when !== "after") return undefined;
+      await substrate.shut();
+      return "cut";
+    };
+    assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
+    substrate.interfere = () => undefined;
+    await substrate.listen();
+    assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+    assert.equal(await codeOf(node.create(SPEC)), "ALREADY_EXISTS");
+    assert.equal(await codeOf(node.connect("box")), "WRONG_STATE");
+    const { removed, orphans, failed } = await node.sweep();
+    assert.deepEqual([removed, orphans, failed], [["box"], [], []], "told once, with all that belongs to it");
+  });
+
+  test("by a daemon that says no more than internal_error, as with a full disk: SUBSTRATE_FAILED", async () => {
+    const text = '{"code":"internal_error","message":"failed to create instance"}';
+    for (const call of [CREATE, "POST /volumes/from-archive"]) {
+      substrate.interfere = (request, when) =>
+        request === call && when === "before" ? { status: 500, text } : undefined;
+      const { code, message, nextStep } = await failureOf(node.create(SPEC));
+      assert.equal(code, "SUBSTRATE_FAILED");
+      assert.match(message, /500 internal_error: failed to create instance/);
+      assert.match(nextStep ?? "", /journal/);
+    }
+  });
+
+  test("by a daemon whose answer is no JSON: its text is the message", async () => {
+    const text = '{"code":"bad_request","message":"request body has an error: "name" is wrong"}';
+    substrate.interfere = (request, when) =>
+      request === CREATE && when === "before" ? { status: 400, text } : undefined;
+    const { code, message } = await failureOf(node.create(SPEC));
+    assert.equal(code, "SUBSTRATE_REFUSED");
+    assert.match(message, /"name" is wrong/);
+  });
+
+  test("of an image that is not there or not ready: IMAGE_NOT_READY", async () => {
+    substrate.images.set("half:1", { digest: "sha256:3", status: "converting" });
+    assert.match((await failureOf(node.create({ image: "half:1" }))).message, /converting/);
+    for (const image of ["half:1", "none:1"]) assert.equal(await codeOf(node.create({ image })), "IMAGE_NOT_READY");
+    // It stops being ready in between.
+    const text = '{"code":"image_not_ready","message":"image is not ready"}';
+    substrate.interfere = (request, when) =>
+      request === CREATE && when === "before" ? { status: 400, text } : undefined;
+    assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
+  });
+
+  test("with a token that the daemon does not take: SUBSTRATE_UNAUTHORIZED, and the token is in no message", async () => {
+    const { baseUrl } = substrate;
+    using other = await openNode(partsOf(substrate), {
+      substrate: await connectHypeman({ baseUrl, apiToken: "a-wrong-token" }),
+      folder: join(substrate.stateFolder, "../other-state"),
+    });
+    const failure = await failureOf(other.create(SPEC));
+    assert.equal(failure.code, "SUBSTRATE_UNAUTHORIZED");
+    assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
+  });
+
+  test("with a token that does not allow it: SUBSTRATE_UNAUTHORIZED, with the scope that is wanting and all that are needed", async () => {
+    substrate.lacksScope = "volume:write";
+    const { code, message, nextStep } = await failureOf(node.create(SPEC));
+    substrate.lacksScope = undefined;
+    assert.equal(code, "SUBSTRATE_UNAUTHORIZED");
+    assert.match(message, /403 Forbidden: missing required scope: volume:write/);
+    const documented = readFileSync(join(import.meta.dirname, "../../../docs/node/sandboxes.md"), "utf8");
+    for (const scope of ALL_SCOPES) {
+      if (scope === "image:write" || scope === "image:delete") continue;
+      assert.match(nextStep ?? "", new RegExp(`\\b${scope}\\b`));
+      assert.match(documented, new RegExp(`\`${scope}\``));
+    }
+  });
+
+  test("by a daemon that never ends its answer: SUBSTRATE_UNAVAILABLE", async () => {
+    const server = createServer((_request, response) => response.writeHead(200).write("{")).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    using other = await openNode(partsOf(substrate), {
+      substrate: await connectHypeman({ baseUrl, apiToken: "any", timeoutMs: 300 }),
+      folder: join(substrate.stateFolder, "../other-state"),
+    });
+    assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
+    server.close();
+    server.closeAllConnections();
+  });
+
+  test("by a daemon of an older API, which has neither /capabilities nor /resources, or drops tags: CAPABILITY_MISSING", async () => {
+    const older = { status: 404, text: "404 page not found" };
+    substrate.interfere = (request) => (/capabilities|resources/.test(request) ? older : undefined);
+    assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
+    substrate.interfere = () => undefined;
+    substrate.dropsTags = true;
+    assert.equal(await codeOf(node.create(SPEC)), "CAPABILITY_MISSING");
+    substrate.dropsTags = false;
+  });
+
+  test("on a host that has not so much at all, or not that hypervisor: CAPABILITY_MISSING, before anything is made", async () => {
+    const called = substrate.requests.length;
+    for (const [difference, said] of [
+      [{ vcpus: 5 }, /vcpus wants 5; the host has 4/],
+      [{ memory: "9GB" }, /memory wants 9663676416; the host has 8589934592/],
+      // hypeman 5d9eff0: a bare internal error (lib/instances/create.go:146-148).
+      [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
+    ] as const) {
+      const { code, message } = await failureOf(node.create({ ...SPEC, ...difference }));
+      assert.equal(code, "CAPABILITY_MISSING");
+      assert.match(message, said);
+    }
+    substrate.features = ["snapshots", "fork"];
+    assert.match((await failureOf(node.create({ ...SPEC, idleAction: "standby" }))).message, /has no standby/);
+    substrate.features = ["snapshots", "standby", "fork"];
+    assert.ok(substrate.requests.slice(called).every((request) => request.startsWith("GET ")));
+  });
+
+  test("of an image with an init of its own, which the substrate starts in the agent's place: IMAGE_UNSUITABLE", async () => {
+    // hypeman 5d9eff0, lib/images/systemd.go, lib/instances/configdisk.go.
+    const image = { digest: "sha256:5", status: "ready" };
+    substrate.images.set("systemd:1", { ...image, cmd: ["/lib/systemd/systemd"] });
+    substrate.images.set("systemd:2", { ...image, entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
+    for (const name of ["systemd:1", "systemd:2"]) {
+      const { code, message } = await failureOf(node.create({ ...SPEC, image: name }));
+      assert.equal(code, "IMAGE_UNSUITABLE");
+      assert.match(message, /systemd:. starts \/\S+, which the substrate lets be its init/);
+    }
+  });
+
+  test("with an agent that refuses its specs and leaves: AGENT_ENDED, with its status", async () => {
+    const { code, message, consoleTail } = await failureOf(node.create({ ...SPEC, process: { args: "no list" } }));
+    assert.equal(code, "AGENT_ENDED");
+    assert.match(message, /status 78/);
+    assert.match(consoleTail.join("\n"), /^guest-agent: .*SVC_PROCESS_SPEC_FILE/m, "and the console's last lines");
+  });
+
+  test("of an image without /bin/sh, by which init starts every entrypoint: IMAGE_UNSUITABLE, long before the limit", async () => {
+    substrate.images.set("scratch:1", { digest: "sha256:4", status: "ready", hasShell: false });
+    const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, image: "scratch:1" }));
+    assert.equal(code, "IMAGE_UNSUITABLE");
+    assert.match(message, /scratch:1.*fork\/exec \/bin\/sh: no such file or directory/);
+    assert.match(nextStep ?? "", /\/bin\/sh/);
+  });
+
+  test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
+    const folder = join(substrate.stateFolder, "../silent-state");
+    const agent = { archive: await agentOf(substrate, "seq 3 9; exec sleep 100000") };
+    using silent = await openNode(partsOf(substrate), { folder, agent, reachMs: 500 });
+    const { code, consoleTail } = await failureOf(silent.create(SPEC));
+    assert.deepEqual([code, consoleTail], ["AGENT_UNREACHABLE", ["3", "4", "5", "6", "7", "8", "9"]]);
+    assert.deepEqual(await traces(silent, folder), []);
+  });
+
+  test("on a full disk of the node: JOURNAL_FAILED", NEEDS_NAMESPACES, async () => {
+    const folder = join(substrate.stateFolder, "../full");
+    await mkdir(folder);
+    const parts = { ...partsOf(substrate), stateFolder: join(folder, "state") };
+    const program = join(import.meta.dirname, "node-process.ts");
+    const run = [process.execPath, ...COMPILED_ONCE, program, JSON.stringify(parts), "create-on-full-disk", "never"];
+    const mount = `mount -t tmpfs -o size=256k tmpfs '${folder}' && exec "$@"`;
+    const { stdout } = await promisify(execFile)("unshare", ["-m", "sh", "-c", mount, "sh", ...run]);
+    assert.equal(stdout, "JOURNAL_FAILED\n");
+  });
+});

@@ -1,0 +1,168 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, failureOf, openNode, partsOf, SPEC, traces, warningsOf } from "./node.ts";
+import { HttpSubstrate } from "./substrate.ts";
+
+describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
+  test("is put on record with a hook that hangs, or wakes up with a warning", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate), { hookTimeoutMs: 300 });
+    const hang = { args: ["sleep", "100000"] };
+    await node.create({ ...SPEC, hooks: { pre_snapshot: hang, post_restore: hang } });
+    assert.equal((await node.standby("box")).timedOut, true);
+    const codes = warningsOf(await node.resume("box")).map(({ code }) => code);
+    assert.deepEqual(codes, ["DUTIES_DEGRADED", "HOOK_TIMED_OUT"]);
+    const { snapshot } = await node.snapshot("box");
+    assert.equal(snapshot.preSnapshot?.timedOut, true);
+    assert.equal([...substrate.snapshots.values()][0]?.tags["svc.pre_snapshot"], "timed out");
+  });
+
+  test("runs on, its duties done, where the substrate refuses", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    const text = '{"code":"internal_error","message":"no"}';
+    substrate.interfere = (request, when) =>
+      /standby|snapshots|fork$/.test(request) && request.startsWith("POST") && when === "before"
+        ? { status: 500, text }
+        : undefined;
+    for (const refused of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
+      const epochMs = (await node.get("box")).runEpochMs ?? 0;
+      assert.equal(await codeOf(refused()), "SUBSTRATE_FAILED");
+      assert.ok(((await node.get("box")).runEpochMs ?? 0) > epochMs, "duties");
+      using client = await node.connect("box");
+      assert.equal((await client.health()).alive, true);
+    }
+    assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+    assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+  });
+
+  test("is Paused after a standby that the daemon broke off: every operation says so and what is left to do", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    substrate.cancelled.add("standby");
+    const failure = await failureOf(node.standby("box"));
+    assert.equal(failure.code, "PAUSED");
+    assert.match(failure.message, /box is Paused: .*500 internal_error/);
+    assert.match(failure.nextStep ?? "", /^remove it/);
+    for (const operation of [
+      () => node.standby("box"),
+      () => node.resume("box"),
+      () => node.snapshot("box"),
+      () => node.fork("box"),
+      () => node.stop("box"),
+    ])
+      assert.equal(await codeOf(operation()), "PAUSED");
+    const { failed, removed } = await node.sweep();
+    assert.deepEqual([failed.map(({ name, code }) => [name, code]), removed], [[["box", "PAUSED"]], []]);
+    assert.equal((await node.get("box")).state, "Paused");
+    await node.remove("box");
+    assert.deepEqual(substrate.left(), []);
+  });
+
+  test("is waited for while its init is at work, or its hypervisor too busy to answer", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    const box = substrate.named("box");
+    for (const state of ["Initializing", "Unknown"] as const) {
+      box.state = state;
+      let looks = 0;
+      substrate.interfere = (request) => {
+        if (request === "GET /instances/:id" && ++looks === 3) box.state = "Running";
+        return undefined;
+      };
+      await node.standby("box");
+      substrate.interfere = () => undefined;
+      assert.ok(looks >= 3);
+      await node.resume("box");
+    }
+    using hasty = await openNode(
+      { ...partsOf(substrate), stateFolder: join(substrate.stateFolder, "../hasty") },
+      { nodeId: "node-2", reachMs: 3_000 },
+    );
+    await hasty.create({ ...SPEC, name: "slow" });
+    substrate.named("slow").state = "Initializing";
+    const { code, message } = await failureOf(hasty.standby("slow"));
+    assert.equal(code, "WRONG_STATE");
+    assert.match(message, /slow is Initializing; .* 3000 ms did not suffice/);
+  });
+
+  for (const what of ["snapshot", "fork"] as const)
+    test(`is restored once more where the ${what} left it asleep, and does its duties`, async () => {
+      await using substrate = await HttpSubstrate.start();
+      using node = await openNode(partsOf(substrate));
+      await node.create(SPEC);
+      const { runEpochMs = 0 } = await node.get("box");
+      // There is room for one. The fork's is free again once the fork is removed (hypeman 5d9eff0, lib/instances/fork.go:96-103);
+      // the snapshot's restore is refused as long as somebody else has it.
+      substrate.room = 1;
+      if (what === "snapshot") {
+        substrate.interfere = (request, when) => {
+          if (when === "before" && request.endsWith("/snapshots")) substrate.room = 0;
+          if (when === "before" && request.endsWith("/restore")) substrate.room = 1;
+          return undefined;
+        };
+      }
+      const failure = await failureOf(what === "fork" ? node.fork("box", { name: "made" }) : node.snapshot("box"));
+      assert.equal(failure.code, what === "fork" ? "INSUFFICIENT_RESOURCES" : "SUBSTRATE_FAILED");
+      const source = await node.get("box");
+      assert.deepEqual([source.state, (source.runEpochMs ?? 0) > runEpochMs], ["Running", true]);
+      using client = await node.connect("box");
+      assert.equal((await client.health()).alive, true);
+      assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+      assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+    });
+
+  test("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the call that wakes it", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    substrate.interfere = (request, when) => {
+      if (request === "POST /instances/:id/snapshots" && when === "before") substrate.room = 0;
+      return undefined;
+    };
+    const { code, message, nextStep } = await failureOf(node.snapshot("box"));
+    assert.equal(code, "SOURCE_ASLEEP");
+    assert.match(message, /box sleeps: the snapshot failed \(.*failed\), and .* \(.*insufficient_resources.*\)/);
+    assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
+    const { failed } = await node.sweep();
+    assert.deepEqual(
+      failed.map(({ name, code: told, nextStep: next }) => [name, told, next]),
+      [["box", "SOURCE_ASLEEP", nextStep]],
+    );
+    substrate.room = 1;
+    assert.equal((await node.resume("box"))?.ready, true);
+    assert.deepEqual((await node.sweep()).failed, []);
+    assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+  });
+
+  test("is not suspended for a snapshot whose name has just been taken: ALREADY_EXISTS", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    const first = node.snapshot("box", { name: "taken" });
+    assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
+    const { awakening } = await first;
+    assert.equal((await node.get("box")).runEpochMs, awakening.runEpochMs, "it runs since the first snapshot");
+    using client = await node.connect("box");
+    assert.equal((await client.health()).alive, true);
+  });
+
+  test("is not suspended by a hypervisor that cannot: CAPABILITY_MISSING", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create(SPEC);
+    substrate.features = [];
+    for (const operation of [node.standby("box"), node.snapshot("box"), node.fork("box")]) {
+      assert.equal(await codeOf(operation), "CAPABILITY_MISSING");
+    }
+    const { egress_control: egress, live_checkpoint: live, hypervisors } = await node.capabilities();
+    assert.deepEqual([egress, live, hypervisors], [false, false, { qemu: [] }]);
+    using client = await node.connect("box");
+    assert.equal((await client.health()).alive, true);
+  });
+});

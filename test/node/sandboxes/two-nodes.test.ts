@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { codeOf, CREATE, failureOf, openNode, partsOf, SPEC, traces } from "./node.ts";
+import { HttpSubstrate } from "./substrate.ts";
+
+describe("two nodes", NEEDS_NAMESPACES, () => {
+  test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using first = await openNode(partsOf(substrate));
+    const folder = join(substrate.stateFolder, "../second-state");
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    let hasVolume = true;
+    substrate.interfere = async (request, when) => {
+      // While the first has made its volume and nothing that has it, and once all of it is there.
+      if (request !== CREATE || when !== "before" || !hasVolume) return undefined;
+      hasVolume = false;
+      assert.equal(await codeOf(second.create(SPEC)), "ALREADY_EXISTS");
+      return undefined;
+    };
+    await first.create(SPEC);
+    assert.ok(!hasVolume);
+    // A fork has its parent's volume: here it is the instance whose name is taken.
+    await first.fork("box", { name: "twin" });
+    for (const name of ["box", "twin"]) {
+      const { code, nextStep } = await failureOf(second.create({ ...SPEC, name }));
+      assert.equal(code, "ALREADY_EXISTS");
+      assert.match(nextStep ?? "", /another node/);
+      using client = await first.connect(name);
+      assert.equal((await client.health()).alive, true);
+    }
+    assert.deepEqual(substrate.left(), ["instance box", "instance twin", "volume box-credentials"]);
+    assert.deepEqual(await traces(second, folder), []);
+  });
+
+  test("with one id: neither sweeps the other's, unless it is told that its journal was lost", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using first = await openNode(partsOf(substrate));
+    using second = await openNode(partsOf(substrate), { folder: join(substrate.stateFolder, "../second-state") });
+    await first.create(SPEC);
+    const { code, message, nextStep } = await failureOf(second.sweep());
+    assert.equal(code, "NODE_ID_CONFLICT");
+    assert.match(nextStep ?? "", /takeOver/);
+    assert.match(message, /node-1/);
+    using third = await openNode(partsOf(substrate), {
+      folder: join(substrate.stateFolder, "../third-state"),
+      nodeId: "node-2",
+    });
+    assert.deepEqual((await third.sweep()).orphans, []);
+    assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+    const { orphans } = await second.sweep({ takeOver: true });
+    assert.deepEqual(orphans, ["box", "box-credentials"]);
+    assert.deepEqual(substrate.left(), []);
+    assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
+  });
+
+  test("with one name, of which the second gets no answer: it does not take the first one's sandbox for its own", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using first = await openNode(partsOf(substrate));
+    await first.create(SPEC);
+    const folder = join(substrate.stateFolder, "../second-state");
+    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    const text = '{"code":"internal_error","message":"failed"}';
+    substrate.interfere = (request, when) =>
+      request === CREATE && when === "before" ? { status: 500, text } : undefined;
+    substrate.volumes.delete("box-credentials");
+    assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_FAILED");
+    assert.deepEqual(
+      [...substrate.instances.values()].map(({ body }) => (body["tags"] as Record<string, string>)["svc.node_id"]),
+      ["node-1"],
+    );
+    assert.deepEqual(await traces(second, folder), []);
+  });
+});
