@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { GROWTH_LIMIT_BYTES, soak } from "../../../scripts/soak/soak.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 
-it("500 mixed execs, 50 at once, lose no byte and leave nothing behind", NEEDS_ROOT, async () => {
+it("500 mixed execs, 50 at once, lose no byte and leave nothing behind", NEEDS_INSIGHT, async () => {
   const { failures, incomplete, cleanUps, connections, before, after, grownBytes } = await soak(500, 50);
   assert.deepEqual(failures, []);
   assert.equal(incomplete, 0, "exits that call output incomplete of which nothing is missing");
