@@ -6,7 +6,20 @@ const SAMPLE_INTERVAL_MS = 20;
 
 /** A job for the load client; see peers/go/load/jobs.go. */
 export interface Job {
-  readonly kind: "ping" | "run" | "terminal" | "feed" | "read" | "write" | "echo" | "release" | "duties" | "redial";
+  readonly kind:
+    | "ping"
+    | "run"
+    | "terminal"
+    | "feed"
+    | "read"
+    | "write"
+    | "echo"
+    | "tunnel-out"
+    | "tunnel-in"
+    | "tunnel-echo"
+    | "release"
+    | "duties"
+    | "redial";
   readonly command?: readonly string[];
   readonly path?: string;
   /** Total operations, and how many run at once. Default: 1 each. */

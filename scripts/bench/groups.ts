@@ -5,6 +5,7 @@ import { fileRows } from "./rows/files.ts";
 import { growthRows } from "./rows/growth.ts";
 import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
 import { streamRows } from "./rows/streams.ts";
+import { tunnelRows } from "./rows/tunnels.ts";
 import { firstCallsRows } from "./startup/first-calls.ts";
 import { coldStartupRows, startupRows } from "./startup/rows.ts";
 
@@ -13,6 +14,7 @@ export type Group =
   | "health"
   | "exec"
   | "streams"
+  | "tunnels"
   | "files"
   | "idle"
   | "growth"
@@ -30,6 +32,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   health: healthRows,
   exec: execRows,
   streams: streamRows,
+  tunnels: tunnelRows,
   files: fileRows,
   idle: idleRows,
   growth: growthRows,

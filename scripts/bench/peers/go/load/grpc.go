@@ -92,8 +92,12 @@ func (t *grpcTarget) unary(method string, request, response proto.Message) error
 }
 
 func (t *grpcTarget) open(method string) (grpc.ClientStream, context.CancelFunc, error) {
+	return t.openAt(service + method)
+}
+
+func (t *grpcTarget) openAt(path string) (grpc.ClientStream, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(t.ctx)
-	stream, err := t.connection.NewStream(ctx, bothWays, service+method)
+	stream, err := t.connection.NewStream(ctx, bothWays, path)
 	if err != nil {
 		cancel()
 	}

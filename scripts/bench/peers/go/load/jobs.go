@@ -94,6 +94,15 @@ func (b *bench) operationOf(job job) (operation, error) {
 		}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
+	case "tunnel-out", "tunnel-in":
+		return throughTunnel(target, job)
+	case "tunnel-echo":
+		session, err := echoThroughTunnel(target)
+		if err != nil {
+			return nil, err
+		}
+		b.held = append(b.held, session)
+		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
 	case "release":
 		return func(int) (int64, error) { return 0, b.release() }, nil
 	case "duties":

@@ -14,6 +14,8 @@ type target interface {
 	feed(command []string, totalBytes int64, chunkBytes int) error
 	// echo starts a command that gives back what it gets.
 	echo(command []string) (echoSession, error)
+	// connect opens a tunnel to a port of the other side's loopback.
+	connect(port int) (tunnel, error)
 	readFile(path string) (int64, error)
 	// writeFile writes a file; with skipSum nobody shall compute its checksum, where the protocol has one.
 	writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error
@@ -34,4 +36,5 @@ type unsupported struct{}
 func (unsupported) run([]string, bool) (int64, error)  { return 0, errUnsupported }
 func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
 func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
+func (unsupported) connect(int) (tunnel, error)        { return nil, errUnsupported }
 func (unsupported) duties() error                      { return errUnsupported }
