@@ -103,7 +103,7 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 
 /** The first version with node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
-/** For another process to end its transaction. Each is short; a machine may be slow. */
+/** For another process to end its transaction. Each is short; a machine may be slow. By a pragma: Node's option is younger than 22.13. */
 const BUSY_MS = 30_000;
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -139,9 +139,11 @@ export class Journal {
       if (!isMissing) mkdirSync(folder, { recursive: true, mode: 0o700 });
       if (!isMissing && (statSync(folder).mode & 0o077) !== 0)
         throw new Error(`it is open to others; chmod 700 ${folder}`);
-      const database = new Database(isMissing ? ":memory:" : path, { timeout: BUSY_MS });
+      const database = new Database(isMissing ? ":memory:" : path);
       // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
-      database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`);
+      database.exec(
+        `PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; ${SCHEMA}`,
+      );
       database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
       return new Journal(database, new Locks(Database, database, folder));
     });

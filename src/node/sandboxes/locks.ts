@@ -102,7 +102,7 @@ export class Locks {
     const path = this.#pathOf(id);
     let file: Sqlite.DatabaseSync | undefined;
     try {
-      file = new this.#Database(path, { readOnly: true, timeout: 0 });
+      file = new this.#Database(path, { readOnly: true });
       file.prepare("SELECT name FROM sqlite_master").all();
       return false;
     } catch (error) {
