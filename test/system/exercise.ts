@@ -147,7 +147,31 @@ async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient):
   assert.equal((await guest.statPath("/tmp/file")).size, CONTENT.length);
   const refusal = await refusalOf(guest.writeFile("/file", CONTENT));
   assert.equal(refusal, setting.writable ? "none" : "PATH_PERMISSION_DENIED");
+  await folders(guest, setting);
   const seen = writtenBy(agent, sandbox).filter((path) => path.endsWith("/file"));
   assert.deepEqual(seen, setting.writable ? ["/file", "/tmp/file"] : ["/tmp/file"], "the listing sees what is written");
   return "yes";
+}
+
+/** Folders are made, filled, listed, moved and removed without a program of the image. */
+async function folders(guest: GuestClient, { user, writable }: Setting): Promise<void> {
+  const top = "/tmp/folder";
+  assert.equal(await guest.mkdir(`${top}/a/b`, { parents: true, mode: 0o751 }), true);
+  await guest.writeFile(`${top}/a/file`, "x");
+  await guest.symlink(`${top}/a/link`, "file");
+  await guest.rename(`${top}/a/b`, `${top}/c`);
+  const mtime = new Date(1_000_000_000);
+  const set = await guest.setAttributes(`${top}/a/file`, { mode: 0o640, mtime });
+  assert.deepEqual([set.mode, set.uid, set.mtime?.getTime()], [0o640, user, mtime.getTime()]);
+  const told = (await Array.fromAsync(guest.list(top, { depth: 2 }))).map(({ name, attributes }) =>
+    [name, attributes?.mode.toString(8), attributes?.linkTarget?.toString() ?? ""].join(" "),
+  );
+  assert.deepEqual(told.toSorted(), ["a 755 ", "a/file 640 ", "a/link 777 file", "c 751 "]);
+  const root = await Array.fromAsync(guest.list("/"));
+  const tmp = root.find(({ name }) => name === "tmp");
+  assert.deepEqual([tmp?.mountPoint, tmp?.attributes?.mode], [true, 0o1777]);
+  assert.equal((await guest.remove(top, { recursive: true })).removed, 5);
+  const refusal = await refusalOf(guest.mkdir("/folder"));
+  assert.equal(refusal, writable ? "none" : "PATH_PERMISSION_DENIED");
+  if (writable) await guest.remove("/folder");
 }
