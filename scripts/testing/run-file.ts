@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, mkdtempDisposableSync, readFileSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { CACHE_FOLDER } from "../machine/cache.ts";
 import { COMPILED_ONCE } from "./compiled.ts";
 import { endLeftovers, MARK_VARIABLE } from "./leftovers.ts";
 import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
@@ -19,6 +20,9 @@ export interface FileLimits {
 
 /** For V8: garbage is collected in one thread, and less often. It takes up to a tenth less CPU time so. */
 const COLLECTS_SELDOM: readonly string[] = ["--single-threaded-gc", "--min-semi-space-size=16"];
+
+/** buf would keep its own in the home folder. */
+const BUF_CACHE_DIR = join(CACHE_FOLDER, "buf");
 
 /** The spec reporter closes every file with its own counts; the suite's are printed once, at the end. */
 const OWN_COUNTS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
@@ -106,7 +110,7 @@ export async function runTestFile(
     {
       detached: true,
       stdio: ["ignore", "pipe", "pipe"],
-      env: { ...inherited, TMPDIR: temporary, [MARK_VARIABLE]: mark },
+      env: { ...inherited, BUF_CACHE_DIR, TMPDIR: temporary, [MARK_VARIABLE]: mark },
     },
   );
   const output: Buffer[] = [];
