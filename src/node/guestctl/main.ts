@@ -9,7 +9,8 @@ const STATUS_NOT_WRITTEN = 1;
 /** Resolves when the kernel has taken all output: process.exit drops what a slow pipe has not. */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
   // To a socket whose reader has left even a write of nothing fails (rsync's child has one for a pipe).
-  if (stream.writableLength === 0) return Promise.resolve();
+  // One that failed says so a moment later, and must be heard.
+  if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());
   });
