@@ -39,9 +39,11 @@ describe("a dismissed call whose client does not read", () => {
     const stream = client.open(callFields("Exec", TEST_TOKEN));
     await client.next(({ type }) => type === FRAME.data);
     dismiss(calls[0] as Call);
-    // The wait for the reader of a call past its deadline is a second: that is over when this one is reset.
-    const late = client.open([...callFields("Exec", TEST_TOKEN), ["grpc-timeout", "1m"]]);
+    // The wait for the reader of a call that is given up is a second: that is over when this one is reset.
     widen(client, 0, 1024 * 1024);
+    const late = client.open(callFields("Exec", TEST_TOKEN));
+    await client.next(({ type, stream: of }) => type === FRAME.data && of === late);
+    (calls[1] as Call).giveUp(new AgentError("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "it took too long"));
     assert.equal(await client.resetCode(late), CODE.cancel);
     assert.equal(client.hasClosed(stream), false);
     widen(client, stream, MESSAGE_BYTES);

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { StatPathRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { ENDLESS_OUTPUT, execStart } from "../../fixtures/raw-calls.ts";
 import {
@@ -37,6 +38,8 @@ const FLOOD_BATCH = 100;
 const WRONG_TOKEN = "wrong-token-0123456789";
 /** C-core clients take 8 KiB of metadata, and fail above; there are other fields beside the status. */
 const STATUS_LIMIT_BYTES = 6 * 1024;
+/** With its envelope less than a frame may hold. */
+const STDIN = Buffer.alloc(16_000);
 const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
 
 describe("a client that goes too far", () => {
@@ -216,10 +219,10 @@ describe("a client that goes too far", () => {
 
   test("by more data than it was given a window for is told FLOW_CONTROL_ERROR", async () => {
     using peer = await proven();
+    // A command that reads nothing: sooner or later the agent takes no more of its input, and opens no window for it.
     const stream = peer.call("Exec", agent.token, SLEEP, false);
-    // One message of 4 MiB at most, so that what is not taken in is data beyond the window and no message too large.
-    peer.send(frame(FRAME.data, 0, stream, Buffer.concat([Buffer.of(0), uint32(4_000_000)])));
-    const piece = frame(FRAME.data, 0, stream, Buffer.alloc(16_384));
+    const input = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdin", value: STDIN } }));
+    const piece = frame(FRAME.data, 0, stream, envelope(input));
     await flood(peer, 1_000, () => piece);
     const refusal = await peer.next(
       ({ type, stream: of }) => type === FRAME.goaway || (type === FRAME.reset && of === stream),
