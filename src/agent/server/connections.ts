@@ -1,4 +1,4 @@
-import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
+import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
@@ -29,7 +29,12 @@ export class Connection {
   /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
   drop(reason: string): void {
     this.failed(reason);
-    this.socket.destroy();
+    this.destroy();
+  }
+
+  /** Closes it at once. */
+  destroy(): void {
+    Socket.prototype.destroy.call(this.socket);
   }
 
   /** Logs why it is refused or has failed, never a secret; the caller closes it. */
@@ -128,7 +133,7 @@ export class Acceptor {
 
   /** Closes every connection at once. */
   destroy(): void {
-    for (const { socket } of [...this.#open, ...this.#closing]) socket.destroy();
+    for (const connection of [...this.#open, ...this.#closing]) connection.destroy();
   }
 
   /** Admits a connection; undefined: it was refused. */

@@ -5,6 +5,7 @@ import { errnoOf } from "../../shared/errors.ts";
 import { Http2Connection, type Http2Limits, Pace, type PingLimits } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
 import { Acceptor, type Connection, connectionOf } from "./connections.ts";
+import { Farewells } from "./farewell.ts";
 import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
 
 /** Options of a listener. */
@@ -48,6 +49,7 @@ export class Listener {
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
   readonly #pace = new Pace();
+  readonly #farewells = new Farewells();
 
   constructor(options: ListenerOptions) {
     const { limits, secure } = options;
@@ -63,20 +65,14 @@ export class Listener {
         }
         // A peer that leaves during its handshake is gone: nobody waits for the handshake's time limit.
         connection.socket.allowHalfOpen = false;
+        this.#farewells.hold(connection.socket);
         secure.emit("connection", connection.socket);
       },
     );
     secure?.on("secureConnection", (socket: TLSSocket) => this.#onSecured(socket));
     secure?.on("tlsClientError", (error: Error, socket: TLSSocket) => {
       const connection = connectionOf(socket);
-      const code = errnoOf(error);
-      const refusal = refusedCertificate(error);
-      // It has left, as the checks of load balancers do: no fault, so no warning.
-      if (code === "ECONNRESET" && connection !== undefined) {
-        options.log.debug("connection_unused", { listener: options.name, peer: connection.peer });
-        connection.socket.destroy();
-      } else if (refusal !== undefined) connection?.drop(`client certificate refused: ${refusal}`);
-      else connection?.drop(`TLS handshake failed: ${String(socket.authorizationError ?? code ?? error.message)}`);
+      if (connection !== undefined) this.#onFailedHandshake(connection, error);
     });
   }
 
@@ -154,12 +150,34 @@ export class Listener {
     for (const { http2 } of this.#served.values()) http2.close();
   }
 
+  #onFailedHandshake(connection: Connection, error: Error): void {
+    const { name, log } = this.#options;
+    const code = errnoOf(error);
+    // It has left, as the checks of load balancers do: no fault, so no warning.
+    if (code === "ECONNRESET") {
+      log.debug("connection_unused", { listener: name, peer: connection.peer });
+      connection.destroy();
+      return;
+    }
+    const refusal = refusedCertificate(error);
+    connection.failed(
+      refusal === undefined
+        ? `TLS handshake failed: ${code ?? error.message}`
+        : `client certificate refused: ${refusal}`,
+    );
+    connection.closing();
+    // OpenSSL's are told in an alert.
+    if (code?.startsWith("ERR_SSL_") === true) this.#farewells.begin(connection.socket);
+    else connection.destroy();
+  }
+
   #onSecured(socket: TLSSocket): void {
     const connection = connectionOf(socket);
     if (connection === undefined) {
       socket.destroy();
       return;
     }
+    this.#farewells.release(connection.socket);
     socket.allowHalfOpen = true;
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
     else this.#serve(socket, connection, socket);

@@ -8,7 +8,7 @@ import { goClient } from "../../clients/go.ts";
 import { runProgram } from "../../clients/program.ts";
 import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type ForgedChain, forgeChain } from "../../fixtures/forged-chains.ts";
+import { type ForgedChain, type ForgedSmallChain, forgeChain } from "../../fixtures/forged-chains.ts";
 import { FRAME, frame, PREFACE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 import { TlsRecords } from "../../fixtures/tls-records.ts";
@@ -50,9 +50,13 @@ describe("a peer of whom nobody knows who it is", () => {
     return told;
   }
 
-  const CHAINS: readonly [string, ForgedChain, RegExp, RegExp][] = [
+  const CHAINS: readonly [string, ForgedChain | ForgedSmallChain, RegExp, RegExp][] = [
     ["75 certificates", { links: 75 }, /ILLEGAL_PARAMETER/, /EXCESSIVE_MESSAGE_SIZE/],
-    ["10 certificates whose keys are slow to use", { links: 10 }, /UNKNOWN_CA/, NO_ISSUER],
+    ["4 KiB of extensions", { links: 1, extensions: 500 }, /ILLEGAL_PARAMETER/, /EXCESSIVE_MESSAGE_SIZE/],
+    ["less", { links: 1, extensions: 400 }, /UNKNOWN_CA/, NO_ISSUER],
+    ["6 small certificates", { links: 6, extensions: 0 }, /DECODE_ERROR/, /^client certificate refused: more than 5/],
+    ["5 small certificates", { links: 5, extensions: 0 }, /UNKNOWN_CA/, NO_ISSUER],
+    ["a certificate whose key is slow to use", { links: 1 }, /UNKNOWN_CA/, NO_ISSUER],
     ["a key that is slow to use", { links: 1, bits: 4_608, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
     ["3 certificates with usual keys", { links: 3, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
   ];

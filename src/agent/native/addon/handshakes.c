@@ -28,8 +28,12 @@
   F(X509_verify_cert_error_string)
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
-/* A client's certificates; those of a long chain of large keys have 8 KiB. OpenSSL itself takes 100 KiB. */
-#define CHAIN_BYTES (16 * 1024)
+/*
+ * A client's certificates, read before anybody knows whose they are: a KiB of them can cost a quarter of a handshake, and
+ * so can each key. Two with keys and signatures of RSA-4096 have 3 KiB. OpenSSL itself takes 100 KiB.
+ */
+#define CHAIN_BYTES (4 * 1024)
+#define CHAIN_LINKS 5
 /* Of a client that no authority has vouched for. A handshake and the first request have about ten. */
 #define UNKNOWN_RECORDS 128
 /* Of a connection: one comes every 2^24 records at most (RFC 8446, 5.5), and each costs as much as 20 KB of data. */
@@ -79,13 +83,41 @@ static void count(SSL *ssl, int index, uintptr_t limit, int reason) {
   if (number >= limit) end(ssl, reason);
 }
 
+static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (size_t)at[1] << 8 | at[2]; }
+
+/* Whether a Certificate message (RFC 8446, 4.4.2) that is well formed so far holds more certificates than it may. */
+static bool is_long(const unsigned char *message, size_t length) {
+  size_t at = 8, links = 0;
+  if (length < at || message[4] != 0) return false;
+  while (at + 3 <= length && links <= CHAIN_LINKS) {
+    at += 3 + read24(message + at);
+    if (at + 2 > length) break;
+    at += 2 + ((size_t)message[at] << 8 | message[at + 1]);
+    links++;
+  }
+  return links > CHAIN_LINKS;
+}
+
+/*
+ * OpenSSL would decode every certificate, with its key, before it asks about any. It has no other place to stop it: the
+ * message is its own memory, and not to be changed, but with the length of a context that there cannot be it is refused.
+ */
+static void refuse_long_chain(unsigned char *message, size_t length) {
+  if (!is_long(message, length)) return;
+  ERR_clear_error();
+  ERR_raise_data(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, "more than %d certificates", CHAIN_LINKS);
+  message[4] = 1;
+}
+
 /* Called for every record and every message of a handshake (SSL_CTX_set_msg_callback(3)), in both directions. */
 static void watch(int sent, int version, int type, const void *bytes, size_t length, SSL *ssl, void *unused) {
   (void)version, (void)unused;
   if (sent || length == 0) return;
   if (type == SSL3_RT_HEADER && SSL_is_server(ssl)) count(ssl, records_index, UNKNOWN_RECORDS, SSL_R_RECORD_TOO_SMALL);
-  if (type == SSL3_RT_HANDSHAKE && *(const unsigned char *)bytes == SSL3_MT_KEY_UPDATE)
-    count(ssl, updates_index, KEY_UPDATES, SSL_R_TOO_MANY_KEY_UPDATES);
+  if (type != SSL3_RT_HANDSHAKE) return;
+  unsigned char message = *(const unsigned char *)bytes;
+  if (message == SSL3_MT_KEY_UPDATE) count(ssl, updates_index, KEY_UPDATES, SSL_R_TOO_MANY_KEY_UPDATES);
+  if (message == SSL3_MT_CERTIFICATE && SSL_is_server(ssl)) refuse_long_chain((unsigned char *)bytes, length);
 }
 
 /* Runs as each context is made: CRYPTO_EX_new, whose parent is the context (CRYPTO_get_ex_new_index(3)). */

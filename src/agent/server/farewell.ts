@@ -1,0 +1,59 @@
+import { Socket } from "node:net";
+
+/** How long a client whose handshake has failed may take to read why, */
+const FAREWELL_MS = 500;
+/** and how many may at once: beyond that the oldest has had its time. */
+const FAREWELLS_AT_ONCE = 64;
+
+/** `_handle` is Node's only way to stop a socket below TLS from being read. */
+type Handled = Socket & { readonly _handle?: { readonly readStop?: () => void } | null };
+
+/**
+ * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake; what the
+ * client has sent or still writes then resets the connection, and it may report that instead of the alert, as grpc-go does.
+ */
+export class Farewells {
+  /** Oldest first. */
+  readonly #waiting = new Map<Socket, NodeJS.Timeout>();
+
+  /** From now on its `destroy` waits for the end of this turn of the event loop, in which `begin` may still be called. */
+  hold(socket: Handled): void {
+    socket.destroy = () => {
+      socket._handle?.readStop?.();
+      setImmediate(() => {
+        if (!this.#waiting.has(socket)) this.#end(socket);
+      });
+      return socket;
+    };
+  }
+
+  /** The handshake is complete: the socket is as it was. */
+  release(socket: Socket): void {
+    Reflect.deleteProperty(socket, "destroy");
+  }
+
+  /** Sends the end of the connection behind what was written, and closes the socket a little later. */
+  begin(socket: Socket): void {
+    if (socket.destroyed || this.#waiting.has(socket)) return;
+    const end = setTimeout(() => this.#end(socket), FAREWELL_MS);
+    end.unref();
+    this.#waiting.set(socket, end);
+    socket.once("close", () => this.#forget(socket));
+    socket.end();
+    for (const oldest of this.#waiting.keys()) {
+      if (this.#waiting.size <= FAREWELLS_AT_ONCE) return;
+      this.#end(oldest);
+    }
+  }
+
+  #end(socket: Socket): void {
+    this.#forget(socket);
+    this.release(socket);
+    socket.destroy();
+  }
+
+  #forget(socket: Socket): void {
+    clearTimeout(this.#waiting.get(socket));
+    this.#waiting.delete(socket);
+  }
+}
