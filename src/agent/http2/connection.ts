@@ -168,9 +168,16 @@ export class Http2Connection {
     this.#fail(ErrorCode.INADEQUATE_SECURITY, reason);
   }
 
-  /** Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. */
+  /**
+   * Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. Closes at once
+   * where no request was let in: there is nothing to finish, and what the peer goes on sending must not delay the end.
+   */
   drain(): void {
     if (this.#state !== "serving") return;
+    if (this.#probation !== undefined) {
+      this.close();
+      return;
+    }
     this.#state = "draining";
     this.#events.closing();
     this.#session.goAway(false);
@@ -237,6 +244,8 @@ export class Http2Connection {
    * are answered, for as long as that host is there and reads.
    */
   #onInputEnd(): void {
+    // The deadline decides.
+    if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#socket !== this.#raw || this.#session.streams.size === 0) {
       this.close();
       return;

@@ -19,9 +19,7 @@ export class Pace {
   /** Queues a connection: its next piece is read in a later turn. */
   enqueue(paced: Paced): void {
     this.#waiting.add(paced);
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    setImmediate(() => this.#turn());
+    this.#schedule();
   }
 
   /** Reads no more of it. */
@@ -29,15 +27,21 @@ export class Pace {
     this.#waiting.delete(paced);
   }
 
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => this.#turn());
+  }
+
   #turn(): void {
     this.#scheduled = false;
     let left = TURN_BYTES;
+    // Whoever has more to read is at the end of the set again, where this loop meets it.
     for (const paced of this.#waiting) {
       this.#waiting.delete(paced);
       left -= paced.handOn();
       if (left <= 0) break;
     }
-    const next = this.#waiting.values().next().value;
-    if (next !== undefined) this.enqueue(next);
+    if (this.#waiting.size > 0) this.#schedule();
   }
 }

@@ -63,9 +63,10 @@ export class Probation implements Paced {
   /** The peer sends no more. */
   endInput(): void {
     this.#inputEnded = true;
-    if (this.#held.length === 0) this.#events.ended();
+    if (this.#held.length === 0 && this.#state !== "over") this.#events.ended();
   }
 
+  /** Reads the next piece. Returns its length in bytes. */
   handOn(): number {
     const first = this.#held[0];
     if (first === undefined) return 0;
@@ -96,6 +97,7 @@ export class Probation implements Paced {
     this.#socket.pause();
   }
 
+  /** Passes on all that is held once the peer has passed, and then lets the socket read on. */
   #readOn(): void {
     while (this.#state === "passed" && this.#held.length > 0) this.#read(this.#held.shift() as Buffer);
     if (this.#state === "over" || this.#held.length > 0) return;
