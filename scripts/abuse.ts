@@ -13,9 +13,11 @@ const USAGE = `usage: npm run abuse [-- [OPTION...] [WORD...]]   only the attack
 The agent is that of the sources, or the one that GUEST_AGENT_ENTRY names. Exit status 1: something did not hold.
 Attacks: ${ATTACKS.map(({ name }) => name).join("; ")}`;
 
-function line({ name, inputs, seconds, healthP99Ms, peakOwnBytes, left, problem }: AbuseRow): string {
-  const figures = [inputs, seconds.toFixed(1), healthP99Ms.toFixed(0), (peakOwnBytes / MIB).toFixed(0)];
-  return `| ${[name, ...figures, left === "" ? "nothing" : left, problem === "" ? "held" : problem].join(" | ")} |`;
+function line({ name, inputs, seconds, cpuSeconds, health, peakOwnBytes, left, problem, measured }: AbuseRow): string {
+  const times = [health.p50Ms, health.p99Ms, health.maxMs].map((ms) => ms.toFixed(0)).join(" / ");
+  const figures = [inputs, seconds.toFixed(1), cpuSeconds.toFixed(1), times, (peakOwnBytes / MIB).toFixed(0)];
+  const held = measured === "" ? "held" : `held: ${measured}`;
+  return `| ${[name, ...figures, left === "" ? "nothing" : left, problem === "" ? held : problem].join(" | ")} |`;
 }
 
 await runScript("abuse", USAGE, async () => {
@@ -31,8 +33,10 @@ await runScript("abuse", USAGE, async () => {
   const inputs = countFrom(values.inputs ?? String(values.long === true ? LONG_INPUTS : SHORT_INPUTS), "--inputs");
   const rows: AbuseRow[] = [];
   console.log(`seed ${seed}\n`);
-  console.log("| attack | inputs | seconds | Health p99, ms | peak own memory, MiB | left | outcome |");
-  console.log("| --- | --- | --- | --- | --- | --- | --- |");
+  console.log(
+    "| attack | inputs | seconds | agent's CPU, s | Health p50 / p99 / max, ms | peak own memory, MiB | left | outcome |",
+  );
+  console.log("| --- | --- | --- | --- | --- | --- | --- | --- |");
   await abuse({
     seed,
     inputs,

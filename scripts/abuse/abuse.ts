@@ -7,25 +7,27 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { messageOf } from "../../src/shared/errors.ts";
 import { type RunningAgent, startAgent } from "../../test/fixtures/agent.ts";
+import { cpuMs } from "../../test/fixtures/cpu.ts";
 import { execStart } from "../../test/fixtures/raw-calls.ts";
 import { RawHttp2 } from "../../test/fixtures/raw-http2.ts";
 import { seededRandom } from "../../test/fixtures/seeded-random.ts";
 import { type Footprint, settledFootprint } from "../soak/footprint.ts";
-import type { Attack, Target } from "./attack.ts";
+import type { Attack, Outcome, Target } from "./attack.ts";
 import { connectionAttacks } from "./connections.ts";
 import { folderAttacks } from "./folders.ts";
 import { fuzzing } from "./fuzz.ts";
 import { guestAttacks } from "./guest.ts";
 import { keptAttacks } from "./kept.ts";
+import type { Request, Seen, Watched } from "./probe.ts";
 import { tunnelAttacks } from "./tunnels.ts";
-import type { Seen, Watched } from "./probe.ts";
-
+import { floodHeaders, unknownPeerAttacks } from "./unknown-peers.ts";
 import { workloadAttacks } from "./workload.ts";
 
 /** All attacks, in order. */
 export const ATTACKS: readonly Attack[] = [
   ...fuzzing,
   ...connectionAttacks,
+  ...unknownPeerAttacks,
   ...keptAttacks,
   ...tunnelAttacks,
   ...workloadAttacks,
@@ -52,12 +54,24 @@ export interface AbuseRow {
   readonly name: string;
   readonly inputs: number;
   readonly seconds: number;
-  readonly healthP99Ms: number;
+  /** CPU time of the agent itself. */
+  readonly cpuSeconds: number;
+  /** Of Health on a connection of its own beside the attack. Not judged: it depends on the machine's other work. */
+  readonly health: HealthTimes;
   readonly peakOwnBytes: number;
   /** What the agent holds in addition; empty: nothing. */
   readonly left: string;
   /** The failure; empty: none. */
   readonly problem: string;
+  /** Figures of the attack's own. */
+  readonly measured: string;
+}
+
+/** How long Health took, in milliseconds. */
+export interface HealthTimes {
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  readonly maxMs: number;
 }
 
 /** Options of a run. */
@@ -84,18 +98,20 @@ export async function abuse(options: AbuseOptions): Promise<void> {
   await warmUp(agent);
   for (const attack of attacks) {
     const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
-    const target: Target = { agent, random: seededRandom(seed), scratch: scratch.path, inputs: share };
+    const target: Target = { agent, random: seededRandom(seed), scratch: scratch.path, inputs: share, quietly: probe.quietly };
     try {
       await probe.seen();
       const before = await settled(agent, undefined);
       const began = performance.now();
+      const cpuBeganMs = cpuMs(agent.pid);
       const outcome = await outcomeOf(attack.run(target));
       const seconds = (performance.now() - began) / 1000;
+      const cpuSeconds = (cpuMs(agent.pid) - cpuBeganMs) / 1000;
       const left = difference(before, await settled(agent, before));
       const { unanswered, ...seen } = await probe.seen();
       if (outcome.problem === "" && unanswered > 0)
         outcome.problem = `Health got no answer within ${answerLimitMs / 1000} s`;
-      onRow({ name: attack.name, seconds, left, ...outcome, ...seen });
+      onRow({ name: attack.name, seconds, cpuSeconds, left, ...outcome, ...seen });
     } catch (error) {
       // What is gone has no footprint any more.
       if (existsSync(`/proc/${agent.pid}`)) throw error;
@@ -103,10 +119,12 @@ export async function abuse(options: AbuseOptions): Promise<void> {
         name: attack.name,
         inputs: 0,
         seconds: 0,
-        healthP99Ms: Infinity,
+        cpuSeconds: 0,
+        health: { p50Ms: Infinity, p99Ms: Infinity, maxMs: Infinity },
         peakOwnBytes: 0,
         left: "",
         problem: "the agent has died",
+        measured: "",
       });
       return;
     }
@@ -122,18 +140,19 @@ async function warmUp(agent: RunningAgent): Promise<void> {
   await peer.holds(() => streams.every((stream) => peer.hasClosed(stream)));
 }
 
-async function outcomeOf(running: Promise<number>): Promise<{ inputs: number; problem: string }> {
+async function outcomeOf(running: ReturnType<Attack["run"]>): Promise<Outcome & { problem: string }> {
   const late = delay(ATTACK_LIMIT_MS, undefined, { ref: false }).then(() => {
     throw new Error("it hangs");
   });
   try {
-    return { inputs: await Promise.race([running, late]), problem: "" };
+    const done = await Promise.race([running, late]);
+    return { ...(typeof done === "number" ? { inputs: done, measured: "" } : done), problem: "" };
   } catch (error) {
-    return { inputs: 0, problem: messageOf(error) };
+    return { inputs: 0, measured: "", problem: messageOf(error) };
   }
 }
 
-/** SIGTERM while commands write to peers that do not read, and half-open connections wait. */
+/** SIGTERM while commands write to peers that do not read, half-open connections wait, and others send HEADERS. */
 async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
   const start = execStart({ args: ["sh", "-c", "trap '' HUP TERM; yes"] });
   using peers = new DisposableStack();
@@ -144,12 +163,20 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
     await peer.holds(() => peer.answered.size === 4);
     peer.stopReading();
   }
-  const { healthP99Ms, peakOwnBytes } = await probe.seen();
+  const { health, peakOwnBytes } = await probe.seen();
   await probe[Symbol.asyncDispose]();
+  const floods = Array.from({ length: UNREAD_PEERS }, () => floodHeaders(agent));
   const began = performance.now();
+  const cpuBeganMs = cpuMs(agent.pid);
+  let cpuSeconds = 0;
+  const look = setInterval(() => {
+    if (existsSync(`/proc/${agent.pid}`)) cpuSeconds = (cpuMs(agent.pid) - cpuBeganMs) / 1000;
+  }, 50);
   agent.kill("SIGTERM");
   const exit = await Promise.race([agent.exited, delay(LEAVE_LIMIT_MS, undefined, { ref: false })]);
   const seconds = (performance.now() - began) / 1000;
+  clearInterval(look);
+  if (exit !== undefined) await Promise.all(floods);
   const problem =
     exit === undefined
       ? `it did not leave within ${LEAVE_LIMIT_MS / 1000} s`
@@ -157,12 +184,14 @@ async function endUnread(agent: RunningAgent, probe: Probe): Promise<AbuseRow> {
         ? ""
         : `it left with ${JSON.stringify(exit)}`;
   return {
-    name: "SIGTERM among peers that do not read",
-    inputs: 2 * UNREAD_PEERS,
+    name: "SIGTERM among peers that do not read or send HEADERS without end",
+    inputs: 3 * UNREAD_PEERS,
     seconds,
+    cpuSeconds,
     left: "",
     problem,
-    healthP99Ms,
+    measured: "",
+    health,
     peakOwnBytes,
   };
 }
@@ -186,8 +215,9 @@ function difference(before: Footprint, after: Footprint): string {
 }
 
 interface Probe extends AsyncDisposable {
+  readonly quietly: Target["quietly"];
   /** The observations since the last call. */
-  seen(): Promise<Pick<AbuseRow, "healthP99Ms" | "peakOwnBytes"> & Pick<Seen, "unanswered">>;
+  seen(): Promise<Pick<AbuseRow, "health" | "peakOwnBytes"> & Pick<Seen, "unanswered">>;
 }
 
 function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimitMs: number): Probe {
@@ -199,12 +229,19 @@ function startProbe({ pid, port, token, certificates }: RunningAgent, answerLimi
   });
   // The next call reports it.
   failed.catch(() => undefined);
+  const ask = (request: Request): void => worker.postMessage(request, []);
   return {
+    quietly: async (work) => {
+      ask("pause");
+      await work();
+      ask("resume");
+    },
     seen: async () => {
-      worker.postMessage("seen", []);
+      ask("seen");
       const [{ healthMs, ...seen }] = (await Promise.race([once(worker, "message"), failed])) as [Seen];
       const sorted = healthMs.toSorted((a, b) => a - b);
-      return { ...seen, healthP99Ms: sorted[Math.floor(sorted.length * 0.99)] ?? Infinity };
+      const at = (share: number): number => sorted[Math.floor(sorted.length * share)] ?? Infinity;
+      return { ...seen, health: { p50Ms: at(0.5), p99Ms: at(0.99), maxMs: sorted.at(-1) ?? Infinity } };
     },
     [Symbol.asyncDispose]: async () => {
       await worker.terminate();

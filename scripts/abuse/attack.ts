@@ -9,6 +9,16 @@ export interface Target {
   readonly scratch: string;
   /** Approximate number of inputs to send. */
   readonly inputs: number;
+  /** Runs `work` without the calls of Health that are made beside every attack, as they cost the agent something too. */
+  quietly(work: () => Promise<void>): Promise<void>;
+}
+
+/** What an attack has done. */
+export interface Outcome {
+  /** Inputs that it has sent. */
+  readonly inputs: number;
+  /** Figures that it has judged. */
+  readonly measured: string;
 }
 
 /** An attack. */
@@ -16,6 +26,6 @@ export interface Attack {
   readonly name: string;
   /** Its share of the inputs: `weight` times those of one unit. */
   readonly weight: number;
-  /** Resolves with the number of inputs, once it has closed everything. Throws if the agent misbehaved. */
-  run(target: Target): Promise<number>;
+  /** Resolves once it has closed everything, at least with the number of inputs. Throws if the agent misbehaved. */
+  run(target: Target): Promise<number | Outcome>;
 }

@@ -20,6 +20,9 @@ export interface Seen {
   readonly peakOwnBytes: number;
 }
 
+/** What is asked of this thread: its observations, or to make no calls for a while. */
+export type Request = "seen" | "pause" | "resume";
+
 const PAUSE_MS = 20;
 
 const agent = workerData as Watched;
@@ -28,13 +31,17 @@ let healthMs: number[] = [];
 let unanswered = 0;
 let peakOwnBytes = 0;
 let isAsked = false;
+let isPaused = false;
 
-parentPort?.on("message", () => (isAsked = true));
+parentPort?.on("message", (request: Request) => {
+  if (request === "seen") isAsked = true;
+  else isPaused = request === "pause";
+});
 for (;;) {
   const began = performance.now();
   try {
-    await client.health({ deadlineMs: agent.answerLimitMs });
-    healthMs.push(performance.now() - began);
+    if (!isPaused) await client.health({ deadlineMs: agent.answerLimitMs });
+    if (!isPaused) healthMs.push(performance.now() - began);
   } catch (error) {
     if (error instanceof GuestError && error.status === "DEADLINE_EXCEEDED") unanswered += 1;
   }

@@ -1,0 +1,212 @@
+import { connect as connectTls } from "node:tls";
+import { type Identity, issueCertificates, SERVER_NAME } from "../../test/fixtures/certificates.ts";
+import { forgeChain } from "../../test/fixtures/forged-chains.ts";
+import { callFields, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../test/fixtures/raw-http2.ts";
+import { TlsRecords } from "../../test/fixtures/tls-records.ts";
+import { memoryOf } from "../soak/footprint.ts";
+import type { Attack, Outcome, Target } from "./attack.ts";
+import { type Cost, costOf, sum } from "./cost.ts";
+
+/*
+ * What peers do of whom nobody knows who they are. Each connection costs a handshake and what it sends before it is ended; a
+ * peer may dial again at once. So the cost of a connection is told as a multiple of one that is refused in the ordinary way,
+ * by a client without a certificate, in the same run and in turns with it.
+ */
+
+const MIB = 2 ** 20;
+/** Handshakes at once. */
+const AT_ONCE = 60;
+/** Turns of the attack and of ordinary refusals. */
+const ROUNDS = { least: 4, most: 20 } as const;
+/** CPU of a connection, as a multiple of an ordinary refused one. */
+const HANDSHAKE_LIMIT = 2;
+/** Of one that was let in as far as HTTP/2: it may send some hundred frames, or as many KiB. */
+const CONNECTION_LIMIT = 10;
+/** CPU for what such a connection sends, beside its handshake, where that is more than a few KiB. */
+const MIB_LIMIT_MS = 50;
+/** What the agent reads of one connection before it ends it. */
+const READ_LIMIT_MIB = 0.5;
+/** Memory of all that it remembers of them. */
+const GROWTH_LIMIT_BYTES = 30 * MIB;
+const WRONG_TOKEN = "wrong-token-0123456789";
+const BATCH = 100;
+/** More than a connection may send before it is ended. */
+const BATCH_BYTES = 320 * 1024;
+/** A block as large as the agent takes, in one frame. */
+const LARGE_BLOCK_BYTES = 16_000;
+
+/** Dials with TLS, and stays until the agent ends it. */
+function refused({ port, certificates }: Target["agent"], identity: Identity | undefined): Promise<void> {
+  const { ca } = certificates;
+  const options = { port, host: "127.0.0.1", servername: SERVER_NAME, ca, ALPNProtocols: ["h2"] };
+  const socket = connectTls({ ...options, ...identity });
+  socket.on("error", () => {});
+  return new Promise((resolve) => socket.resume().once("close", () => resolve()));
+}
+
+async function atOnce(dial: () => Promise<void>): Promise<number> {
+  await Promise.all(Array.from({ length: AT_ONCE }, dial));
+  return AT_ONCE;
+}
+
+interface Compared {
+  readonly ordinary: Cost;
+  readonly attack: Cost;
+}
+
+/** Measures an attack's connections in turns with ordinary refused ones, and then once more beside Health. */
+async function compared(target: Target, rounds: number, dial: () => Promise<void>): Promise<Compared> {
+  const { pid } = target.agent;
+  const [ordinary, attack]: [Cost[], Cost[]] = [[], []];
+  await target.quietly(async () => {
+    for (let round = 0; round < rounds; round++) {
+      ordinary.push(await costOf(pid, () => atOnce(() => refused(target.agent, undefined))));
+      attack.push(await costOf(pid, () => atOnce(dial)));
+    }
+  });
+  await atOnce(dial);
+  return { ordinary: sum(ordinary), attack: sum(attack) };
+}
+
+function roundsOf({ inputs }: Target, inputsARound: number): number {
+  return Math.max(ROUNDS.least, Math.min(ROUNDS.most, Math.round(inputs / inputsARound)));
+}
+
+/** Says what a connection of the attack costs. Throws where that is over a limit. */
+function judged({ ordinary, attack }: Compared, limit: number): string {
+  const ordinaryMs = ordinary.cpuMs / ordinary.connections;
+  const connectionMs = attack.cpuMs / attack.connections;
+  const times = connectionMs / ordinaryMs;
+  const readMib = attack.readMib / attack.connections;
+  const mibMs = (connectionMs - ordinaryMs) / readMib;
+  // Of less than that the handshake is the most.
+  const isMuch = readMib >= 0.1;
+  const told = `${times.toFixed(1)} x a refused handshake, ${(readMib * 1024).toFixed(0)} KiB read of each`;
+  const figures = isMuch ? `${told}, ${mibMs.toFixed(0)} ms of CPU a MiB` : told;
+  if (times > limit) throw new Error(`${figures}: over ${limit} x`);
+  if (readMib > READ_LIMIT_MIB) throw new Error(`${figures}: over ${READ_LIMIT_MIB} MiB`);
+  if (isMuch && mibMs > MIB_LIMIT_MS) throw new Error(`${figures}: over ${MIB_LIMIT_MS} ms`);
+  return figures;
+}
+
+/**
+ * Chains that anybody can make, of certificates that cost much to read (RFC 8446, 4.4.2, bounds a chain at 16 MiB): random
+ * signatures, long exponents, points that are compressed, extensions. Whoever reads and verifies them in good faith stands still.
+ */
+const CHAINS: readonly [string, () => Identity][] = [
+  ["75 of RSA-3072", () => forgeChain({ links: 75, exponent: "usual" })],
+  ["3 of RSA-3072", () => forgeChain({ links: 3, exponent: "usual" })],
+  ["6 of P-521", () => forgeChain({ links: 6, extensions: 0 })],
+  ["5 of P-521", () => forgeChain({ links: 5, extensions: 0 })],
+  ["1 with 400 extensions", () => forgeChain({ links: 1, extensions: 400 })],
+];
+
+async function forgeChains(target: Target): Promise<Outcome> {
+  const rounds = roundsOf(target, 2 * CHAINS.length * AT_ONCE);
+  const told: string[] = [];
+  for (const [name, forge] of CHAINS) {
+    const identity = forge();
+    const cost = await compared(target, rounds, () => refused(target.agent, identity));
+    told.push(`${name}: ${judged(cost, HANDSHAKE_LIMIT)}`);
+  }
+  return { inputs: 2 * CHAINS.length * rounds * AT_ONCE, measured: told.join("; ") };
+}
+
+/** KeyUpdates without a pause (RFC 8446, 4.6.3: a peer may send one at any time), by the client that `identity` names. */
+async function updateKeys(target: Target, identity: Identity | undefined): Promise<Outcome> {
+  const rounds = roundsOf(target, 2 * AT_ONCE);
+  const cost = await compared(target, rounds, async () => {
+    using peer = await TlsRecords.dial(target.agent, identity).catch(() => undefined);
+    await peer?.flood(() => peer.keyUpdate());
+  });
+  return { inputs: 2 * rounds * AT_ONCE, measured: judged(cost, CONNECTION_LIMIT) };
+}
+
+async function updateKeysAsStranger(target: Target): Promise<Outcome> {
+  const { client } = await issueCertificates();
+  return updateKeys(target, client);
+}
+
+/**
+ * HEADERS for a request that the agent has reset: frames that were on their way may still come (RFC 9113, 5.1), and their
+ * blocks have to be decoded (4.3).
+ */
+async function headReset(target: Target, block: Buffer): Promise<Outcome> {
+  const rounds = roundsOf(target, 2 * AT_ONCE);
+  const cost = await compared(target, rounds, async () => {
+    using peer = await RawHttp2.dial(target.agent).catch(() => undefined);
+    if (peer !== undefined) await sendOnReset(peer, block);
+  });
+  return { inputs: 2 * rounds * AT_ONCE, measured: judged(cost, CONNECTION_LIMIT) };
+}
+
+async function sendOnReset(peer: RawHttp2, block: Buffer): Promise<void> {
+  const stream = peer.open(callFields("Health", WRONG_TOKEN).filter(([name]) => name !== ":path"));
+  const piece = frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, block);
+  const batch = Math.min(BATCH, Math.ceil(BATCH_BYTES / piece.length));
+  while (!peer.isEnded) {
+    peer.send(...Array.from({ length: batch }, () => piece));
+    await peer.flushed();
+  }
+}
+
+/** The same on one connection after another, until nobody listens any more. */
+export async function floodHeaders(agent: Target["agent"]): Promise<void> {
+  for (;;) {
+    using peer = await RawHttp2.dial(agent).catch(() => undefined);
+    if (peer === undefined) return;
+    await sendOnReset(peer, headerBlock(callFields("Health", WRONG_TOKEN)));
+  }
+}
+
+/** A block of many short fields. */
+function largeBlock(mark: number): Buffer {
+  const fields: [string, string][] = [];
+  for (let at = 0; at * 8 < LARGE_BLOCK_BYTES; at++) fields.push([`x${mark}`, String(at % 1_000)]);
+  return headerBlock([...callFields("Health", WRONG_TOKEN), ...fields]).subarray(0, LARGE_BLOCK_BYTES);
+}
+
+/**
+ * Different header blocks, each as large as one may be: a receiver may keep what it has decoded as long as it likes, and has
+ * only its own bounds (RFC 9113, 10.5.1). Over the port with a wrong token, and on the workload's socket, where nobody needs one.
+ */
+async function sendDifferent(target: Target): Promise<Outcome> {
+  const { agent, inputs } = target;
+  const before = memoryOf(agent.pid).ownBytes;
+  let sent = 0;
+  let most = before;
+  while (sent < Math.min(inputs, 20_000)) {
+    using peers = new DisposableStack();
+    for (let index = 0; index < 16; index++) {
+      const peer = peers.use(await RawHttp2.dial(index % 2 === 0 ? agent : { socketPath: agent.workloadSocket }));
+      for (let count = 0; count < BATCH && !peer.isEnded; count++, sent++) {
+        peer.open([...callFields("Health", WRONG_TOKEN), [`x-${sent}`, "y".repeat(LARGE_BLOCK_BYTES - 1_000)]]);
+      }
+      await peer.flushed();
+    }
+    most = Math.max(most, memoryOf(agent.pid).ownBytes);
+  }
+  const growth = most - before;
+  const measured = `${(growth / MIB).toFixed(0)} MiB more than before`;
+  if (growth > GROWTH_LIMIT_BYTES) throw new Error(`${measured}: over ${GROWTH_LIMIT_BYTES / MIB} MiB`);
+  return { inputs: sent, measured };
+}
+
+/** Attacks by peers none of whose calls was let in. */
+export const unknownPeerAttacks: readonly Attack[] = [
+  { name: "forged chains", weight: 2, run: forgeChains },
+  { name: "KeyUpdates without a certificate", weight: 1, run: (target) => updateKeys(target, undefined) },
+  { name: "KeyUpdates with a certificate of another authority", weight: 1, run: updateKeysAsStranger },
+  {
+    name: "KeyUpdates with a certificate",
+    weight: 1,
+    run: (target) => updateKeys(target, target.agent.certificates.client),
+  },
+  {
+    name: "HEADERS on a reset stream",
+    weight: 1,
+    run: (target) => headReset(target, headerBlock(callFields("Health", WRONG_TOKEN))),
+  },
+  { name: "large HEADERS on a reset stream", weight: 1, run: (target) => headReset(target, largeBlock(1)) },
+  { name: "header blocks that differ", weight: 2, run: sendDifferent },
+];
