@@ -68,7 +68,7 @@ export interface AbuseRow {
 }
 
 /** How long Health took, in milliseconds. */
-export interface HealthTimes {
+interface HealthTimes {
   readonly p50Ms: number;
   readonly p99Ms: number;
   readonly maxMs: number;
@@ -98,7 +98,13 @@ export async function abuse(options: AbuseOptions): Promise<void> {
   await warmUp(agent);
   for (const attack of attacks) {
     const share = Math.max(1, Math.floor((inputs * attack.weight) / weights));
-    const target: Target = { agent, random: seededRandom(seed), scratch: scratch.path, inputs: share, quietly: probe.quietly };
+    const target: Target = {
+      agent,
+      random: seededRandom(seed),
+      scratch: scratch.path,
+      inputs: share,
+      quietly: probe.quietly,
+    };
     try {
       await probe.seen();
       const before = await settled(agent, undefined);

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
 import { connect } from "../../test/fixtures/exec-stream.ts";
-import { EXEC_ENTRIES_LIMIT, UNREAD_LIMIT_BYTES } from "../../src/agent/domain/index.ts";
+import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { DUTIES, execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
 import {
@@ -16,7 +16,7 @@ import {
   RawHttp2,
   type RawOptions,
 } from "../../test/fixtures/raw-http2.ts";
-import type { Attack, Outcome, Target } from "./attack.ts";
+import type { Attack, Target } from "./attack.ts";
 
 const MIB = 2 ** 20;
 /** Connections of one attack at a time: as many as a listener accepts. */
@@ -211,47 +211,6 @@ function callWith(client: Client, method: string, message: Uint8Array, token: st
   });
 }
 
-/** Calls of one message that hold it back, and connections that make them. */
-const HELD_CALLS = 60;
-const HOLDING_PEERS = 2;
-
-/**
- * Whole messages of unary calls whose clients do not half-close: a server may hold what it has read for as long as the stream
- * is open (RFC 9113, 5.1), and answers only behind the end. With the token. Counts the calls that are refused meanwhile.
- */
-async function neverHalfClose({ agent }: Target): Promise<Outcome> {
-  // A field that Health does not know, of bytes.
-  const message = Buffer.alloc(4 * MIB - 16);
-  message.set([0x7a, 0xeb, 0xff, 0xff, 0x01]);
-  const metadata = new Metadata();
-  metadata.set("svc-instance-token", agent.token);
-  const asIs = (bytes: Uint8Array): Buffer => Buffer.from(bytes);
-  const clients = Array.from({ length: HOLDING_PEERS }, () => connect(agent));
-  let refused = 0;
-  const calls = clients.flatMap((client) =>
-    Array.from({ length: HELD_CALLS }, () => {
-      const path = "/svc.guest.v1alpha1.GuestAgent/Health";
-      const call = client.makeBidiStreamRequest(path, asIs, asIs, metadata, { deadline: Date.now() + ANSWER_LIMIT_MS });
-      call.on("error", () => {});
-      call.resume();
-      const ended = new Promise<void>((resolve) => {
-        call.on("status", ({ code }) => {
-          if (code === status.RESOURCE_EXHAUSTED) refused += 1;
-          resolve();
-        });
-      });
-      const written = new Promise<void>((resolve) => call.write(message, () => resolve()));
-      return Promise.race([ended, written]);
-    }),
-  );
-  await Promise.all(calls);
-  await serves(agent);
-  for (const client of clients) client.close();
-  const most = UNREAD_LIMIT_BYTES / message.length;
-  if (calls.length - refused > most) throw new Error(`${calls.length - refused} messages of 4 MiB were held`);
-  return { inputs: calls.length, measured: `${refused} of ${calls.length} refused` };
-}
-
 /** Very many arguments, variables and fields: each message would take the decoder seconds. */
 async function sendCountless({ agent, inputs }: Target): Promise<number> {
   const pairs = [
@@ -314,7 +273,6 @@ export const connectionAttacks: readonly Attack[] = [
   },
   { name: "windows of 0, nothing read", weight: 4, run: readNothing },
   { name: "messages that are never whole", weight: 4, run: sendHalf },
-  { name: "whole messages of calls that never end", weight: 1, run: neverHalfClose },
   { name: "countless fields in 4 MiB", weight: 1, run: sendCountless },
   { name: "131,072 arguments, legal", weight: 1, run: sendLargest },
 ];

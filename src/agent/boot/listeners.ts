@@ -1,4 +1,4 @@
-import type { Configuration, TlsMaterial } from "../config/index.ts";
+import { type Configuration, type TlsMaterial, tokenDigest } from "../config/index.ts";
 import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
@@ -60,12 +60,13 @@ export class Listeners {
     const { configuration, clock, log, onCalls, onLargeCalls, watchArrivals } = this.#parts;
     const { guestPort, guestSocketPath, credentials } = configuration;
     credentials.digestToken();
-    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator }] =
+    const [{ Router }, { serveGuestAgent }, { ManagementServer, refuseExpired, tokenAuthenticator, tokenField }] =
       await Promise.all([import("../rpc/index.ts"), import("../rpc/handlers/serve.ts"), import("../server/index.ts")]);
     const router = new Router({ clock, log, agentVersion: AGENT_VERSION, onCalls, onLargeCalls });
     serveGuestAgent(router, capabilities);
+    const tokenCheck = { digest: tokenDigest };
     const admitToken = tokenAuthenticator(
-      { matches: (candidate) => credentials.matchesToken(candidate), current: () => credentials.currentToken },
+      { ...tokenCheck, matches: (digest) => credentials.matchesToken(digest), current: () => credentials.currentToken },
       credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
     );
     const management = new ManagementServer({
@@ -73,6 +74,7 @@ export class Listeners {
       log,
       clock,
       watchArrivals,
+      tokenField: tokenField(tokenCheck),
       authenticate: (metadata) => {
         rotation.lookAgain();
         const decision = admitToken(metadata);

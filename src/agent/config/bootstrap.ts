@@ -39,14 +39,18 @@ export async function readBootstrap(
   environ: readonly Uint8Array[],
   accepts?: AcceptsTlsMaterial,
 ): Promise<Configuration> {
-  const { values, faults } = readVariables(environ);
+  const { values, token, faults } = readVariables(environ);
   const take = <Value>(variable: BootstrapVariable, read: (text: string | undefined) => Read<Value>): Value => {
     const { value, problems } = read(values.get(variable));
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
   // A variable with an invalid value is not reported as missing too.
-  const given: ReadonlySet<BootstrapVariable> = new Set([...values.keys(), ...faults.map((fault) => fault.variable)]);
+  const given: ReadonlySet<BootstrapVariable> = new Set([
+    ...values.keys(),
+    ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),
+    ...faults.map((fault) => fault.variable),
+  ]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
   // In the variable, or in the file that it names: the environment of an instance is echoed by its host's API, and a
   // spec may hold declared secrets. Read once: a workload that runs has its environment.
@@ -68,7 +72,7 @@ export async function readBootstrap(
   const process = takeSpec("SVC_PROCESS_SPEC", readProcessSpec);
   const hooks = takeSpec("SVC_HOOKS_SPEC", readHooksSpec);
   const logLevel = take("SVC_LOG_LEVEL", readLogLevel);
-  const loaded = await Credentials.load(credentialSources(values), accepts);
+  const loaded = await Credentials.load(credentialSources(values, token), accepts);
   faults.push(...loaded.faults);
   if (faults.length > 0 || loaded.credentials === undefined) throw new BootstrapError(inOrder(faults));
   return { guestPort, guestSocketPath, workloadSocketPath, credentials: loaded.credentials, process, hooks, logLevel };
@@ -114,8 +118,7 @@ function socketFaults(values: BootstrapValues): BootstrapFault[] {
     : [];
 }
 
-function credentialSources(values: BootstrapValues): CredentialSources {
-  const value = values.get("SVC_INSTANCE_TOKEN");
+function credentialSources(values: BootstrapValues, value: Buffer | undefined): CredentialSources {
   const file = values.get("SVC_INSTANCE_TOKEN_FILE");
   return {
     token: value !== undefined ? { value } : file !== undefined ? { file } : undefined,

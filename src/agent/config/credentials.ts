@@ -11,7 +11,7 @@ import type { BootstrapFault } from "./variables.ts";
 /** Where the credentials come from. */
 export interface CredentialSources {
   /** The token itself, or its file (without one trailing line break); undefined: none given. */
-  readonly token: { readonly value: string } | { readonly file: string } | undefined;
+  readonly token: { readonly value: Buffer } | { readonly file: string } | undefined;
   readonly tls: TlsFiles;
 }
 
@@ -61,9 +61,9 @@ export class Credentials {
     this.#material.token.digest();
   }
 
-  /** Whether the candidate is the instance token. Constant time, and the same work for a missing one. */
-  matchesToken(candidate: string | undefined): boolean {
-    return this.#material.token.matches(candidate);
+  /** Whether it is the digest of the instance token (`tokenDigest`). Constant time, and the same work for a missing one. */
+  matchesToken(digest: string | undefined): boolean {
+    return this.#material.token.matches(digest);
   }
 
   /** Versions of the files last read; equal to `presentVersion()` while none has changed. */
@@ -115,6 +115,8 @@ function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial)
   return async (readFile) => {
     const [token, tls] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, accepts, readFile)]);
     const faults = [...token.faults, ...tls.faults];
+    // Of a token that is not taken nothing stays either.
+    if (faults.length > 0) token.token?.digest();
     const material =
       token.token === undefined || faults.length > 0 ? undefined : { token: token.token, tls: tls.material };
     return { material, faults };
@@ -136,11 +138,16 @@ function tokenReader(source: CredentialSources["token"]): (readFile: ReadCredent
     const file = await readFile(source.file);
     return "problem" in file
       ? { token: undefined, faults: [{ variable: "SVC_INSTANCE_TOKEN_FILE", problem: file.problem }] }
-      : check(file.bytes.toString("latin1").replace(/\r?\n$/, ""), "SVC_INSTANCE_TOKEN_FILE", "the token in the file ");
+      : check(withoutLineBreak(file.bytes), "SVC_INSTANCE_TOKEN_FILE", "the token in the file ");
   };
 }
 
-function check(token: string, variable: BootstrapFault["variable"], subject: string): ReadToken {
+function withoutLineBreak(bytes: Buffer): Buffer {
+  const isBroken = bytes.at(-1) === 0x0a;
+  return bytes.subarray(0, bytes.length - (isBroken ? (bytes.at(-2) === 0x0d ? 2 : 1) : 0));
+}
+
+function check(token: Buffer, variable: BootstrapFault["variable"], subject: string): ReadToken {
   const problem = tokenProblem(token);
   return problem === undefined
     ? { token: new InstanceToken(token), faults: [] }
@@ -201,36 +208,45 @@ const TOKEN_LIMIT_BYTES = 4096;
  * gRPC metadata value (gRPC over HTTP/2, "ASCII-Value") passes, spaces excepted. Length says nothing about strength:
  * there is no least one.
  */
-function tokenProblem(token: string): string | undefined {
-  if (token === "") return "is empty";
+function tokenProblem(token: Buffer): string | undefined {
+  if (token.length === 0) return "is empty";
   if (token.length > TOKEN_LIMIT_BYTES) return `is longer than ${TOKEN_LIMIT_BYTES} characters`;
-  return /^[\x21-\x7e]+$/.test(token) ? undefined : "may hold visible ASCII characters only, and no spaces";
+  return token.every((byte) => byte > 0x20 && byte < 0x7f)
+    ? undefined
+    : "may hold visible ASCII characters only, and no spaces";
 }
 
 /** The instance token; after `digest`, only its SHA-256. */
 class InstanceToken {
-  #token: string | undefined;
-  #digest: Buffer | undefined;
+  readonly #token: Buffer;
+  #digest: string | undefined;
 
-  constructor(token: string) {
+  constructor(token: Buffer) {
     this.#token = token;
   }
 
   /** Keeps only the digest. Not done at once, because it loads Node's crypto, which would delay the workload. */
-  digest(): Buffer {
-    this.#digest ??= digestOf(this.#token ?? "");
-    this.#token = undefined;
+  digest(): string {
+    if (this.#digest === undefined) {
+      this.#digest = tokenDigest(this.#token);
+      this.#token.fill(0);
+    }
     return this.#digest;
   }
 
   /** Compares in constant time, with the same work for a missing candidate. */
-  matches(candidate: string | undefined): boolean {
+  matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
-    const equal = timingSafeEqual(this.digest(), digestOf(candidate ?? ""));
-    return equal && candidate !== undefined;
+    const own = Buffer.from(this.digest());
+    // Several tokens in one call have a longer text.
+    const candidate = Buffer.alloc(own.length);
+    const written = candidate.write(digest ?? "", "latin1");
+    const equal = timingSafeEqual(own, candidate);
+    return equal && written === digest?.length;
   }
 }
 
-function digestOf(text: string): Buffer {
-  return process.getBuiltinModule("node:crypto").hash("sha256", text, "buffer");
+/** What stands for a token wherever one is kept or compared: its SHA-256, as base64url. */
+export function tokenDigest(token: Uint8Array): string {
+  return process.getBuiltinModule("node:crypto").hash("sha256", token, "base64url");
 }

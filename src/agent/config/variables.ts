@@ -60,27 +60,37 @@ export interface Read<Value> {
 /** Values of the bootstrap variables that are set. */
 export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 
-/** Picks the bootstrap channel out of raw `NAME=value` entries. A variable with a fault is left out of the values. */
-export function readVariables(environ: readonly Uint8Array[]): { values: BootstrapValues; faults: BootstrapFault[] } {
+/** The bootstrap channel's variables that are set and have no fault, and the faults of the others. */
+export interface BootstrapVariables {
+  readonly values: BootstrapValues;
+  /** That of SVC_INSTANCE_TOKEN, as a view of its entry: whoever has no more use for it overwrites it. */
+  readonly token: Buffer | undefined;
+  readonly faults: BootstrapFault[];
+}
+
+/** Picks the bootstrap channel out of raw `NAME=value` entries. */
+export function readVariables(environ: readonly Uint8Array[]): BootstrapVariables {
+  let token: Buffer | undefined;
   const values = new Map<BootstrapVariable, string>();
   const faults: BootstrapFault[] = [];
   const given = environ.map(asBuffer).filter((entry) => entry.subarray(0, PREFIX.length).equals(PREFIX));
   for (const variable of BOOTSTRAP_VARIABLES) {
     const [raw, ...more] = rawValues(given, variable);
     if (raw === undefined) continue;
-    const value = decode(raw);
+    const value = variable === "SVC_INSTANCE_TOKEN" ? raw : decode(raw);
     const problem =
       more.length > 0
         ? "is set more than once; set it once"
         : value === undefined
           ? "is not valid UTF-8"
-          : value === ""
+          : value.length === 0
             ? "is empty; give it a value or leave it out"
             : undefined;
     if (problem !== undefined) faults.push({ variable, problem });
-    else if (value !== undefined) values.set(variable, value);
+    else if (typeof value === "string") values.set(variable, value);
+    else token = value;
   }
-  return { values, faults };
+  return { values, token, faults };
 }
 
 /** A variable that is probably meant for the agent, and its right name. */

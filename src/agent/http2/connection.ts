@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
+import type { SecretField } from "./hpack.ts";
 import { Probation, type ProbationLimits } from "./probation.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import { receiveAll } from "./reads.ts";
@@ -42,6 +43,8 @@ export interface ConnectionLimits {
   readonly http2?: Partial<Http2Limits>;
   /** Until `prove` is called. Undefined: every peer may make requests. */
   readonly probation?: ProbationLimits;
+  /** A field of requests whose value is not kept. */
+  readonly secret?: SecretField;
 }
 
 /** Callbacks to a connection's owner. */
@@ -104,6 +107,7 @@ export class Http2Connection {
     this.#session = new Http2Session({
       limits: { ...DEFAULT_HTTP2_LIMITS, ...limits.http2 },
       nowMs,
+      secret: limits.secret,
       events: {
         request: (stream, fields) => this.#onRequest(stream, fields),
         output: () => this.#flushSoon(),

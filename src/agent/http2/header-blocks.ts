@@ -1,4 +1,4 @@
-import { HpackDecoder } from "./hpack.ts";
+import { HpackDecoder, type SecretField } from "./hpack.ts";
 import type { Http2Limits } from "./limits.ts";
 import { calmError, ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
@@ -54,9 +54,9 @@ export class HeaderBlocks {
   #block: Buffer = NO_BYTES;
   #continuations = 0;
 
-  constructor(limits: BlockLimits) {
+  constructor(limits: BlockLimits, secret?: SecretField) {
     this.#limits = limits;
-    this.#decoder = new HpackDecoder(limits.headerListBytes);
+    this.#decoder = new HpackDecoder(limits.headerListBytes, undefined, secret);
   }
 
   /** Throws ConnectionError for a frame that interrupts a header block. */
@@ -90,7 +90,11 @@ export class HeaderBlocks {
     const block = payload.subarray(start, end);
     this.#checkSize(block.length);
     // The view is valid only while the frame is handled: copy a block that continues in other frames.
-    this.#block = flags & Flag.END_HEADERS ? block : Buffer.from(block);
+    if (flags & Flag.END_HEADERS) this.#block = block;
+    else {
+      this.#block = Buffer.from(block);
+      block.fill(0);
+    }
   }
 
   /** Adds the payload of CONTINUATION. Throws ConnectionError at too many frames. */
@@ -100,7 +104,11 @@ export class HeaderBlocks {
       throw new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, `more than ${continuationFrames} CONTINUATION frames`);
     }
     this.#checkSize(this.#block.length + payload.length);
-    this.#block = Buffer.concat([this.#block, payload]);
+    const begun = this.#block;
+    this.#block = Buffer.concat([begun, payload]);
+    // A half of a secret is none, but nobody knows where it is cut.
+    begun.fill(0);
+    payload.fill(0);
   }
 
   /** Decodes the block that is now complete. Throws ConnectionError where it is malformed. */

@@ -73,8 +73,19 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A field of a table. */
-type Entry = readonly [name: string, value: string];
+/** A field of a table. Its size is told where the value is not what was sent. */
+type Entry = readonly [name: string, value: string, sizeBytes?: number];
+
+function sizeOf([name, value, sizeBytes]: Entry): number {
+  return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
+}
+
+/** A field whose value stays nowhere: not in the tables, nor in the fields of a request, nor in the memory that it was read into. */
+export interface SecretField {
+  readonly name: string;
+  /** What stands in the place of the value, such as a digest: visible ASCII. The bytes are overwritten afterwards. */
+  readonly conceal: (value: Uint8Array) => string;
+}
 
 /** The newest header fields of a connection, in one direction (RFC 7541, 2.3.2). */
 class DynamicTable {
@@ -102,13 +113,13 @@ class DynamicTable {
       : this.#entries[this.#entries.length - 1 - (index - FIRST_DYNAMIC)];
   }
 
-  insert(name: string, value: string): void {
+  insert(entry: Entry): void {
     this.version++;
     this.inserted++;
-    const sizeBytes = name.length + value.length + ENTRY_OVERHEAD_BYTES;
+    const sizeBytes = sizeOf(entry);
     this.#evict(this.#limitBytes - sizeBytes);
     if (sizeBytes > this.#limitBytes) return;
-    this.#entries.push([name, value]);
+    this.#entries.push(entry);
     this.#sizeBytes += sizeBytes;
   }
 
@@ -129,7 +140,7 @@ class DynamicTable {
     for (; this.#sizeBytes > targetBytes; evicted++) {
       const entry = this.#entries[evicted];
       if (entry === undefined) break;
-      this.#sizeBytes -= entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+      this.#sizeBytes -= sizeOf(entry);
     }
     if (evicted > 0) this.#entries.splice(0, evicted);
   }
@@ -144,14 +155,18 @@ export class HpackDecoder {
   readonly #table: DynamicTable;
   readonly #tableLimitBytes: number;
   readonly #listLimitBytes: number;
+  readonly #secret: SecretField | undefined;
   #block: Buffer = NO_BYTES;
   #at = 0;
+  /** Length of the string before `#at`, as it was sent. */
+  #codedBytes = 0;
 
   /**
    * @param listLimitBytes a larger header list is decoded but not kept
    * @param tableLimitBytes as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
    */
-  constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES) {
+  constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES, secret?: SecretField) {
+    this.#secret = secret;
     this.#listLimitBytes = listLimitBytes;
     this.#tableLimitBytes = tableLimitBytes;
     this.#table = new DynamicTable(tableLimitBytes);
@@ -179,7 +194,7 @@ export class HpackDecoder {
         continue;
       }
       const entry = (byte & 0x80) === 0 ? this.#literal(byte) : this.#entry(this.#integer(0x7f));
-      sizeBytes += entry[0].length + entry[1].length + ENTRY_OVERHEAD_BYTES;
+      sizeBytes += sizeOf(entry);
       if (sizeBytes <= this.#listLimitBytes) fields.push(entry[0], entry[1]);
     }
     this.#block = NO_BYTES;
@@ -190,9 +205,18 @@ export class HpackDecoder {
     const indexed = (byte & 0x40) !== 0;
     const nameIndex = this.#integer(indexed ? 0x3f : 0x0f);
     const name = nameIndex === 0 ? this.#string() : this.#entry(nameIndex)[0];
-    const value = this.#string();
-    if (indexed) this.#table.insert(name, value);
-    return [name, value];
+    const entry: Entry = name === this.#secret?.name ? this.#concealed(this.#secret) : [name, this.#string()];
+    if (indexed) this.#table.insert(entry);
+    return entry;
+  }
+
+  #concealed({ name, conceal }: SecretField): Entry {
+    const bytes = this.#text();
+    const value = isVisible(bytes) ? conceal(bytes) : "";
+    const sizeBytes = name.length + bytes.length + ENTRY_OVERHEAD_BYTES;
+    bytes.fill(0);
+    this.#block.fill(0, this.#at - this.#codedBytes, this.#at);
+    return [name, value, sizeBytes];
   }
 
   #entry(index: number): Entry {
@@ -222,6 +246,11 @@ export class HpackDecoder {
   }
 
   #string(): string {
+    return this.#text().toString("latin1");
+  }
+
+  /** A view of the next string's characters, valid until the next one. */
+  #text(): Buffer {
     const coded = ((this.#block[this.#at] ?? 0) & 0x80) !== 0;
     if (this.#at >= this.#block.length) throw malformed("a header block that ends before a string");
     const length = this.#integer(0x7f);
@@ -229,12 +258,18 @@ export class HpackDecoder {
     const end = start + length;
     if (end > this.#block.length) throw malformed("a header block that ends within a string");
     this.#at = end;
-    if (!coded) return this.#block.toString("latin1", start, end);
+    this.#codedBytes = length;
+    if (!coded) return this.#block.subarray(start, end);
     if (scratch.length < length * 2) scratch = Buffer.allocUnsafeSlow(length * 2);
     const written = decodeHuffman(this.#block, start, end, scratch);
     if (written < 0) throw malformed("a string that is not Huffman-coded as it says");
-    return scratch.toString("latin1", 0, written);
+    return scratch.subarray(0, written);
   }
+}
+
+/** Whether all are visible ASCII, as everything is that may be secret. */
+function isVisible(bytes: Uint8Array): boolean {
+  return bytes.every((byte) => byte > 0x20 && byte < 0x7f);
 }
 
 function malformed(problem: string): ConnectionError {
@@ -296,7 +331,7 @@ export class HpackEncoder {
     if (nameIndex === 0) this.#string(name);
     this.#string(value);
     if (!repeats) return;
-    this.#table.insert(name, value);
+    this.#table.insert([name, value]);
     // Re-inserted fields have new numbers. Clear the map when it outgrows the table: old numbers are of evicted fields.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);

@@ -1,5 +1,5 @@
 export { Http2Connection, type PingLimits } from "./connection.ts";
-export type { Fields } from "./hpack.ts";
+export type { Fields, SecretField } from "./hpack.ts";
 export { type Http2Limits } from "./limits.ts";
 export { Pace, type Paced } from "./pace.ts";
 export { ErrorCode } from "./protocol.ts";

@@ -32,7 +32,7 @@ export class Probation implements Paced {
   readonly #socket: Duplex;
   readonly #limits: ProbationLimits;
   readonly #events: ProbationEvents;
-  #held: Buffer[] = [];
+  readonly #held: Buffer[] = [];
   #bytes = 0;
   #reads = 0;
   #inputEnded = false;
@@ -56,6 +56,8 @@ export class Probation implements Paced {
       return;
     }
     this.#held.push(Buffer.from(bytes));
+    // A token is in one place only, until it is read.
+    bytes.fill(0);
     this.#socket.pause();
     this.#limits.pace.enqueue(this);
   }
@@ -93,7 +95,7 @@ export class Probation implements Paced {
     if (this.#state === "passed") return;
     this.#state = "over";
     this.#limits.pace.leave(this);
-    this.#held = [];
+    for (const bytes of this.#held.splice(0)) bytes.fill(0);
     this.#socket.pause();
   }
 

@@ -1,3 +1,4 @@
+import type { SecretField } from "./hpack.ts";
 import type { Http2Limits } from "./limits.ts";
 import type { ConnectionError } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
@@ -19,6 +20,8 @@ export interface SessionEvents {
 export interface SessionOptions {
   readonly limits: Http2Limits;
   readonly events: SessionEvents;
+  /** A field of requests whose value is not kept. */
+  readonly secret?: SecretField | undefined;
   /** Milliseconds of a clock that is never stepped. */
   readonly nowMs: () => number;
 }

@@ -55,10 +55,10 @@ export class Http2Session implements FrameHandler, StreamOwner {
   #current: Http2Stream | undefined;
   #currentBytes = 0;
 
-  constructor({ limits, events, nowMs }: SessionOptions) {
+  constructor({ limits, events, nowMs, secret }: SessionOptions) {
     this.#limits = limits;
     this.#events = events;
-    this.#blocks = new HeaderBlocks(limits);
+    this.#blocks = new HeaderBlocks(limits, secret);
     this.#floods = new FloodGuard(limits, nowMs);
     this.#sender = new Sender(this.#output, this.#encoder, this.#peer, this.#floods, this.#answered);
     this.#pings = new Pings(this.#output, this.#floods);

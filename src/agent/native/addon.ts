@@ -159,7 +159,7 @@ export interface Addon {
   relaxCertificateChecks(): number;
   /**
    * From now on, for every TLS context that is made: a server's check of a client's chain ends at its first failure, the
-   * chain has 16 KiB at most, a client that no authority has vouched for sends 128 records at most, and a connection 128
+   * chain has five certificates and 4 KiB at most, a client that no authority has vouched for sends 128 records at most, and a connection 128
    * KeyUpdates. Who goes too far gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
   boundHandshakes(): number;

@@ -1,4 +1,4 @@
-import { Socket } from "node:net";
+import type { Socket } from "node:net";
 
 /** How long a client whose handshake has failed may take to read why, */
 const FAREWELL_MS = 500;

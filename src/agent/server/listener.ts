@@ -2,7 +2,7 @@ import type { Server, Socket } from "node:net";
 import type { Server as TlsServer, TLSSocket } from "node:tls";
 import { type Clock, CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS, type Log, type WatchArrivals } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { Http2Connection, type Http2Limits, Pace, type PingLimits } from "../http2/index.ts";
+import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
 import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
 import { Acceptor, type Connection, connectionOf } from "./connections.ts";
 import { Farewells } from "./farewell.ts";
@@ -16,6 +16,7 @@ export interface ListenerOptions {
   readonly secure: TlsServer | undefined;
   readonly router: Router;
   readonly interceptor: Interceptor;
+  readonly tokenField: SecretField | undefined;
   readonly verifyPeer: VerifyPeer | undefined;
   readonly log: Log;
   readonly clock: Clock;
@@ -184,7 +185,7 @@ export class Listener {
   }
 
   #serve(socket: Socket, connection: Connection, tls: TLSSocket | undefined): void {
-    const { router, interceptor, log, limits, clock, nextSessionId } = this.#options;
+    const { router, interceptor, tokenField, log, limits, clock, nextSessionId } = this.#options;
     const certificate = tls && this.#verify(tls);
     if (typeof certificate === "string") {
       connection.failed(`client certificate refused: ${certificate}`);
@@ -219,6 +220,7 @@ export class Listener {
       connection.socket,
       {
         ...limits,
+        ...(tokenField !== undefined && { secret: tokenField }),
         firstRequestMs: limits.handshakeTimeoutMs,
         probation: { pace: this.#pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
       },

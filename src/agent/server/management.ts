@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { AgentError, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
+import type { SecretField } from "../http2/index.ts";
 import type { Interceptor, Router, Session } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
 import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions, type VerifyPeer } from "./tls.ts";
@@ -14,6 +15,8 @@ export interface ManagementServerOptions {
   readonly router: Router;
   /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
+  /** The field of requests with the token (see tokenField). Undefined: there is none. */
+  readonly tokenField?: SecretField;
   /** Further check of a client certificate that the authority issued. */
   readonly verifyPeer?: VerifyPeer;
   /** Called for every accepted connection. */
@@ -114,7 +117,7 @@ export class ManagementServer {
   }
 
   #addListener(secure: TlsServer | undefined, name: string): Listener {
-    const { router, authenticate, verifyPeer, onConnection, log, clock, watchArrivals } = this.#options;
+    const { router, authenticate, tokenField, verifyPeer, onConnection, log, clock, watchArrivals } = this.#options;
     const interceptor: Interceptor = (metadata) =>
       this.#shutdown === undefined ? authenticate(metadata) : shuttingDown();
     const listener = new Listener({
@@ -122,6 +125,7 @@ export class ManagementServer {
       secure,
       router,
       interceptor,
+      tokenField,
       // The credentials may have been replaced during the handshake.
       verifyPeer: (certificate, nowMs) =>
         this.#renewed === undefined || isVouchedFor(certificate.chain, this.#renewed)

@@ -25,6 +25,9 @@ export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): T
   };
 }
 
+/** OpenSSL overwrites what it has decrypted and handed on, such as tokens (SSL_CTX_set_options(3)). Node has no name for it. */
+const SSL_OP_CLEANSE_PLAINTEXT = 2;
+
 /** The part of `tlsOptions` that changes with the credentials. */
 export function secureContextOptions(material: TlsMaterial): SecureContextOptions {
   return {
@@ -32,7 +35,7 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
     key: material.key,
     ca: material.clientCa,
     minVersion: "TLSv1.3",
-    secureOptions: constants.SSL_OP_NO_TICKET,
+    secureOptions: constants.SSL_OP_NO_TICKET | SSL_OP_CLEANSE_PLAINTEXT,
   };
 }
 

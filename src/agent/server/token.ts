@@ -1,5 +1,5 @@
 import { AgentError } from "../domain/index.ts";
-import type { RequestFields } from "../http2/index.ts";
+import type { RequestFields, SecretField } from "../http2/index.ts";
 import type { Interceptor } from "../rpc/index.ts";
 
 /** Metadata key of the instance token (contract, "Authentication"). */
@@ -7,10 +7,17 @@ const TOKEN_METADATA_KEY = "svc-instance-token";
 
 /** How an authenticator checks the instance token. */
 export interface TokenCheck {
-  /** Whether it is the token. Constant time, with the same work for a missing one. */
-  matches(candidate: string | undefined): boolean;
+  /** The digest of a token that a caller sends, as visible ASCII: from then on nobody has the token itself. */
+  digest(candidate: Uint8Array): string;
+  /** Whether it is the token's digest. Constant time, with the same work for a missing one. */
+  matches(digest: string | undefined): boolean;
   /** Identity of the current token: another object once there is a new token. */
   readonly current: () => object;
+}
+
+/** The field of requests that holds the token: connections give its digest to the authenticator. */
+export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField {
+  return { name: TOKEN_METADATA_KEY, conceal: digest };
 }
 
 /**
@@ -24,7 +31,7 @@ export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<un
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;
-    // Repeated fields are joined with ", ", and no token holds a space.
+    // Repeated fields are joined with ", ", and no digest holds a space.
     const candidate = metadata[TOKEN_METADATA_KEY];
     const decide = (): AgentError | undefined => {
       const current = token.current();

@@ -10,6 +10,7 @@ import {
   BootstrapError,
   misspeltVariables,
   readBootstrap,
+  tokenDigest,
 } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
@@ -33,7 +34,7 @@ describe("readBootstrap", () => {
     });
     assert.deepEqual(configuration.hooks, { preSnapshot: undefined, postRestore: undefined });
     assert.match(String(configuration.credentials.tls?.cert), /BEGIN CERTIFICATE/);
-    assert.ok(configuration.credentials.matchesToken(folder.token));
+    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
   test("accepts a unix socket alone, without TLS files and with the token in a file", async (t) => {
@@ -48,7 +49,7 @@ describe("readBootstrap", () => {
     assert.equal(configuration.workloadSocketPath, "/run/workload.sock");
     assert.equal(configuration.logLevel, "debug");
     assert.equal(configuration.credentials.tls, undefined);
-    assert.ok(configuration.credentials.matchesToken(folder.token));
+    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
   test("ignores entries that are none of its own, well-formed or not", async (t) => {

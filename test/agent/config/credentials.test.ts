@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { inspect } from "node:util";
 import { describe, test } from "node:test";
-import { Credentials } from "../../../src/agent/config/index.ts";
+import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { credentialFolder, type CredentialFolder } from "./sandbox.ts";
 
 async function load(folder: CredentialFolder, tokenFile: string): Promise<Credentials> {
@@ -13,23 +13,34 @@ async function load(folder: CredentialFolder, tokenFile: string): Promise<Creden
   return credentials ?? assert.fail("no credentials");
 }
 
+function isToken(credentials: Credentials, candidate: string): boolean {
+  return credentials.matchesToken(tokenDigest(Buffer.from(candidate)));
+}
+
 describe("Credentials", () => {
   test("match the token and nothing else", async (t) => {
     const folder = await credentialFolder(t);
     const credentials = await load(folder, await folder.write("token", `${folder.token}\n`));
-    assert.equal(credentials.matchesToken(folder.token), true);
-    for (const other of [undefined, "", `${folder.token}x`, folder.token.slice(0, -1), folder.token.toUpperCase()]) {
-      assert.equal(credentials.matchesToken(other), false, String(other));
+    assert.equal(isToken(credentials, folder.token), true);
+    for (const digest of [undefined, "", folder.token, `${tokenDigest(Buffer.from(folder.token))}, x`]) {
+      assert.equal(credentials.matchesToken(digest), false, String(digest));
+    }
+    for (const other of ["", `${folder.token}x`, folder.token.slice(0, -1), folder.token.toUpperCase()]) {
+      assert.equal(isToken(credentials, other), false, other);
     }
   });
 
   test("do not hold the token, only its digest", async (t) => {
     const folder = await credentialFolder(t);
+    const value = Buffer.from(folder.token);
     const { credentials } = await Credentials.load({
-      token: { value: folder.token },
+      token: { value },
       tls: { cert: undefined, key: undefined, clientCa: undefined },
     });
     assert.ok(credentials);
+    credentials.digestToken();
+    assert.ok(value.every((byte) => byte === 0));
+    assert.ok(isToken(credentials, folder.token));
     assert.ok(!inspect(credentials, { depth: 9, showHidden: true }).includes(folder.token));
   });
 
@@ -47,8 +58,8 @@ describe("Credentials", () => {
       await folder.write(name, await next.read(path));
     }
     assert.deepEqual(await credentials.reload(), []);
-    assert.equal(credentials.matchesToken("rotated"), true);
-    assert.equal(credentials.matchesToken(folder.token), false);
+    assert.equal(isToken(credentials, "rotated"), true);
+    assert.equal(isToken(credentials, folder.token), false);
     assert.notDeepEqual(credentials.tls?.cert, before);
   });
 
@@ -63,7 +74,7 @@ describe("Credentials", () => {
         problem: "names a file that is not a PEM private key without a passphrase",
       },
     ]);
-    assert.equal(credentials.matchesToken(folder.token), true);
-    assert.equal(credentials.matchesToken("rotated"), false);
+    assert.equal(isToken(credentials, folder.token), true);
+    assert.equal(isToken(credentials, "rotated"), false);
   });
 });

@@ -13,7 +13,7 @@ import { AgentError } from "../../../src/agent/domain/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { bytesFieldFrame, type Call, Router } from "../../../src/agent/rpc/index.ts";
-import { ManagementServer, tokenAuthenticator } from "../../../src/agent/server/index.ts";
+import { ManagementServer, tokenAuthenticator, tokenField } from "../../../src/agent/server/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../../fixtures/management.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
@@ -258,8 +258,8 @@ function plainServer(): { server: ManagementServer; log: ReturnType<typeof recor
   const log = recordingLog();
   const router = new Router({ clock: systemClock, log, agentVersion: "0" });
   router.unary(health, () => create(HealthResponseSchema));
-  const authenticate = tokenAuthenticator(TEST_TOKEN_CHECK);
-  return { server: new ManagementServer({ router, authenticate, log, clock: systemClock }), log };
+  const parts = { authenticate: tokenAuthenticator(TEST_TOKEN_CHECK), tokenField: tokenField(TEST_TOKEN_CHECK) };
+  return { server: new ManagementServer({ router, ...parts, log, clock: systemClock }), log };
 }
 
 async function folder(t: TestContext): Promise<string> {

@@ -4,7 +4,7 @@ import { chmod, mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { Credentials } from "../../../src/agent/config/index.ts";
+import { Credentials, tokenDigest } from "../../../src/agent/config/index.ts";
 import { testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { runGuestctl } from "./guestctl.ts";
@@ -75,7 +75,9 @@ describe("guestctl issue", () => {
       },
     });
     assert.deepEqual(faults, []);
-    assert.ok(credentials?.matchesToken((await readFile(join(folder, "token"), "utf8")).trim()));
+    assert.ok(
+      credentials?.matchesToken(tokenDigest(Buffer.from((await readFile(join(folder, "token"), "utf8")).trim()))),
+    );
   });
 
   test("does not replace credentials unless it is told to", async (t) => {

@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { closeSync, openSync, readFileSync, readSync } from "node:fs";
+import { mkdtempDisposable, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { clientOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { callFields, envelope, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { LISTENERS } from "../../fixtures/raw-calls.ts";
+import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+
+/*
+ * Whoever can read the agent's memory, or a snapshot of its guest, does not find the instance token there: what callers send is
+ * turned into its digest where it was read, and overwritten.
+ */
+
+const CALLS = 200;
+const PIECE_BYTES = 2 ** 20;
+
+/** The regions that a process may write to and that hold a text, and how often. */
+function copies(pid: number, text: string): string[] {
+  const wanted = Buffer.from(text);
+  const found: string[] = [];
+  const memory = openSync(`/proc/${pid}/mem`, "r");
+  for (const line of readFileSync(`/proc/${pid}/maps`, "latin1").split("\n")) {
+    const region = /^([0-9a-f]+)-([0-9a-f]+) .w.. \S+ \S+ \S+ *(.*)$/.exec(line);
+    if (region === null) continue;
+    const [start, end] = [Number.parseInt(region[1] ?? "", 16), Number.parseInt(region[2] ?? "", 16)];
+    // Pieces overlap, so that none of them cuts a copy in two.
+    for (let at = start; at < end; at += PIECE_BYTES) {
+      const bytes = Buffer.alloc(Math.min(PIECE_BYTES + wanted.length, end - at));
+      let length = 0;
+      try {
+        length = readSync(memory, bytes, 0, bytes.length, at);
+      } catch {
+        // Not there: a guard, or memory of a device.
+      }
+      for (let hit = bytes.indexOf(wanted); hit >= 0 && hit < length; hit = bytes.indexOf(wanted, hit + 1)) {
+        if (hit < PIECE_BYTES) found.push(`${region[3] ?? ""} at ${(at + hit).toString(16)}`);
+      }
+    }
+  }
+  closeSync(memory);
+  return found;
+}
+
+/** Calls in every way: on one connection and on new ones, by index, as literals, in pieces, and with too long a body. */
+async function callOften(agent: SocketAgent): Promise<void> {
+  using client = clientOf(agent);
+  for (let count = 0; count < CALLS; count++) await client.health();
+  for (const target of Object.values(LISTENERS)) {
+    using peer = await RawHttp2.dial(target(agent));
+    for (let count = 0; count < CALLS; count++) assert.equal(await peer.ask("Health", agent.token), "0");
+    const block = headerBlock(callFields("Health", agent.token));
+    // Within the token, which is last.
+    const cut = block.length - 8;
+    const stream = 2 * CALLS + 1;
+    peer.send(frame(FRAME.headers, 0, stream, block.subarray(0, cut)));
+    peer.send(frame(FRAME.continuation, FLAG.endHeaders, stream, block.subarray(cut)));
+    peer.send(frame(FRAME.data, FLAG.endStream, stream, envelope()));
+    assert.equal((await peer.status(stream)).get("grpc-status"), "0");
+    const whole = frame(FRAME.headers, FLAG.endHeaders, stream + 2, block);
+    for (const byte of whole) {
+      peer.send(Buffer.of(byte));
+      await peer.flushed();
+    }
+    // One read of much more than a record, in which the next call is followed by a message.
+    const body = frame(FRAME.data, 0, stream + 2, Buffer.alloc(16_000));
+    const end = frame(FRAME.data, FLAG.endStream, stream + 4, envelope());
+    peer.send(body, frame(FRAME.headers, FLAG.endHeaders, stream + 4, block), body, body, end);
+    await peer.next(({ stream: of }) => of === stream + 4);
+    for (let count = 0; count < 10; count++) {
+      using newcomer = await RawHttp2.dial(target(agent));
+      assert.equal(await newcomer.ask("Health", agent.token), "0");
+    }
+  }
+}
+
+describe("the agent's memory", () => {
+  test("holds no copy of the token after many calls that sent it", NEEDS_ROOT, async () => {
+    const token = "hunted-token-0123456789abcdef";
+    await using folder = await mkdtempDisposable(join(tmpdir(), "token-"));
+    const file = join(folder.path, "token");
+    await writeFile(file, `${token}\n`);
+    const env = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: file };
+    await using started = await startSocketAgent({ env });
+    const agent = { ...started, token, pid: started.pid };
+    await callOften(agent);
+    // Node hands decrypted bytes on through a buffer on its stack, where the next ones lie over them.
+    const lasting = copies(agent.pid, token).filter((place) => !place.startsWith("[stack]"));
+    assert.deepEqual(lasting, []);
+  });
+});
