@@ -75,6 +75,26 @@ describe("a frozen session", NEEDS_ROOT, () => {
     await workload.runs();
   });
 
+  it("leaves files and folders to its host: they are listed, made, renamed, changed and removed", async (t) => {
+    const workload = ticking();
+    await using agent = await freezable(t, { process: { args: workload.args } });
+    if (agent === undefined) return;
+    await workload.runs();
+    using client = clientOf(agent);
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    const made = `${folder.path}/made-while-frozen`;
+    await client.mkdir(made);
+    await client.writeFile(`${made}/first`, Buffer.from("text"));
+    await client.rename(`${made}/first`, `${made}/second`);
+    await client.setAttributes(`${made}/second`, { mode: 0o600 });
+    const entries = [];
+    for await (const { name } of client.list(made)) entries.push(name);
+    assert.deepEqual(entries, ["second"]);
+    await client.remove(made, { recursive: true });
+    assert.equal(existsSync(made), false);
+    await workload.standsStill(client);
+  });
+
   it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async (t) => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
