@@ -51,6 +51,7 @@ export class MessageReader {
   drop(): void {
     this.#begin = undefined;
     this.#beginMemory = undefined;
+    if (this.#message !== undefined) this.#buffers.free(this.#message);
     this.#message = undefined;
   }
 
@@ -164,8 +165,8 @@ const KEPT_BYTES = 1280 * 1024;
  */
 export class MessageBuffers {
   /** Created with the first buffer: most requests are one small message and need none. */
-  #lent: WeakSet<ArrayBufferLike> | undefined;
-  readonly #free: ArrayBufferLike[] = [];
+  #lent: WeakSet<ArrayBuffer> | undefined;
+  readonly #free: ArrayBuffer[] = [];
 
   /** A buffer of exactly that length, with any content. */
   take(length: number): Uint8Array {
@@ -179,10 +180,18 @@ export class MessageBuffers {
     return bytes;
   }
 
+  /**
+   * Gives a message's memory back to the system at once: of many calls that are refused together it would otherwise stay until
+   * V8 collects. Nothing may use the message, or a view of it, any more.
+   */
+  free({ buffer }: Uint8Array): void {
+    if (buffer instanceof ArrayBuffer && this.#lent?.delete(buffer) === true) buffer.transfer(0);
+  }
+
   /** Takes back a message, or any view of one, that nothing uses any more. Ignores bytes that it did not lend. */
   giveBack(bytes: Uint8Array): void {
     const { buffer } = bytes;
-    if (this.#lent?.delete(buffer) !== true) return;
+    if (!(buffer instanceof ArrayBuffer) || this.#lent?.delete(buffer) !== true) return;
     const keptBytes = this.#free.reduce((sum, { byteLength }) => sum + byteLength, buffer.byteLength);
     if (this.#free.length < KEPT_BUFFERS || keptBytes <= KEPT_BYTES) this.#free.push(buffer);
   }

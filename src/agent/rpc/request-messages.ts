@@ -77,7 +77,11 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
         failed(wrongMessageCount("more than one message"));
       } else if (!this.#ended) this.#wake = look;
       else if (message === undefined) failed(wrongMessageCount("no message"));
-      else got(message);
+      else {
+        // Its bytes are the caller's from here on.
+        this.#queue.length = 0;
+        got(message);
+      }
     };
     this.#isSingle = true;
     this.#wake = look;
@@ -110,6 +114,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   #drop(): void {
+    for (const message of this.#queue) this.#buffers.free(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
     this.#reader.drop();
