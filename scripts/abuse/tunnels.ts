@@ -8,7 +8,7 @@ import type { Attack, Target } from "./attack.ts";
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 
-const CONNECT = `${Tunnel.typeName}/${Tunnel.method.connect.name}`;
+const OPEN = `${Tunnel.typeName}/${Tunnel.method.open.name}`;
 /** Streams of one connection: fewer than the agent allows. */
 const CALLS_AT_ONCE = 48;
 const FRAMES_A_CALL = 6;
@@ -59,7 +59,7 @@ async function stormOfTunnels({ agent, inputs, random }: Target): Promise<number
       const isUnread = random.below(2) === 0;
       using peer = await RawHttp2.dial(agent, { windowBytes: isUnread ? 0 : READ_BYTES });
       for (let call = 0; call < CALLS_AT_ONCE && !peer.isEnded; call++) {
-        const stream = peer.call(CONNECT, agent.token, message(target()), false);
+        const stream = peer.call(OPEN, agent.token, message(target()), false);
         const frames = random.below(FRAMES_A_CALL);
         for (let count = 0; count < frames; count++) {
           const frame = random.oneOf<FrameInit>([

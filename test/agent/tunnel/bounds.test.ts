@@ -150,7 +150,7 @@ describe("the bounds of tunnels", () => {
       const client = connect(agent);
       const call = async (frames: readonly TunnelFrame[]): Promise<RpcFailure> => {
         try {
-          for await (const _ of client.call(Tunnel.method.connect, frames, { token: agent.token }));
+          for await (const _ of client.call(Tunnel.method.open, frames, { token: agent.token }));
         } catch (error) {
           if (error instanceof RpcFailure) return error;
           throw error;
@@ -189,7 +189,7 @@ describe("the bounds of tunnels", () => {
       const got: Uint8Array[] = [];
       let ended = false;
       for await (const { frame: told } of client.call(
-        Tunnel.method.connect,
+        Tunnel.method.open,
         [...frames, frame({ case: "end", value: {} })],
         { token: agent.token },
       )) {

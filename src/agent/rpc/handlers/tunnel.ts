@@ -14,14 +14,14 @@ const DATA_FIELD = TunnelFrameSchema.field.data.number;
 
 /** Puts the service Tunnel on a router. */
 export function serveTunnels(router: Router, tunnels: Tunnels): void {
-  router.bidiStream(Tunnel.method.connect, (call) => serveConnect(tunnels, call));
+  router.bidiStream(Tunnel.method.open, (call) => serveOpen(tunnels, call));
   router.unary(Tunnel.method.waitForPort, async (request, call) => {
     await tunnels.waitForPort(request, call.signal);
     return create(WaitForPortResponseSchema);
   });
 }
 
-async function serveConnect(tunnels: Tunnels, call: Call): Promise<void> {
+async function serveOpen(tunnels: Tunnels, call: Call): Promise<void> {
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const { target, windowBytes } = openOf(first.done === true ? undefined : first.value);

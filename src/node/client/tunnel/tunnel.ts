@@ -7,7 +7,7 @@ import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import { settlement } from "../settlement.ts";
 
-const METHOD = Tunnel.method.connect;
+const METHOD = Tunnel.method.open;
 /** Largest piece in one frame. */
 const CHUNK_BYTES = 64 * 1024;
 /** What a frame counts beside its bytes (TunnelOpened.window_bytes). */

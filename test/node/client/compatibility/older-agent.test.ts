@@ -52,7 +52,7 @@ describe("a client of an older agent", () => {
     const { client } = agent;
     const tunnel = client.connect(80).on("error", () => {});
     for (const [method, call] of [
-      ["Connect", () => tunnel.opened],
+      ["Open", () => tunnel.opened],
       ["WaitForPort", () => client.waitForPort(80)],
       ["List", () => client.list("/x")[Symbol.asyncIterator]().next()],
       ["MakeFolder", () => client.mkdir("/x")],

@@ -140,7 +140,7 @@ type grpcTunnel struct {
 }
 
 func (t *grpcTarget) connect(port int) (tunnel, error) {
-	stream, cancel, err := t.openAt("/svc.guest.v1alpha1.Tunnel/Connect")
+	stream, cancel, err := t.openAt("/svc.guest.v1alpha1.Tunnel/Open")
 	if err != nil {
 		return nil, err
 	}

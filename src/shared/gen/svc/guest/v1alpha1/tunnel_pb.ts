@@ -10,10 +10,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/tunnel.proto.
  */
 export const file_svc_guest_v1alpha1_tunnel: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSIVChNXYWl0Rm9yUG9ydFJlc3BvbnNlMrkBCgZUdW5uZWwSTwoHQ29ubmVjdBIfLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZRofLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZSgBMAESXgoLV2FpdEZvclBvcnQSJi5zdmMuZ3Vlc3QudjFhbHBoYTEuV2FpdEZvclBvcnRSZXF1ZXN0Gicuc3ZjLmd1ZXN0LnYxYWxwaGExLldhaXRGb3JQb3J0UmVzcG9uc2VCPUILVHVubmVsUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw");
+  fileDesc("Ch9zdmMvZ3Vlc3QvdjFhbHBoYTEvdHVubmVsLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi7AEKC1R1bm5lbEZyYW1lEi4KBG9wZW4YASABKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuVHVubmVsT3BlbkgAEjIKBm9wZW5lZBgCIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxPcGVuZWRIABIOCgRkYXRhGAMgASgMSAASLAoDZW5kGAQgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlR1bm5lbEVuZEgAEjIKBndpbmRvdxgFIAEoCzIgLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxXaW5kb3dIAEIHCgVmcmFtZSJMCgpUdW5uZWxPcGVuEg4KBHBvcnQYASABKA1IABIOCgRwYXRoGAIgASgJSAASFAoMd2luZG93X2J5dGVzGAMgASgNQggKBnRhcmdldCIkCgxUdW5uZWxPcGVuZWQSFAoMd2luZG93X2J5dGVzGAEgASgNIgsKCVR1bm5lbEVuZCIdCgxUdW5uZWxXaW5kb3cSDQoFYnl0ZXMYASABKA0iNgoSV2FpdEZvclBvcnRSZXF1ZXN0EgwKBHBvcnQYASABKA0SEgoKdGltZW91dF9tcxgCIAEoDSIVChNXYWl0Rm9yUG9ydFJlc3BvbnNlMrYBCgZUdW5uZWwSTAoET3BlbhIfLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZRofLnN2Yy5ndWVzdC52MWFscGhhMS5UdW5uZWxGcmFtZSgBMAESXgoLV2FpdEZvclBvcnQSJi5zdmMuZ3Vlc3QudjFhbHBoYTEuV2FpdEZvclBvcnRSZXF1ZXN0Gicuc3ZjLmd1ZXN0LnYxYWxwaGExLldhaXRGb3JQb3J0UmVzcG9uc2VCPUILVHVubmVsUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw");
 
 /**
- * A frame of Connect, in either direction.
+ * A frame of Open, in either direction.
  *
  * @generated from message svc.guest.v1alpha1.TunnelFrame
  */
@@ -239,17 +239,19 @@ export const Tunnel: GenService<{
    * ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED, TOO_MANY_TUNNELS. The session
    * is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets: INVALID_ARGUMENT, INVALID_FIELD.
    *
+   * Not named Connect: the clients that tonic generates have a function of that name already.
+   *
    * Opening and bytes are user activity, a silent tunnel is not. Restore duties end tunnels with the other connections.
    *
-   * @generated from rpc svc.guest.v1alpha1.Tunnel.Connect
+   * @generated from rpc svc.guest.v1alpha1.Tunnel.Open
    */
-  connect: {
+  open: {
     methodKind: "bidi_streaming";
     input: typeof TunnelFrameSchema;
     output: typeof TunnelFrameSchema;
   },
   /**
-   * Waits until a process listens on a TCP port where Connect would reach it. Looks at most 20 times a second, for all callers
+   * Waits until a process listens on a TCP port where Open would reach it. Looks at most 20 times a second, for all callers
    * together: into /proc/net, or by connecting where there is no /proc. No user activity.
    *
    * Nothing listens in time: DEADLINE_EXCEEDED, PORT_NOT_LISTENING.
