@@ -25,6 +25,27 @@ interface Finding {
   readonly finding: string;
 }
 
+/**
+ * It gave up before its first case: it closes at once after the handshake, and where the agent's refusal of a client without
+ * a certificate overtakes that, it takes the port for none that it can connect to.
+ */
+const NOT_BEGUN = "optimal_proto";
+const TRIES = 3;
+
+/** One scan's findings. */
+async function scan(target: string, report: string): Promise<readonly Finding[]> {
+  const sections = ["--protocols", "--std", "--vulnerable"];
+  const quiet = ["--quiet", "--color", "0", "--warnings", "batch", "--nodns", "none"];
+  // Its status says no more than the report does.
+  await execa("testssl", [...quiet, ...sections, "--jsonfile", report, target], {
+    reject: false,
+    timeout: RUN_LIMIT_MS,
+    stdin: "ignore",
+  });
+  const all = JSON.parse(await readFile(report, "utf8")) as readonly Finding[];
+  return all.filter(({ id }) => !NO_CASES.has(id));
+}
+
 /** testssl.sh's sections on protocols, ciphers and vulnerabilities. */
 export const TESTSSL: Suite = {
   name: "testssl.sh",
@@ -36,18 +57,11 @@ export const TESTSSL: Suite = {
     await using agent = await startAgent();
     const folder = await mkdtemp(join(tmpdir(), "testssl-"));
     try {
-      const report = join(folder, "report.json");
-      const sections = ["--protocols", "--std", "--vulnerable"];
-      const quiet = ["--quiet", "--color", "0", "--warnings", "batch", "--nodns", "none"];
-      // Its status says no more than the report does.
-      const target = `127.0.0.1:${agent.port}`;
-      await execa("testssl", [...quiet, ...sections, "--jsonfile", report, target], {
-        reject: false,
-        timeout: RUN_LIMIT_MS,
-        stdin: "ignore",
-      });
-      const all = JSON.parse(await readFile(report, "utf8")) as readonly Finding[];
-      const findings = all.filter(({ id }) => !NO_CASES.has(id));
+      let findings: readonly Finding[] = [];
+      for (let tries = 1; tries <= TRIES; tries++) {
+        findings = await scan(`127.0.0.1:${agent.port}`, join(folder, `report-${tries}.json`));
+        if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
+      }
       return {
         version: await packageVersion("testssl.sh"),
         cases: findings.length,
