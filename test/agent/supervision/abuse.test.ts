@@ -35,7 +35,9 @@ it(
     await abuse({ seed: 3, inputs: 400, attacks, onRow: (row) => rows.push(row) });
     assert.deepEqual(
       rows.map(({ name, left, problem }) => [name, left, problem]),
-      [...attacks.map(({ name }) => name), "SIGTERM among peers that do not read or send HEADERS without end"].map((name) => [name, "", ""]),
+      [...attacks.map(({ name }) => name), "SIGTERM among peers that do not read or send HEADERS without end"].map(
+        (name) => [name, "", ""],
+      ),
     );
   },
 );
