@@ -35,8 +35,8 @@ export const ATTACKS: readonly Attack[] = [
   ...folderAttacks,
 ];
 
-/** Limit of the agent's anonymous memory over all attacks: 64 MiB of unread messages, and what any other attack takes. */
-export const PEAK_LIMIT_BYTES: number = 160 * 2 ** 20;
+/** Limit of the agent's anonymous memory over all attacks. */
+export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
 /** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
 /** For Health beside any attack. */

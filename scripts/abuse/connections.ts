@@ -1,10 +1,8 @@
 import { once } from "node:events";
-import http2 from "node:http2";
 import { connect as connectSocket, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
-import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
 import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
@@ -197,37 +195,6 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   return sent;
 }
 
-/**
- * Whole messages of calls whose requests do not end, 480 MiB, over a client that keeps to the windows: each counts until its
- * request ends (gRPC over HTTP/2: a unary request is one message and END_STREAM), and 64 MiB may be held.
- */
-async function sendWithoutEnd({ agent, inputs }: Target): Promise<number> {
-  const field = Buffer.alloc(4 * MIB);
-  // One that the schema does not have: its tag, and the length of the rest.
-  field.set([0x7a, 0xfb, 0xff, 0xff, 0x01]);
-  const message = envelope(field);
-  const { ca, client } = agent.certificates;
-  const calls = Math.min(inputs, 120);
-  const sessions = [1, 2].map(() =>
-    http2.connect(`https://127.0.0.1:${agent.port}`, { ca, ...client, servername: SERVER_NAME }),
-  );
-  const call = async (session: http2.ClientHttp2Session): Promise<void> => {
-    const stream = session.request(Object.fromEntries(callFields("Health", agent.token)));
-    const closed = new Promise((resolve) => stream.once("close", resolve));
-    stream.on("error", () => {}).resume();
-    await new Promise((resolve) => stream.write(message, resolve));
-    stream.end();
-    await closed;
-  };
-  try {
-    await Promise.all(sessions.flatMap((session) => Array.from({ length: calls / 2 }, async () => call(session))));
-  } finally {
-    for (const session of sessions) session.destroy();
-  }
-  await serves(agent);
-  return calls;
-}
-
 /** A call of one message over an ordinary client, which keeps to the windows. Resolves with the number of its status. */
 function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
   const metadata = new Metadata();
@@ -306,7 +273,6 @@ export const connectionAttacks: readonly Attack[] = [
   },
   { name: "windows of 0, nothing read", weight: 4, run: readNothing },
   { name: "messages that are never whole", weight: 4, run: sendHalf },
-  { name: "whole messages of calls that do not end", weight: 2, run: sendWithoutEnd },
   { name: "countless fields in 4 MiB", weight: 1, run: sendCountless },
   { name: "131,072 arguments, legal", weight: 1, run: sendLargest },
 ];
