@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -116,6 +116,8 @@ describe("machines of the development substrate have the rules of the real one:"
     await becomes("box", "Running");
     const [{ pid } = { pid: 0 }] = qemusBelow(daemon.state);
     process.kill(pid, "SIGSTOP");
+    // Its threads stop one after another.
+    while (!/^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))) await pause(10);
     assert.equal((await client.instances.get("box")).state, "Unknown");
     assert.deepEqual(await refusal(client.instances.standby("box")), INVALID);
     process.kill(pid, "SIGCONT");
