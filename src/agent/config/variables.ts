@@ -78,15 +78,9 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
     const [raw, ...more] = rawValues(given, variable);
     if (raw === undefined) continue;
     const value = variable === "SVC_INSTANCE_TOKEN" ? raw : decode(raw);
-    const problem =
-      more.length > 0
-        ? "is set more than once; set it once"
-        : value === undefined
-          ? "is not valid UTF-8"
-          : value.length === 0
-            ? "is empty; give it a value or leave it out"
-            : undefined;
-    if (problem !== undefined) faults.push({ variable, problem });
+    if (more.length > 0) faults.push({ variable, problem: "is set more than once; set it once" });
+    else if (value === undefined) faults.push({ variable, problem: "is not valid UTF-8" });
+    else if (value.length === 0) faults.push({ variable, problem: "is empty; give it a value or leave it out" });
     else if (typeof value === "string") values.set(variable, value);
     else token = value;
   }

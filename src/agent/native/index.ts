@@ -22,5 +22,5 @@ export {
   WORKING_FOLDER,
   WRITABLE,
 } from "./addon.ts";
-export { errnoName, failedWith } from "./errno.ts";
+export { errnoName, failedWith, negatedErrno } from "./errno.ts";
 export { ADDON_FILE, AddonError, builtAddonFolder, bundleFolder, loadAddon } from "./load.ts";

@@ -12,10 +12,16 @@ export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
+/** An entry's bytes: those of an inherited one, and a string's in UTF-8. */
+function bytesOf(entry: Uint8Array | string): Buffer {
+  return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
+}
+
 /** One character a byte: good for comparing names in any encoding. */
-function nameOf(bytes: Uint8Array): string {
+function nameOf(entry: Uint8Array | string): string {
+  const bytes = bytesOf(entry);
   const end = bytes.indexOf(EQUALS);
-  return Buffer.from(bytes.buffer, bytes.byteOffset, end < 0 ? bytes.length : end).toString("latin1");
+  return bytes.toString("latin1", 0, end < 0 ? bytes.length : end);
 }
 
 /** A name in the same form. */
@@ -37,7 +43,7 @@ function overlay(environment: Environment, variables: Variables): Environment {
   if (variables.size === 0) return environment;
   // Only names in UTF-8 can be replaced: any other would change by being decoded and encoded.
   const kept = environment.filter((present) => {
-    const name = nameOf(Buffer.from(present as string));
+    const name = nameOf(present);
     const decoded = Buffer.from(name, "latin1").toString();
     return !variables.has(decoded) || comparable(decoded) !== name;
   });
@@ -53,9 +59,9 @@ export function withDefaults(environment: Environment, variables: Variables): En
 /** Value of the first entry of that name, as getenv(3) finds it. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
   const named = isNamed(name);
-  const found = environment.find((candidate) => named(candidate) && Buffer.from(candidate as string).includes(EQUALS));
+  const found = environment.find((candidate) => named(candidate) && bytesOf(candidate).includes(EQUALS));
   if (found === undefined) return undefined;
-  const bytes = Buffer.from(found as string);
+  const bytes = bytesOf(found);
   return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 

@@ -2,7 +2,7 @@ import type { Hash } from "node:crypto";
 import { ftruncate, write } from "node:fs";
 import { promisify } from "node:util";
 import { SparseFile } from "../../../shared/sparse-file.ts";
-import { NO_SUM, type SummedBy, type SummingWriter } from "../../native/index.ts";
+import { negatedErrno, NO_SUM, type SummedBy, type SummingWriter } from "../../native/index.ts";
 
 const writeDescriptor = promisify(write);
 const setSize = promisify(ftruncate);
@@ -22,16 +22,21 @@ export class SparseWriter implements SummingWriter {
     });
   }
 
-  /** Rejects with the error of the system call that failed. */
   async write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number> {
-    for (const piece of pieces) {
-      if (sum !== NO_SUM) {
-        this.#hash ??= process.getBuiltinModule("node:crypto").createHash("sha256");
-        this.#hash.update(piece);
+    try {
+      for (const piece of pieces) {
+        if (sum !== NO_SUM) {
+          this.#hash ??= process.getBuiltinModule("node:crypto").createHash("sha256");
+          this.#hash.update(piece);
+        }
+        await this.#file.write(piece);
       }
-      await this.#file.write(piece);
+      return 0;
+    } catch (error) {
+      const errno = negatedErrno(error);
+      if (errno === undefined) throw error;
+      return errno;
     }
-    return 0;
   }
 
   takeSha256(): Buffer | undefined {
