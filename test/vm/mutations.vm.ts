@@ -30,8 +30,8 @@ function failures(pair: Pair): Map<CheckName, string> {
 /** Clones a guest with a changed agent until two clones were alike before their duties and the verdict is as wanted. */
 async function verdict(patches: readonly Patch[], wanted: readonly CheckName[]): Promise<Map<CheckName, string>> {
   using guest = await Guest.prepare({ agent: await patchedAgent(patches), hooks: CLONE_HOOKS });
-  // Where sessions are not ended, neither is that command.
-  const look = wanted.includes("sessions") ? { hangupLimitMs: 0 } : {};
+  // Where connections are not ended, neither is that command.
+  const look = wanted.includes("connections") ? { hangupLimitMs: 0 } : {};
   await using source = await Source.prepare(guest, await guest.boot());
   for (let attempt = 1; ; attempt++) {
     const snapshot = await source.snapshot();

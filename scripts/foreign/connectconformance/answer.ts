@@ -2,7 +2,7 @@ import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { type Any, AnySchema } from "@bufbuild/protobuf/wkt";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Fields, Http2Stream, RequestFields } from "../../../src/agent/http2/index.ts";
-import { Router, type Interceptor, type Session } from "../../../src/agent/rpc/index.ts";
+import { Router, type Interceptor, type Connection } from "../../../src/agent/rpc/index.ts";
 import type { Header } from "./schema.ts";
 
 /** google.rpc.Status: code = 1, message = 2, details = 3. */
@@ -81,9 +81,9 @@ export class Answer {
 export class AnsweringRouter extends Router {
   readonly #answers = new WeakMap<RequestFields, Answer>();
 
-  override handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+  override handle(stream: Http2Stream, fields: RequestFields, connection: Connection, interceptor: Interceptor): void {
     this.#answers.set(fields, new Answer(stream));
-    super.handle(stream, fields, session, interceptor);
+    super.handle(stream, fields, connection, interceptor);
   }
 
   /** By the header fields of the call. */

@@ -2,7 +2,7 @@ import { type Configuration, type TlsMaterial, tokenDigest } from "../config/ind
 import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
-import type { Router, Session } from "../rpc/index.ts";
+import type { Connection, Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import type { WorkloadServer } from "../server/workload/server.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
@@ -131,8 +131,8 @@ export class Listeners {
   }
 
   /** Ends every management connection but one. Returns how many it ended. */
-  dropOtherSessions(keep: Session): number {
-    return this.#management?.dropOtherSessions(keep) ?? 0;
+  dropOtherConnections(keep: Connection): number {
+    return this.#management?.dropOtherConnections(keep) ?? 0;
   }
 
   /** Answers new management calls with this error from now on; those in progress go on. */

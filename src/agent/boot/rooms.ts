@@ -15,7 +15,7 @@ import type { Folders } from "../folders/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
-import type { Session } from "../rpc/index.ts";
+import type { Connection } from "../rpc/index.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
 import { Workload } from "../workload/index.ts";
@@ -35,7 +35,7 @@ export interface Rooms {
   readonly folders: () => Promise<Folders>;
   readonly hooks: Hooks;
   readonly health: Health;
-  readonly restore: Restore<Session>;
+  readonly restore: Restore<Connection>;
   readonly rotation: CredentialRotation;
   readonly idle: IdleDeclarations;
   readonly tunnels: Later<Tunnels>;
@@ -76,7 +76,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     clock,
     log,
   });
-  const restore = new Restore<Session>({
+  const restore = new Restore<Connection>({
     kernel: platform.kernel,
     randomness: platform.randomness,
     clock,
@@ -86,7 +86,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     renew: {
       sweepHooks: () => hooks.sweep(),
       renewCredentials: () => rotation.renew("restore"),
-      dropOtherSessions: (keep) => listeners.dropOtherSessions(keep),
+      dropOtherConnections: (keep) => listeners.dropOtherConnections(keep),
       thaw: () => freeze.thawByDuties(),
       rearmTimers: () => {
         rotation.rearm();

@@ -27,7 +27,7 @@ import {
 } from "./frames.ts";
 import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
-import { type ExecOutput, ExecSession, type SessionParts } from "./session.ts";
+import { type ExecOutput, ExecCall, type ExecCallParts } from "./exec-call.ts";
 
 /** What the exec capability needs. */
 export interface ExecParts {
@@ -38,14 +38,14 @@ export interface ExecParts {
 }
 
 /** The part of an exec's request that its running command still needs. */
-interface Attended extends Pick<SessionParts, "timeoutMs" | "input" | "output" | "signal"> {
+interface Attended extends Pick<ExecCallParts, "timeoutMs" | "input" | "output" | "signal"> {
   readonly inTerminal: boolean;
 }
 
 /** Runs commands in the workload's session. */
 export class Exec {
   readonly #parts: ExecParts;
-  readonly #sessions = new Set<ExecSession>();
+  readonly #calls = new Set<ExecCall>();
   readonly #running = new Set<Promise<void>>();
   readonly #kept = new KeptExecs();
   #closed: AgentError | undefined;
@@ -144,7 +144,7 @@ export class Exec {
 
   /** Ends every exec with its whole tree; resolves when all of them have reported their exits. */
   async terminateAll(): Promise<void> {
-    for (const session of this.#sessions) session.terminate();
+    for (const call of this.#calls) call.terminate();
     await Promise.allSettled([...this.#running, this.#kept.terminateAll()]);
   }
 
@@ -203,13 +203,13 @@ export class Exec {
       endedByAgent = true;
       attachment?.cut();
     };
-    const session = new ExecSession({ ...attended, child, activity, life, onEnding });
-    this.#sessions.add(session);
-    if (this.#closed !== undefined) session.terminate();
+    const call = new ExecCall({ ...attended, child, activity, life, onEnding });
+    this.#calls.add(call);
+    if (this.#closed !== undefined) call.terminate();
     try {
-      await session.run();
+      await call.run();
     } finally {
-      this.#sessions.delete(session);
+      this.#calls.delete(call);
       attachment?.end();
       // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
       if (!endedByAgent) activity.touch();

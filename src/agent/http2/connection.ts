@@ -6,7 +6,7 @@ import { Probation, type ProbationLimits } from "./probation.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import { receiveAll } from "./reads.ts";
 import type { RequestFields } from "./request-fields.ts";
-import { Http2Session } from "./session.ts";
+import { Http2Machine } from "./machine.ts";
 import type { Http2Stream } from "./stream.ts";
 
 /** Largest write to the socket. More would not speed up large answers, and small ones would wait longer behind them. */
@@ -72,12 +72,12 @@ export class Http2Connection {
   readonly #events: ConnectionEvents;
   readonly #limits: ConnectionLimits;
   readonly #nowMs: () => number;
-  readonly #session: Http2Session;
+  readonly #machine: Http2Machine;
   /** Undefined: the peer may make requests. */
   #probation: Probation | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** The session is reading bytes; a flush waits until it has read all of them. */
+  /** The machine is reading bytes; a flush waits until it has read all of them. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
@@ -104,7 +104,7 @@ export class Http2Connection {
     this.#limits = limits;
     this.#events = events;
     this.#nowMs = nowMs;
-    this.#session = new Http2Session({
+    this.#machine = new Http2Machine({
       limits: { ...DEFAULT_HTTP2_LIMITS, ...limits.http2 },
       nowMs,
       secret: limits.secret,
@@ -115,7 +115,7 @@ export class Http2Connection {
         failed: (error) => this.#onFailure(error),
       },
     });
-    if (limits.probation === undefined) this.#session.prove();
+    if (limits.probation === undefined) this.#machine.prove();
     else {
       this.#probation = new Probation(socket, limits.probation, {
         read: (bytes) => this.#receive(bytes),
@@ -130,7 +130,7 @@ export class Http2Connection {
 
   /** Requests whose answers are not complete. */
   get requests(): number {
-    return this.#session.streams.size;
+    return this.#machine.streams.size;
   }
 
   /** The end has begun. */
@@ -161,7 +161,7 @@ export class Http2Connection {
   prove(): void {
     const probation = this.#probation;
     if (probation === undefined || this.#state === "gone") return;
-    this.#session.prove();
+    this.#machine.prove();
     this.#probation = undefined;
     probation.pass();
   }
@@ -184,10 +184,10 @@ export class Http2Connection {
     }
     this.#state = "draining";
     this.#events.closing();
-    this.#session.goAway(false);
+    this.#machine.goAway(false);
     // Two PINGs: within the client, the answer to the first may overtake requests.
-    this.#session.ping(() => {
-      this.#session.ping(() => {
+    this.#machine.ping(() => {
+      this.#machine.ping(() => {
         this.#endAnnounced = true;
         this.#flushSoon();
       });
@@ -200,8 +200,8 @@ export class Http2Connection {
     if (this.#state === "serving") this.#events.closing();
     this.#state = "closing";
     this.#stopTimers();
-    if (this.#session.failure === undefined) this.#session.goAway(true);
-    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
+    if (this.#machine.failure === undefined) this.#machine.goAway(true);
+    this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
     this.#probation?.stop();
     this.#beginDeadline();
     this.#flushSoon();
@@ -213,8 +213,8 @@ export class Http2Connection {
    * ending goes on ending, as its last answer may be on its way.
    */
   cut(): void {
-    this.#session.drop("unanswered", ErrorCode.CONNECT_ERROR);
-    const isIdle = this.#session.streams.size === 0 && !this.#writing;
+    this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
+    const isIdle = this.#machine.streams.size === 0 && !this.#writing;
     if (isIdle && this.#state === "serving") this.#destroy(true);
     else this.close();
   }
@@ -224,10 +224,10 @@ export class Http2Connection {
     if (this.#state === "closing") this.#takenMs = this.#nowMs();
     if (this.#halfClosed) return;
     this.#receiving = true;
-    this.#session.receive(chunk);
+    this.#machine.receive(chunk);
     this.#receiving = false;
     // Flush a complete answer now: no later output could share its write.
-    if (this.#session.hasAnswer) this.#flush();
+    if (this.#machine.hasAnswer) this.#flush();
     else if (this.#flushIsWanted) this.#flushSoon();
   }
 
@@ -250,17 +250,17 @@ export class Http2Connection {
   #onInputEnd(): void {
     // The deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;
-    if (this.#socket !== this.#raw || this.#session.streams.size === 0) {
+    if (this.#socket !== this.#raw || this.#machine.streams.size === 0) {
       this.close();
       return;
     }
     this.#stopTimers();
     this.#takenMs = this.#nowMs();
-    this.#session.peerIsLeaving = true;
+    this.#machine.peerIsLeaving = true;
     const look = (): void => {
-      this.#session.drop("needy", ErrorCode.CONNECT_ERROR);
+      this.#machine.drop("needy", ErrorCode.CONNECT_ERROR);
       // Writing it fails where nobody is there any more.
-      this.#session.goAway(false);
+      this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
     };
     this.#pings = setInterval(look, HALF_CLOSED_LOOK_MS).unref();
@@ -268,7 +268,7 @@ export class Http2Connection {
   }
 
   #fail(code: number, reason: string): void {
-    this.#session.fail(new ConnectionError(code, reason));
+    this.#machine.fail(new ConnectionError(code, reason));
   }
 
   #onFailure(error: ConnectionError): void {
@@ -281,7 +281,7 @@ export class Http2Connection {
     this.#stopTimers();
     clearTimeout(this.#deadline);
     this.#probation?.stop();
-    this.#session.drop("all", ErrorCode.CONNECT_ERROR);
+    this.#machine.drop("all", ErrorCode.CONNECT_ERROR);
     this.#events.gone();
   }
 
@@ -301,7 +301,7 @@ export class Http2Connection {
     this.#flushIsDue = false;
     this.#flushIsWanted = false;
     if (this.#writing || this.#state === "gone") return;
-    const batch = this.#session.take(WRITE_BYTES);
+    const batch = this.#machine.take(WRITE_BYTES);
     if (batch === undefined) {
       this.#onQuiet();
       return;
@@ -322,8 +322,8 @@ export class Http2Connection {
 
   /** Called when nothing is queued or being written. */
   #onQuiet(): void {
-    if (this.#state === "serving" && !this.#session.peerIsLeaving) return;
-    if (this.#session.streams.size > 0) return;
+    if (this.#state === "serving" && !this.#machine.peerIsLeaving) return;
+    if (this.#machine.streams.size > 0) return;
     if (this.#state === "serving" || (this.#state === "draining" && this.#endAnnounced)) this.close();
     else if (this.#state === "draining") this.#beginDeadline();
     else if (!this.#halfClosed) this.#halfClose();
@@ -363,7 +363,7 @@ export class Http2Connection {
       this.#destroy(true);
     }, timeoutMs);
     this.#pingOverdue.unref();
-    this.#session.ping(() => {
+    this.#machine.ping(() => {
       clearTimeout(this.#pingOverdue);
       this.#pingOverdue = undefined;
     });

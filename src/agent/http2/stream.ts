@@ -46,7 +46,7 @@ export class Http2Stream {
   /** Nothing more is sent or received. */
   closed = false;
 
-  // --- the request: the session's to change
+  // --- the request: the machine's to change
 
   /** The client has sent the last of it. */
   remoteEnded = false;
@@ -155,7 +155,7 @@ export class Http2Stream {
     }
   }
 
-  /** Takes a piece of the request from the session. */
+  /** Takes a piece of the request from the machine. */
   receive(slice: Buffer): void {
     if (this.#paused) {
       this.#hold(slice);
@@ -165,7 +165,7 @@ export class Http2Stream {
     this.#owner.consumed(this, slice.length);
   }
 
-  /** Takes the end of the request from the session. */
+  /** Takes the end of the request from the machine. */
   receiveEnd(): void {
     this.remoteEnded = true;
     if (this.#paused) this.#endHeld = true;
@@ -192,7 +192,7 @@ export class Http2Stream {
     this.queuedBytes -= sizeBytes;
   }
 
-  /** Ends the stream for the session. Returns how many bytes of the request stay unread. */
+  /** Ends the stream for the machine. Returns how many bytes of the request stay unread. */
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;

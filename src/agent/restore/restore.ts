@@ -15,23 +15,23 @@ import { renewRandomness } from "./entropy-duty.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
 /** The call that asks for the duties. */
-export interface RestoreCall<Session> {
+export interface RestoreCall<Connection> {
   readonly arrival: Arrival;
   /** Validity of the caller's certificate; undefined on a connection without TLS. */
   readonly validity: ValidityWindow | undefined;
-  readonly session: Session;
+  readonly connection: Connection;
   /** Aborted when the client is gone. Duties that have not begun then never begin. */
   readonly signal: AbortSignal;
 }
 
 /** The other duties, beside randomness and clock, in their order. */
-export interface RenewedParts<Session> {
+export interface RenewedParts<Connection> {
   /** Ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly sweepHooks: () => Promise<void>;
   /** Reloads the credential files and puts them in force; false when that was not possible. */
   readonly renewCredentials: () => Promise<boolean>;
   /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
-  readonly dropOtherSessions: (keep: Session) => number;
+  readonly dropOtherConnections: (keep: Connection) => number;
   /** Thaws the session if it was frozen for the snapshot; true: the kernel refused. */
   readonly thaw: () => boolean;
   /** Restarts what waits for a timer: ready_cmd runs at once. */
@@ -39,24 +39,24 @@ export interface RenewedParts<Session> {
 }
 
 /** What the restore capability needs. */
-export interface RestoreParts<Session> {
+export interface RestoreParts<Connection> {
   readonly kernel: Kernel;
   readonly randomness: ProcessRandomness;
   readonly clock: Clock;
   readonly stamps: Stamps;
   readonly activity: ActivityClock;
   readonly log: Log;
-  readonly renew: RenewedParts<Session>;
+  readonly renew: RenewedParts<Connection>;
 }
 
 /** The duties that make a restored guest differ from its clones. */
-export class Restore<Session> {
-  readonly #parts: RestoreParts<Session>;
+export class Restore<Connection> {
+  readonly #parts: RestoreParts<Connection>;
   readonly #clockDuty: ClockDuty;
   readonly #mutex = new Mutex();
   readonly #inProgress = new Set<Promise<void>>();
 
-  constructor(parts: RestoreParts<Session>) {
+  constructor(parts: RestoreParts<Connection>) {
     this.#parts = parts;
     this.#clockDuty = new ClockDuty(parts);
   }
@@ -81,7 +81,7 @@ export class Restore<Session> {
    *
    * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB; then nothing has changed
    */
-  async run(request: RestoreRequest, call: RestoreCall<Session>): Promise<RestoreReport> {
+  async run(request: RestoreRequest, call: RestoreCall<Connection>): Promise<RestoreReport> {
     const end = this.begin();
     try {
       checkEntropy(request.entropy);
@@ -96,7 +96,7 @@ export class Restore<Session> {
     return this.#mutex.run(task, signal);
   }
 
-  async #perform(request: RestoreRequest, call: RestoreCall<Session>): Promise<RestoreReport> {
+  async #perform(request: RestoreRequest, call: RestoreCall<Connection>): Promise<RestoreReport> {
     const { kernel, randomness, activity, renew, log } = this.#parts;
     const entropy = renewRandomness(request.entropy, kernel, randomness);
     request.entropy.fill(0);
@@ -104,7 +104,7 @@ export class Restore<Session> {
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
     await renew.sweepHooks();
     const renewed = await renew.renewCredentials();
-    const droppedSessions = renew.dropOtherSessions(call.session);
+    const droppedConnections = renew.dropOtherConnections(call.connection);
     // Last of all that the session could notice: its first instruction finds new randomness and the right time.
     const frozen = renew.thaw();
     renew.rearmTimers();
@@ -116,7 +116,7 @@ export class Restore<Session> {
       clock_drift_ms: Number(report.clockDriftMs),
       clock_stepped: report.clockStepped,
       degraded: report.degraded.join(";"),
-      dropped_sessions: droppedSessions,
+      dropped_connections: droppedConnections,
       frozen,
     });
     return report;

@@ -1,7 +1,7 @@
 import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
-import type { Instant, Session } from "./context.ts";
+import type { Instant, Connection } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
@@ -20,7 +20,7 @@ const LARGE_CALL_BYTES = 1024 * 1024;
 export interface CallSetup {
   readonly metadata: RequestFields;
   readonly receivedAt: Instant;
-  readonly session: Session;
+  readonly connection: Connection;
   readonly responseFields: Fields;
   /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
@@ -40,7 +40,7 @@ export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
   /** When its headers arrived. */
   readonly receivedAt: Instant;
-  readonly session: Session;
+  readonly connection: Connection;
   readonly #stream: Http2Stream;
   readonly #setup: CallSetup;
   readonly #request: RequestMessages;
@@ -58,7 +58,7 @@ export class Call implements StreamConsumer {
   constructor(stream: Http2Stream, setup: CallSetup) {
     this.metadata = setup.metadata;
     this.receivedAt = setup.receivedAt;
-    this.session = setup.session;
+    this.connection = setup.connection;
     this.#stream = stream;
     this.#setup = setup;
     this.#request = new RequestMessages(stream, this, setup.messageLimitBytes);
@@ -163,7 +163,7 @@ export class Call implements StreamConsumer {
   }
 
   unreadShare(): Share {
-    return this.#setup.unread.share(this.session, (error) => this.giveUp(error));
+    return this.#setup.unread.share(this.connection, (error) => this.giveUp(error));
   }
 
   /**

@@ -32,10 +32,9 @@ interface PeerInfo {
 }
 
 /** A connection, identified by the object itself. */
-export interface Session {
+export interface Connection {
   /** Number of the connection in this process, from 1. For logs. */
   readonly id: number;
-  readonly openedAt: Instant;
   readonly peer: PeerInfo;
 }
 

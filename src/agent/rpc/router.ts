@@ -18,7 +18,7 @@ import {
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
-import type { Interceptor, Session } from "./context.ts";
+import type { Interceptor, Connection } from "./context.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 import { Untaken } from "./untaken.ts";
 
@@ -154,12 +154,12 @@ export class Router {
   }
 
   /** Answers one request. Never throws. */
-  handle(stream: Http2Stream, fields: RequestFields, session: Session, interceptor: Interceptor): void {
+  handle(stream: Http2Stream, fields: RequestFields, connection: Connection, interceptor: Interceptor): void {
     const { clock } = this.#options;
     const call = new Call(stream, {
       metadata: fields,
       receivedAt: { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() },
-      session,
+      connection,
       responseFields: this.#responseFields,
       unread: this.#unread,
       untaken: this.#untaken,
@@ -178,10 +178,10 @@ export class Router {
     });
   }
 
-  /** Aborts all calls, or those of some sessions, and answers each with the error. */
-  abortCalls(error: AgentError, sessions?: ReadonlySet<Session>): void {
+  /** Aborts all calls, or those of some connections, and answers each with the error. */
+  abortCalls(error: AgentError, connections?: ReadonlySet<Connection>): void {
     for (const call of this.#calls) {
-      if (sessions !== undefined && !sessions.has(call.session)) continue;
+      if (connections !== undefined && !connections.has(call.connection)) continue;
       call.abort(error);
       call.finish(error);
     }

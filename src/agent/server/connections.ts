@@ -1,27 +1,29 @@
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
+import type { Connection, PeerCertificate } from "../rpc/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /** An accepted connection, from accept(2) to its end. */
-export class Connection {
-  /** `address:port`, or "unix". */
-  readonly peer: string;
+export class AcceptedConnection implements Connection {
+  /** 0 until it is established. */
+  id = 0;
+  readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
   /** As accepted. */
   readonly socket: Socket;
   /** Frees its place, as its end has begun, although its socket is still open. */
   readonly closing: () => void;
-  readonly #log: (connection: Connection, reason: string) => void;
+  readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #toldWhy = false;
   /** Its handshake is not complete. */
   isHalfOpen = true;
   /** No new connection takes its place. */
   isKept = false;
 
-  constructor(socket: Socket, log: (connection: Connection, reason: string) => void, closing: () => void) {
+  constructor(socket: Socket, log: (connection: AcceptedConnection, reason: string) => void, closing: () => void) {
     this.socket = socket;
     this.#log = log;
     this.closing = closing;
-    this.peer = peerAddress(socket);
+    this.peer = { address: peerAddress(socket), certificate: undefined };
     // "close" follows an error; the code that knows the reason reports it.
     socket.on("error", () => {});
   }
@@ -55,10 +57,10 @@ function peerAddress(socket: Socket): string {
 const CONNECTION: unique symbol = Symbol("connection");
 
 /** A socket with its connection. `_parent` is Node's only way from a TLS socket to the accepted socket below it. */
-type MarkedSocket = object & { [CONNECTION]?: Connection; readonly _parent?: MarkedSocket };
+type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection; readonly _parent?: MarkedSocket };
 
 /** The connection of an accepted socket, or of the TLS socket over it. */
-export function connectionOf(socket: MarkedSocket): Connection | undefined {
+export function connectionOf(socket: MarkedSocket): AcceptedConnection | undefined {
   return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
 }
 
@@ -96,13 +98,13 @@ export class Acceptor {
   #credit = LINES_BURST;
   #creditedAtMs: number;
   #suppressed = 0;
-  readonly #open = new Set<Connection>();
+  readonly #open = new Set<AcceptedConnection>();
   /** Connections whose end has begun. Each has its own deadline. */
-  readonly #closing = new Set<Connection>();
+  readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
 
   /** @param accepted is called with each connection that is let in */
-  constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: Connection) => void) {
+  constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
     const { name, log, clock } = options;
     this.#options = options;
     this.#creditedAtMs = clock.monotonicMs();
@@ -137,8 +139,8 @@ export class Acceptor {
   }
 
   /** Admits a connection; undefined: it was refused. */
-  #admit(socket: Socket & MarkedSocket): Connection | undefined {
-    const connection = new Connection(socket, this.#logFailed, () => {
+  #admit(socket: Socket & MarkedSocket): AcceptedConnection | undefined {
+    const connection = new AcceptedConnection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection)) this.#closing.add(connection);
     });
     const { limit } = this.#options;
@@ -163,7 +165,7 @@ export class Acceptor {
   }
 
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
-  readonly #logFailed = ({ isHalfOpen, peer }: Connection, reason: string): void => {
+  readonly #logFailed = ({ isHalfOpen, peer }: AcceptedConnection, reason: string): void => {
     const { name, log, clock } = this.#options;
     const nowMs = clock.monotonicMs();
     this.#credit = Math.min(LINES_BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * LINES_PER_SECOND);
@@ -175,7 +177,12 @@ export class Acceptor {
     this.#credit--;
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
-    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", { listener: name, peer, reason, suppressed });
+    log.warn(isHalfOpen ? "connection_refused" : "connection_failed", {
+      listener: name,
+      peer: peer.address,
+      reason,
+      suppressed,
+    });
   };
 
   /**

@@ -3,8 +3,8 @@ import type { Server as TlsServer, TLSSocket } from "node:tls";
 import { type Clock, CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS, type Log, type WatchArrivals } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
-import type { Interceptor, PeerCertificate, Router, Session } from "../rpc/index.ts";
-import { Acceptor, type Connection, connectionOf } from "./connections.ts";
+import type { Connection, Interceptor, PeerCertificate, Router } from "../rpc/index.ts";
+import { Acceptor, type AcceptedConnection, connectionOf } from "./connections.ts";
 import { Farewells } from "./farewell.ts";
 import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
 
@@ -22,30 +22,23 @@ export interface ListenerOptions {
   readonly clock: Clock;
   readonly watchArrivals: WatchArrivals | undefined;
   readonly limits: ServerLimits;
-  /** Numbers the sessions of all listeners. */
-  readonly nextSessionId: () => number;
+  /** Numbers the established connections of all listeners. */
+  readonly nextConnectionId: () => number;
 }
 
 /** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
 const UNWANTED_GRACE_MS = 3_000;
 const UNWANTED_LIMIT_MS = 4_500;
 
-/** An established connection. */
-interface Served {
-  readonly session: Session;
-  readonly http2: Http2Connection;
-  /** As accepted. */
-  readonly socket: Socket;
-}
-
 /**
- * Accepts connections, bounds them, and passes their requests to the router. `Connection.drop` ends a connection during
- * its handshake; after that `Http2Connection` does.
+ * Accepts connections, bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during its
+ * handshake; after that `Http2Connection` does.
  */
 export class Listener {
   readonly #options: ListenerOptions;
   readonly #acceptor: Acceptor;
-  readonly #served = new Map<Session, Served>();
+  /** Established connections. */
+  readonly #served = new Map<AcceptedConnection, Http2Connection>();
   /** Connections with an Http2Connection, served or refused, whose sockets are not closed yet. */
   #ending = 0;
   readonly #whenEmpty: (() => void)[] = [];
@@ -82,8 +75,8 @@ export class Listener {
     return this.#acceptor.server;
   }
 
-  /** The sessions of established connections. */
-  sessions(): readonly Session[] {
+  /** Established connections. */
+  connections(): readonly AcceptedConnection[] {
     return Array.from(this.#served.keys());
   }
 
@@ -93,14 +86,14 @@ export class Listener {
   }
 
   /**
-   * Ends half-open handshakes and every session but `keep`, which finishes its requests and accepts no new ones. Returns
-   * how many sessions it ended.
+   * Ends half-open handshakes and every connection but `keep`, which finishes its requests and accepts no new ones. Returns
+   * how many connections it ended.
    */
-  dropOthers(keep: Session | undefined): number {
+  dropOthers(keep: Connection | undefined): number {
     this.#acceptor.dropHalfOpen("half-open while the connections were renewed");
     let dropped = 0;
-    for (const { session, http2 } of this.#served.values()) {
-      if (session === keep) {
+    for (const [connection, http2] of this.#served) {
+      if (connection === keep) {
         http2.drain();
         continue;
       }
@@ -111,20 +104,23 @@ export class Listener {
   }
 
   /**
-   * Ends the sessions of unwanted peers within five seconds, whatever they do: discourages new requests at once, calls
-   * `abort` after three seconds with the sessions whose requests to abort, and at last destroys the sockets. Returns how
-   * many sessions there are.
+   * Ends the connections of unwanted peers within five seconds, whatever they do: discourages new requests at once, calls
+   * `abort` after three seconds with the connections whose requests to abort, and at last destroys the sockets. Returns
+   * how many connections there are.
    */
-  endOf(isUnwanted: (peer: Session["peer"]) => boolean, abort: (sessions: ReadonlySet<Session>) => void): number {
-    const unwanted = [...this.#served.values()].filter(({ session }) => isUnwanted(session.peer));
+  endOf(
+    isUnwanted: (peer: Connection["peer"]) => boolean,
+    abort: (connections: ReadonlySet<Connection>) => void,
+  ): number {
+    const unwanted = [...this.#served].filter(([{ peer }]) => isUnwanted(peer));
     if (unwanted.length === 0) return 0;
-    for (const { http2 } of unwanted) http2.drain();
+    for (const [, http2] of unwanted) http2.drain();
     const end = setTimeout(() => {
-      abort(new Set(unwanted.map(({ session }) => session)));
-      for (const { http2 } of unwanted) http2.close();
+      abort(new Set(unwanted.map(([connection]) => connection)));
+      for (const [, http2] of unwanted) http2.close();
     }, UNWANTED_GRACE_MS);
     const cut = setTimeout(() => {
-      for (const { socket } of unwanted) socket.destroy();
+      for (const [{ socket }] of unwanted) socket.destroy();
     }, UNWANTED_LIMIT_MS);
     // These timers must not delay the agent's own end.
     end.unref();
@@ -142,21 +138,21 @@ export class Listener {
   async close(): Promise<void> {
     if (this.#ending === 0) return;
     const empty = new Promise<void>((resolve) => this.#whenEmpty.push(resolve));
-    for (const { http2 } of this.#served.values()) http2.drain();
+    for (const http2 of this.#served.values()) http2.drain();
     await empty;
   }
 
   /** Closes every connection once its complete answers are written, within 5 s whatever its peer does. */
   closeNow(): void {
-    for (const { http2 } of this.#served.values()) http2.close();
+    for (const http2 of this.#served.values()) http2.close();
   }
 
-  #onFailedHandshake(connection: Connection, error: Error): void {
+  #onFailedHandshake(connection: AcceptedConnection, error: Error): void {
     const { name, log } = this.#options;
     const code = errnoOf(error);
     // It has left, as the checks of load balancers do: no fault, so no warning.
     if (code === "ECONNRESET") {
-      log.debug("connection_unused", { listener: name, peer: connection.peer });
+      log.debug("connection_unused", { listener: name, peer: connection.peer.address });
       connection.destroy();
       return;
     }
@@ -184,21 +180,17 @@ export class Listener {
     else this.#serve(socket, connection, socket);
   }
 
-  #serve(socket: Socket, connection: Connection, tls: TLSSocket | undefined): void {
-    const { router, interceptor, tokenField, log, limits, clock, nextSessionId } = this.#options;
+  #serve(socket: Socket, connection: AcceptedConnection, tls: TLSSocket | undefined): void {
+    const { router, interceptor, tokenField, log, limits, clock, nextConnectionId } = this.#options;
     const certificate = tls && this.#verify(tls);
     if (typeof certificate === "string") {
       connection.failed(`client certificate refused: ${certificate}`);
     } else {
       connection.isHalfOpen = false;
+      connection.peer.certificate = certificate;
     }
-    const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
-    const peer = {
-      address: connection.peer,
-      certificate: typeof certificate === "string" ? undefined : certificate,
-    };
-    const session: Session = { id: nextSessionId(), openedAt, peer };
-    const fields = { session: session.id, peer: connection.peer };
+    connection.id = nextConnectionId();
+    const fields = { connection: connection.id, peer: connection.peer.address };
     // The first admitted call also secures the connection's place.
     const proven = (): void => {
       connection.isKept = true;
@@ -225,17 +217,17 @@ export class Listener {
         probation: { pace: this.#pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
       },
       {
-        request: (stream, request) => router.handle(stream, request, session, admit),
+        request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
           // Clients that were served often close a little against the protocol.
-          if (connection.isKept) log.debug("session_failed", { ...fields, reason });
+          if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },
         peerDead: () => log.warn("peer_dead", fields),
         closing: () => {
           connection.closing();
         },
-        gone: () => this.#onGone(session, fields),
+        gone: () => this.#onGone(connection, fields),
       },
       () => clock.monotonicMs(),
     );
@@ -249,8 +241,8 @@ export class Listener {
       http2.refuse(`the client certificate is refused: ${certificate}`);
       return;
     }
-    this.#served.set(session, { session, http2, socket: connection.socket });
-    log.debug("session_opened", { ...fields, connections: this.sockets });
+    this.#served.set(connection, http2);
+    log.debug("connection_opened", { ...fields, connections: this.sockets });
     http2.serve();
   }
 
@@ -261,9 +253,9 @@ export class Listener {
     return verifyPeer?.(certificate, Number(clock.wallNs() / 1_000_000n)) ?? certificate;
   }
 
-  #onGone(session: Session, fields: { readonly session: number; readonly peer: string }): void {
-    this.#served.delete(session);
-    this.#options.log.debug("session_closed", { ...fields, connections: this.sockets });
+  #onGone(connection: AcceptedConnection, fields: { readonly connection: number; readonly peer: string }): void {
+    this.#served.delete(connection);
+    this.#options.log.debug("connection_closed", { ...fields, connections: this.sockets });
     if (--this.#ending === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
   }
 }

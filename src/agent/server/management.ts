@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import { AgentError, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import type { SecretField } from "../http2/index.ts";
-import type { Interceptor, Router, Session } from "../rpc/index.ts";
+import type { Connection, Interceptor, Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
 import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions, type VerifyPeer } from "./tls.ts";
 import { listenTcp, listenUnix } from "./listen.ts";
@@ -37,7 +37,7 @@ export class ManagementServer {
   /** Credentials that replaced the first ones. */
   #renewed: TlsMaterial | undefined;
   #removeSocket: (() => void) | undefined;
-  #sessions = 0;
+  #connections = 0;
   #shutdown: Promise<void> | undefined;
 
   constructor(options: ManagementServerOptions) {
@@ -69,15 +69,15 @@ export class ManagementServer {
     for (const listener of this.#listeners) {
       const ended = listener.endOf(
         ({ certificate }) => certificate !== undefined && !isVouchedFor(certificate.chain, tls),
-        (sessions) => this.#options.router.abortCalls(authorityReplaced(), sessions),
+        (connections) => this.#options.router.abortCalls(authorityReplaced(), connections),
       );
-      if (ended > 0) this.#options.log.info("sessions_of_replaced_authority", { sessions: ended });
+      if (ended > 0) this.#options.log.info("connections_of_replaced_authority", { connections: ended });
     }
   }
 
-  /** The open sessions of all listeners. */
-  sessions(): readonly Session[] {
-    return this.#listeners.flatMap((listener) => listener.sessions());
+  /** The established connections of all listeners. */
+  connections(): readonly Connection[] {
+    return this.#listeners.flatMap((listener) => listener.connections());
   }
 
   /** Open sockets of all listeners, in whatever state. */
@@ -86,11 +86,11 @@ export class ManagementServer {
   }
 
   /**
-   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every session
+   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every connection
    * but `keep`, which finishes its calls and accepts no new ones; ends half-open handshakes; makes new ticket keys.
-   * Returns how many sessions it ended.
+   * Returns how many connections it ended.
    */
-  dropOtherSessions(keep: Session | undefined): number {
+  dropOtherConnections(keep: Connection | undefined): number {
     this.#secure?.setTicketKeys(randomBytes(TICKET_KEY_BYTES));
     return this.#listeners.reduce((dropped, listener) => dropped + listener.dropOthers(keep), 0);
   }
@@ -135,7 +135,7 @@ export class ManagementServer {
       clock,
       watchArrivals,
       limits: this.#limits,
-      nextSessionId: () => ++this.#sessions,
+      nextConnectionId: () => ++this.#connections,
     });
     if (onConnection !== undefined) listener.server.on("connection", onConnection);
     this.#listeners.push(listener);

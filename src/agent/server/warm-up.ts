@@ -4,7 +4,7 @@ import { connect, createServer, type TLSSocket } from "node:tls";
 import type { Clock } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Http2Connection, Pace } from "../http2/index.ts";
-import type { Router, Session } from "../rpc/index.ts";
+import type { Connection, Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
 import { described, peerCertificate, type TlsMaterial, tlsOptions } from "./tls.ts";
 
@@ -83,8 +83,7 @@ async function shakeHands(
 
 /** As the listener does, but for its books. */
 function serve(socket: Duplex, router: Router, clock: Clock): void {
-  const openedAt = { wallNs: clock.wallNs(), monotonicMs: clock.monotonicMs() };
-  const session: Session = { id: 0, openedAt, peer: { address: "memory", certificate: undefined } };
+  const caller: Connection = { id: 0, peer: { address: "memory", certificate: undefined } };
   const { unprovenBytes, unprovenReads } = DEFAULT_SERVER_LIMITS;
   const ignore = (): void => {};
   const connection = new Http2Connection(
@@ -97,7 +96,7 @@ function serve(socket: Duplex, router: Router, clock: Clock): void {
     },
     {
       request: (stream, fields) =>
-        router.handle(stream, fields, session, () => {
+        router.handle(stream, fields, caller, () => {
           connection.prove();
           return undefined;
         }),

@@ -27,7 +27,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   list: '"guestctl ls" lists folders, "guestctl execs" kept commands, "guestctl sandbox ls" sandboxes',
   login: '"guestctl exec -it -- sh" gives a shell',
   logs: '"guestctl attach NAME" shows the output of a kept command and follows it; of the workload the substrate has it',
-  new: '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a session that lasts',
+  new: '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts',
   pause: '"guestctl sandbox standby" pauses a sandbox to disk',
   "port-forward": PORTS,
   port: PORTS,

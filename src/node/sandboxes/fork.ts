@@ -100,7 +100,7 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
 }
 
 /**
- * Gives a fork that has woken up credentials of its own: duties, which end the sessions of its origin; the new credential
+ * Gives a fork that has woken up credentials of its own: duties, which end the connections of its origin; the new credential
  * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
  * mixtures are tried. Resolves once it answers to the new ones.
  */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
-import { Http2Session } from "../../../src/agent/http2/session.ts";
+import { Http2Machine } from "../../../src/agent/http2/machine.ts";
 import type { Http2Stream } from "../../../src/agent/http2/stream.ts";
 import { callFields, frame, headerBlock, PREFACE, setting, uint32 } from "../../fixtures/raw-http2.ts";
 import { type Random, seededRandom } from "../../fixtures/seeded-random.ts";
@@ -13,9 +13,9 @@ import { type Random, seededRandom } from "../../fixtures/seeded-random.ts";
 
 const FRAMES = Number(process.env["FUZZ_FRAMES"] ?? 1_000_000);
 const SEED = Number(process.env["FUZZ_SEED"] ?? 7_541);
-/** Frames of a session that survives that many. */
-const SESSION_FRAMES = 100;
-/** One write of the session, with the largest answer here. */
+/** Frames of a machine that survives that many. */
+const MACHINE_FRAMES = 100;
+/** One write of the machine, with the largest answer here. */
 const OUTPUT_LIMIT_BYTES = 1024 * 1024;
 /** Far less than what is fed: a million frames carry a gigabyte. */
 const MEMORY_LIMIT_BYTES = 256 * 1024 * 1024;
@@ -25,31 +25,31 @@ describe("the HTTP/2 machine", () => {
   test(`survives ${FRAMES} frames that are almost right (seed ${SEED})`, (t) => {
     const random = seededRandom(SEED);
     let frames = 0;
-    let sessions = 0;
+    let machines = 0;
     let requests = 0;
     const reasons = new Map<string, number>();
     while (frames < FRAMES) {
       const peer = new Peer(random);
-      sessions++;
-      for (let count = 0; count < SESSION_FRAMES && peer.session.failure === undefined; count++, frames++) peer.step();
+      machines++;
+      for (let count = 0; count < MACHINE_FRAMES && peer.machine.failure === undefined; count++, frames++) peer.step();
       peer.end();
       requests += peer.requests;
-      const { failure } = peer.session;
+      const { failure } = peer.machine;
       if (failure !== undefined) reasons.set(failure.message, (reasons.get(failure.message) ?? 0) + 1);
       const { arrayBuffers, heapUsed } = process.memoryUsage();
       assert.ok(arrayBuffers + heapUsed < MEMORY_LIMIT_BYTES, `${arrayBuffers + heapUsed} bytes are in use`);
     }
     const failures = Array.from(reasons.values()).reduce((sum, count) => sum + count, 0);
-    t.diagnostic(`${sessions} sessions, ${requests} requests, ${failures} sessions ended by a GOAWAY`);
+    t.diagnostic(`${machines} machines, ${requests} requests, ${failures} machines ended by a GOAWAY`);
     for (const [reason, count] of reasons) t.diagnostic(`${count} ${reason}`);
-    assert.ok(requests > sessions, "most sessions get as far as requests");
-    assert.ok(failures > sessions / 10 && failures < sessions, "some sessions break the rules, others keep them");
+    assert.ok(requests > machines, "most machines get as far as requests");
+    assert.ok(failures > machines / 10 && failures < machines, "some machines break the rules, others keep them");
   });
 });
 
-/** A session, what answers its requests, and what is fed to it. */
+/** A machine, what answers its requests, and what is fed to it. */
 class Peer {
-  readonly session: Http2Session;
+  readonly machine: Http2Machine;
   readonly #random: Random;
   readonly #open = new Set<Http2Stream>();
   readonly #paused = new Map<Http2Stream, number>();
@@ -63,13 +63,13 @@ class Peer {
 
   constructor(random: Random) {
     this.#random = random;
-    this.session = new Http2Session({
+    this.machine = new Http2Machine({
       limits: DEFAULT_HTTP2_LIMITS,
       nowMs: () => this.#nowMs,
       events: { request: (stream) => this.#serve(stream), output: () => {}, quieter: () => {}, failed: () => {} },
     });
-    this.session.receive(PREFACE);
-    if (random.below(100) > 0) this.session.receive(frame(4, 0, 0));
+    this.machine.receive(PREFACE);
+    if (random.below(100) > 0) this.machine.receive(frame(4, 0, 0));
   }
 
   /** Sends a frame, in one piece or in several, and lets the other side write. */
@@ -80,27 +80,27 @@ class Peer {
     if (random.below(300) === 0) bytes[random.below(bytes.length)] = random.below(256);
     for (let at = 0; at < bytes.length;) {
       const end = random.below(4) === 0 ? at + 1 + random.below(bytes.length - at) : bytes.length;
-      this.session.receive(Buffer.from(bytes.subarray(at, end)));
+      this.machine.receive(Buffer.from(bytes.subarray(at, end)));
       at = end;
     }
     if (random.below(3) > 0) this.#write();
     if (random.below(8) === 0) for (const stream of this.#paused.keys()) this.#resume(stream);
-    assert.ok(this.session.streams.size <= DEFAULT_HTTP2_LIMITS.streams);
+    assert.ok(this.machine.streams.size <= DEFAULT_HTTP2_LIMITS.streams);
   }
 
   /** Whatever has happened, the end leaves nothing behind. */
   end(): void {
-    this.session.drop("all", 8);
+    this.machine.drop("all", 8);
     this.#write();
     for (const written of this.#unwritten.splice(0)) written();
-    assert.equal(this.session.streams.size, 0);
+    assert.equal(this.machine.streams.size, 0);
     assert.equal(this.#open.size, 0, "every consumer was told of its end");
     assert.equal(this.#pending, 0, "every answer's memory was given back");
   }
 
   #write(): void {
     if (this.#random.below(2) === 0) for (const written of this.#unwritten.splice(0)) written();
-    const batch = this.session.take(64 * 1024);
+    const batch = this.machine.take(64 * 1024);
     if (batch === undefined) return;
     assert.equal(
       batch.chunks.reduce((sum, chunk) => sum + chunk.length, 0),
@@ -169,7 +169,7 @@ class Peer {
       this.#blockGoesOn = random.below(50) === 0;
       return frame(1, random.below(2) | (this.#blockGoesOn ? 0 : 4), stream, this.#block());
     }
-    const open = Array.from(this.session.streams.keys());
+    const open = Array.from(this.machine.streams.keys());
     const known = open[random.below(Math.max(1, open.length))] ?? Math.max(1, this.#nextStream - 2);
     const stream = random.below(200) === 0 ? random.below(2 ** 31) : known;
     if (kind < 600) return frame(0, random.below(4) === 0 ? 1 : 0, stream, random.bytes(random.below(3_000)));

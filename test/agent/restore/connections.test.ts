@@ -38,7 +38,7 @@ describe("after the duties", () => {
     assert.equal(report.entropyBytesMixed, ENTROPY.length);
     await Promise.all([...olderClosed, halfOpenClosed]);
     const done = await agent.logged("restore_duties_done");
-    assert.equal(done["dropped_sessions"], older.length);
+    assert.equal(done["dropped_connections"], older.length);
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
   });
 

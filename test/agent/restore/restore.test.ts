@@ -38,8 +38,8 @@ function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
         events.push("credentials");
         return true;
       },
-      dropOtherSessions: (keep) => {
-        events.push(`sessions but ${keep}`);
+      dropOtherConnections: (keep) => {
+        events.push(`connections but ${keep}`);
         return 3;
       },
       thaw: () => {
@@ -53,9 +53,9 @@ function setup(renew: Partial<RenewedParts<string>> = {}): Setup {
   return { restore, kernel, randomness, events };
 }
 
-function call(session = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
+function call(connection = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
   const arrival = { wallNs: HOST_NS, monotonicMs: performance.now() };
-  return { arrival, validity: undefined, session, signal };
+  return { arrival, validity: undefined, connection, signal };
 }
 
 function request(hostTimeNs?: bigint, sizeBytes = 64) {
@@ -76,7 +76,7 @@ describe("the restore duties", () => {
     });
     assert.deepEqual(kernel.calls, ["open", "credit 64", "reseed", "close", "step"]);
     assert.equal(randomness.seeds.length, 1);
-    assert.deepEqual(events, ["hooks", "credentials", "sessions but ours", "thaw", "timers"]);
+    assert.deepEqual(events, ["hooks", "credentials", "connections but ours", "thaw", "timers"]);
   });
 
   it("are refused with nothing changed when the entropy is missing or over its limit", async () => {
@@ -104,16 +104,12 @@ describe("the restore duties", () => {
     const { restore } = setup({ sweepHooks: () => gate.promise });
     const running = restore.run(request(), call());
     const gone = new AbortController();
-    const session = {
-      id: 1,
-      openedAt: { wallNs: HOST_NS, monotonicMs: 0 },
-      peer: { address: "unix", certificate: undefined },
-    };
+    const connection = { id: 1, peer: { address: "unix", certificate: undefined } };
     const serve = async (fields: MessageInitShape<typeof RestoreDutiesRequestSchema>): Promise<Uint8Array> => {
       const asked = create(RestoreDutiesRequestSchema, fields);
       const served = serveRestoreDuties(restore as never, asked, {
-        receivedAt: session.openedAt,
-        session,
+        receivedAt: { wallNs: HOST_NS, monotonicMs: 0 },
+        connection,
         signal: gone.signal,
       });
       gone.abort(new AgentError("CANCELLED", "CANCELLED", "the client cancelled the call"));

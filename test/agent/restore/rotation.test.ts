@@ -100,7 +100,7 @@ describe("the TLS files", () => {
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
-  it("end the sessions of an authority that they replace, with what these run, and no others", async () => {
+  it("end the connections of an authority that they replace, with what these run, and no others", async () => {
     await using agent = await startAgent();
     // OpenSSL takes the first authority of a name, whoever signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
@@ -120,7 +120,7 @@ describe("the TLS files", () => {
     await until(async () => {
       assert.equal(await answers(other), true);
       return endedSessions(agent).length > 0;
-    }, "the sessions of the old authority are ended");
+    }, "the connections of the old authority are ended");
     assert.deepEqual(endedSessions(agent), [1]);
     await assert.rejects(
       running.wait(),
@@ -176,11 +176,11 @@ describe("the TLS files", () => {
   });
 });
 
-/** How many sessions each new set of files has ended, if any. */
+/** How many connections each new set of files has ended, if any. */
 function endedSessions(agent: RunningAgent): number[] {
   return agent.log
-    .filter(({ event }) => event === "sessions_of_replaced_authority")
-    .map((line) => Number(line["sessions"]));
+    .filter(({ event }) => event === "connections_of_replaced_authority")
+    .map((line) => Number(line["connections"]));
 }
 
 function pems({ ca, client }: Certificates) {

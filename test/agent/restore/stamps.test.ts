@@ -8,7 +8,7 @@ import { Health } from "../../../src/agent/health/index.ts";
 import { Restore } from "../../../src/agent/restore/index.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
 import { serveRestoreDuties } from "../../../src/agent/rpc/handlers/restore.ts";
-import type { Session } from "../../../src/agent/rpc/index.ts";
+import type { Connection } from "../../../src/agent/rpc/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { ExecStream } from "../../fixtures/exec-stream.ts";
@@ -32,7 +32,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
   const kernel = new RecordingKernel();
   const freeze = { frozen: false, thawedWithoutDuties: false };
   const health = new Health({ readiness: () => ({ ready: true, exitCode: 0 }), activity, idle, clock, freeze });
-  const restore = new Restore<Session>({
+  const restore = new Restore<Connection>({
     kernel: Object.assign(kernel, {
       stepClock: (ns: bigint) => {
         clock.set(ns);
@@ -47,7 +47,7 @@ async function guest(t: TestContext, wallMs = Date.now(), notBeforeMs = Date.now
     renew: {
       sweepHooks: () => Promise.resolve(),
       renewCredentials: () => Promise.resolve(true),
-      dropOtherSessions: () => 0,
+      dropOtherConnections: () => 0,
       thaw: () => false,
       rearmTimers: () => {},
     },

@@ -236,7 +236,7 @@ for (const { make, connect } of CLIENTS) {
       );
       const call = rig.client.call(exec, [stdinFrame("x")], { token });
       await call.next();
-      assert.equal(rig.server.server.dropOtherSessions(undefined), 1);
+      assert.equal(rig.server.server.dropOtherConnections(undefined), 1);
       await failureOf(call);
       const reason = await seen.promise;
       assert.ok(reason instanceof AgentError);

@@ -249,7 +249,7 @@ describe("the wire", () => {
     }
   });
 
-  test("gives a handler its call's metadata, times, peer and session", async () => {
+  test("gives a handler its call's metadata, times, peer and connection", async () => {
     let seen: Call | undefined;
     const before = performance.now();
     await using rig = await start((router) =>
@@ -263,9 +263,8 @@ describe("the wire", () => {
     assert.equal(seen.metadata["x-mark"], "1");
     assert.ok(seen.receivedAt.monotonicMs > before);
     assert.ok(Math.abs(Number(seen.receivedAt.wallNs / 1_000_000n) - Date.now()) < 60_000);
-    assert.ok(seen.session.openedAt.monotonicMs <= seen.receivedAt.monotonicMs);
-    assert.equal(seen.session.id, 1);
-    assert.equal(seen.session.peer.certificate?.subject, "CN=node");
+    assert.equal(seen.connection.id, 1);
+    assert.equal(seen.connection.peer.certificate?.subject, "CN=node");
     assert.equal(seen.signal.aborted, false);
   });
 

@@ -194,7 +194,7 @@ describe("the management port", () => {
     assert.match(String(line.fields["reason"]), /connection limit \(2\) reached/);
     const [first] = sessions;
     first?.destroy();
-    await server.logged("session_closed");
+    await server.logged("connection_closed");
     await assertAlive(server);
     sessions[1]?.destroy();
   });
@@ -221,7 +221,7 @@ describe("the management port", () => {
     session.destroy();
   });
 
-  test("ends sessions that flood it with resets, PINGs or SETTINGS", async () => {
+  test("ends connections that flood it with resets, PINGs or SETTINGS", async () => {
     await using server = await start();
     const ping = frame(0x6, 0, 0, Buffer.alloc(8));
     const settings = frame(0x4, 0, 0, Buffer.alloc(0));

@@ -54,7 +54,7 @@ for (const { make, connect } of CLIENTS) {
       }
       assert.deepEqual(rest, ["done"]);
       await shutdown;
-      assert.deepEqual(server.server.sessions(), []);
+      assert.deepEqual(server.server.connections(), []);
       client.close();
     });
 
@@ -84,7 +84,7 @@ for (const { make, connect } of CLIENTS) {
 }
 
 describe("the management server", () => {
-  test("drops every session and handshake but the caller's, which gets its answer", async () => {
+  test("drops every connection and handshake but the caller's, which gets its answer", async () => {
     const inside = Promise.withResolvers<Call>();
     const release = Promise.withResolvers<void>();
     await using server = await startManagement((router) => {
@@ -106,15 +106,15 @@ describe("the management server", () => {
     const running = grpcJs.call(exec, [], { token });
     await running.next();
     const answer = one(connectNode.call(health, [EMPTY], { token }));
-    const { session } = await inside.promise;
-    assert.equal(server.server.sessions().length, 2);
-    assert.equal(server.server.dropOtherSessions(session), 1);
+    const { connection } = await inside.promise;
+    assert.equal(server.server.connections().length, 2);
+    assert.equal(server.server.dropOtherConnections(connection), 1);
     await assert.rejects(running.next(), RpcFailure);
     await server.logged("connection_refused", (fields) => /half-open/.test(String(fields["reason"])));
     release.resolve();
     assert.equal((await answer).alive, true);
-    await server.logged("session_closed", (fields) => fields["session"] === session.id);
-    assert.deepEqual(server.server.sessions(), []);
+    await server.logged("connection_closed", (fields) => fields["connection"] === connection.id);
+    assert.deepEqual(server.server.connections(), []);
     grpcJs.close();
     connectNode.close();
   });
@@ -126,13 +126,13 @@ describe("the management server", () => {
     await one(before.call(health, [EMPTY], { token }));
     // Of one name: what counts is who signed.
     const certificates = await issueCertificates();
-    const open = server.server.sessions();
+    const open = server.server.connections();
     const clientCa = `${certificates.ca}\n${server.certificates.ca}`;
     server.server.setCredentials({ ...certificates.server, clientCa });
     await one(before.call(health, [EMPTY], { token }));
-    assert.deepEqual(server.server.sessions(), open);
+    assert.deepEqual(server.server.connections(), open);
     server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
-    await server.logged("session_closed", (fields) => fields["session"] === open[0]?.id);
+    await server.logged("connection_closed", (fields) => fields["connection"] === open[0]?.id);
     const after = connect({ port: server.port, certificates });
     await one(after.call(health, [EMPTY], { token }));
     const old = connect(server);
@@ -140,7 +140,7 @@ describe("the management server", () => {
     for (const client of [before, after, old]) client.close();
   });
 
-  test("ends a session of a replaced authority also when its peer reads nothing and hears nothing", async () => {
+  test("ends a connection of a replaced authority also when its peer reads nothing and hears nothing", async () => {
     await using server = await startManagement((router) =>
       router.bidiStream(exec, async (call) => {
         const full = Buffer.alloc(64 * 1024);
@@ -166,10 +166,10 @@ describe("the management server", () => {
     call.on("error", () => {});
     await once(call, "response");
     raw.pause();
-    const [open] = server.server.sessions();
+    const [open] = server.server.connections();
     const other = await issueCertificates();
     server.server.setCredentials({ ...other.server, clientCa: other.ca });
-    await server.logged("session_closed", (fields) => fields["session"] === open?.id);
+    await server.logged("connection_closed", (fields) => fields["connection"] === open?.id);
     assert.equal(server.server.sockets, 0);
     session.destroy();
     raw.destroy();

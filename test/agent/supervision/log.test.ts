@@ -48,7 +48,7 @@ test("lines of the log have the fields that the documentation lists, in snake_ca
     "hook_ended",
     "hook_not_started",
     "restore_duties_done",
-    "session_opened",
+    "connection_opened",
   ]) {
     assert.ok(seen.has(event), `${event} should be in ${[...seen].join()}`);
   }

@@ -5,7 +5,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { readClocks } from "../harness/oracle.ts";
-import { RawSession } from "../harness/raw-session.ts";
+import { RawConnection } from "../harness/raw-connection.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import type { Stage } from "./stage.ts";
 
@@ -51,10 +51,10 @@ export function sandboxCases(stage: Stage, series: string): void {
     const rogue = await issueCertificates();
     const port = machine.agentPort;
     for (const target of [{ port }, { port, ca }, { port, ca, client: rogue.client }]) {
-      using session = new RawSession(target);
+      using session = new RawConnection(target);
       assert.equal(await session.health(TOKEN), undefined);
     }
-    using tokenless = new RawSession({ port, ca, client });
+    using tokenless = new RawConnection({ port, ca, client });
     assert.equal(await tokenless.health(), UNAUTHENTICATED);
     assert.equal(await tokenless.health("not-the-token-0123456789"), UNAUTHENTICATED);
     using right = stage.client();
@@ -129,7 +129,7 @@ export function sandboxCases(stage: Stage, series: string): void {
 
   test("empty entropy is refused and nothing has changed; without host_time the clock stays", async () => {
     using client = stage.client();
-    using older = new RawSession({
+    using older = new RawConnection({
       port: stage.machine.agentPort,
       ca: stage.guest.certificates.ca,
       client: stage.guest.certificates.client,

@@ -19,7 +19,7 @@ export type CheckName =
   | "hookTime"
   | "hookNumbers"
   | "certificates"
-  | "sessions"
+  | "connections"
   | "hookDead"
   | "execs"
   | "files";
@@ -127,12 +127,12 @@ export const CLONE_CHECKS: Readonly<Record<CheckName, CloneCheck>> = {
       assert.equal(expiredSession, undefined);
     }),
   },
-  sessions: {
+  connections: {
     title: "connections of before the duties are dead, half-open ones too",
     check: ofEach(({ olderSession, connections, console: text }) => {
       assert.deepEqual(olderSession, [OK, undefined]);
       assert.match(text, /half-open while the connections were renewed/);
-      assert.match(text, /"dropped_sessions":[1-9]/);
+      assert.match(text, /"dropped_connections":[1-9]/);
       assert.equal(connections, 1, "none but that of the question is left, the one of before the snapshot included");
     }),
   },

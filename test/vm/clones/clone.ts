@@ -8,7 +8,7 @@ import type { RestoreDutiesResponse } from "../../../src/shared/gen/svc/guest/v1
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
-import { RawSession } from "../harness/raw-session.ts";
+import { RawConnection } from "../harness/raw-connection.ts";
 import { TOKEN } from "../harness/sandbox.ts";
 import { type Draws, drawAll } from "./draws.ts";
 import { EXEC_MARK, FILE } from "./source.ts";
@@ -114,13 +114,13 @@ export async function observeClone(
 /** Those who call a clone before its duties. */
 class Callers implements Disposable {
   /** A session that is there before the one that asks for the duties. */
-  readonly older: RawSession;
-  readonly expired: RawSession;
+  readonly older: RawConnection;
+  readonly expired: RawConnection;
   /** With a certificate that was issued after the snapshot. */
   readonly fresh: GuestClient & Disposable;
   readonly #halfOpen: Socket;
 
-  private constructor(older: RawSession, expired: RawSession, fresh: GuestClient & Disposable, halfOpen: Socket) {
+  private constructor(older: RawConnection, expired: RawConnection, fresh: GuestClient & Disposable, halfOpen: Socket) {
     this.older = older;
     this.expired = expired;
     this.fresh = fresh;
@@ -134,12 +134,12 @@ class Callers implements Disposable {
     const future = { notBefore: new Date(nowMs), notAfter: new Date(nowMs + HOUR_MS) };
     const [expired, fresh] = [await issueClient(past), await issueClient(future)];
     const port = machine.agentPort;
-    const older = new RawSession({ port, ca, client });
+    const older = new RawConnection({ port, ca, client });
     await older.health(TOKEN);
     const caller = guest.client(machine, { certPem: fresh.cert, keyPem: fresh.key });
     await caller.health({ deadlineMs: REACH_LIMIT_MS, waitForReady: true });
     const halfOpen = connect(port, "127.0.0.1").on("error", () => undefined);
-    return new Callers(older, new RawSession({ port, ca, client: expired }), caller, halfOpen);
+    return new Callers(older, new RawConnection({ port, ca, client: expired }), caller, halfOpen);
   }
 
   [Symbol.dispose](): void {

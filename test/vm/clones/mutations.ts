@@ -45,13 +45,13 @@ export const MUTATIONS: readonly Mutation[] = [
     mayBreak: [],
   },
   {
-    without: "the end of other sessions",
+    without: "the end of other connections",
     patch: {
       file: "src/agent/restore/restore.ts",
-      find: "const droppedSessions = renew.dropOtherSessions(call.session);",
-      replace: "const droppedSessions = 0;",
+      find: "const droppedConnections = renew.dropOtherConnections(call.connection);",
+      replace: "const droppedConnections = 0;",
     },
-    breaks: ["sessions"],
+    breaks: ["connections"],
     mayBreak: ["execs"],
   },
 ];

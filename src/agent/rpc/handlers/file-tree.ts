@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import type { FolderCaller, Folders, ListedEntry } from "../../folders/index.ts";
+import type { Folders, ListedEntry } from "../../folders/index.ts";
 import {
   FileTree,
   type ListResponse,
@@ -10,7 +10,6 @@ import {
   RenameResponseSchema,
   SetAttributesResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
-import type { Call } from "../call.ts";
 import { messageFrame, timestampNs } from "../codec.ts";
 import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
@@ -22,7 +21,7 @@ export function serveFileTree(router: Router, folders: Folders): void {
       call.send(messageFrame(ListResponseSchema, listResponse(entries, truncated)));
       await call.drained();
     };
-    await folders.list(request, send, callerOf(call));
+    await folders.list(request, send, call);
   });
   router.unary(FileTree.method.makeFolder, async (request) =>
     create(MakeFolderResponseSchema, { created: await folders.makeFolder(request) }),
@@ -32,7 +31,7 @@ export function serveFileTree(router: Router, folders: Folders): void {
     return create(MakeLinkResponseSchema);
   });
   router.unary(FileTree.method.remove, async (request, call) => {
-    const { removed, left, leftEntries } = await folders.remove(request, callerOf(call));
+    const { removed, left, leftEntries } = await folders.remove(request, call);
     return create(RemoveResponseSchema, { removed, left, leftEntries: [...leftEntries] });
   });
   router.unary(FileTree.method.rename, async (request) => {
@@ -44,10 +43,6 @@ export function serveFileTree(router: Router, folders: Folders): void {
     const attributes = await folders.setAttributes({ ...request, modifiedNs });
     return create(SetAttributesResponseSchema, { stat: statResponse({ attributes, linkTarget: undefined }) });
   });
-}
-
-function callerOf(call: Call): FolderCaller {
-  return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
 }
 
 function listResponse(entries: readonly ListedEntry[], truncated: boolean): ListResponse {

@@ -1,5 +1,5 @@
 import { frameOrder } from "../../domain/index.ts";
-import type { FileCaller, Files } from "../../files/index.ts";
+import type { Files } from "../../files/index.ts";
 import type { ReadFileRequest, WriteFileResponse } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { Call } from "../call.ts";
 import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
@@ -9,7 +9,7 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
   const output: Parameters<Files["read"]>[1] = {
     chunk: (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release),
   };
-  await files.read(readRequest(request), output, callerOf(call));
+  await files.read(readRequest(request), output, call);
 }
 
 /** Serves one WriteFile call: a header, then the content. */
@@ -18,11 +18,7 @@ export async function serveWriteFile(files: Files, call: Call): Promise<WriteFil
   const first = await messages.next();
   const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
   const recycle = (piece: Uint8Array): void => call.recycle(piece);
-  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, callerOf(call)));
-}
-
-function callerOf(call: Call): FileCaller {
-  return { connection: call.session, signal: call.signal, giveUp: (error) => call.giveUp(error) };
+  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, call));
 }
 
 /** The content's pieces: views of messages. */

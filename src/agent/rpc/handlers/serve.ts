@@ -10,7 +10,7 @@ import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Tunnels } from "../../tunnel/index.ts";
-import type { Session } from "../context.ts";
+import type { Connection } from "../context.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
 import { endExec, listExecs, signalExec } from "./exec-sessions.ts";
@@ -28,7 +28,7 @@ export interface Capabilities {
   /** Loads it at the first call. */
   readonly folders: () => Promise<Folders>;
   readonly hooks: Hooks;
-  readonly restore: Restore<Session>;
+  readonly restore: Restore<Connection>;
   /** Loads and builds them at the first call. */
   readonly tunnels: () => Promise<Tunnels>;
   /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */

@@ -8,7 +8,7 @@ import {
   Pace,
   type RequestFields,
 } from "../../http2/index.ts";
-import type { Connection } from "../connections.ts";
+import type { AcceptedConnection } from "../connections.ts";
 import { MESSAGE_LIMIT_BYTES, type WorkloadLimits } from "./limits.ts";
 import { PacedSocket } from "./paced-socket.ts";
 import type { AnswerWorkload, DeclareIdle, WorkloadAnswer, WorkloadRequest } from "./service.ts";
@@ -58,13 +58,13 @@ export class WorkloadHttp {
   }
 
   /** Serves a connection. Reads what its socket has buffered, too. */
-  serve(connection: Connection, protocol: "http1" | "http2"): void {
+  serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
     const paced = new PacedSocket(connection.socket, this.#pace);
     if (protocol === "http1") this.#http1.emit("connection", paced);
     else this.#serveHttp2(paced, connection);
   }
 
-  #serveHttp2(paced: PacedSocket, connection: Connection): void {
+  #serveHttp2(paced: PacedSocket, connection: AcceptedConnection): void {
     const { socket } = connection;
     const { clock, limits } = this.#options;
     const http2 = new Http2Connection(

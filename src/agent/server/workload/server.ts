@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Clock, Log, WatchArrivals } from "../../domain/index.ts";
-import { Acceptor, type Connection } from "../connections.ts";
+import { Acceptor, type AcceptedConnection } from "../connections.ts";
 import { listenUnix } from "../listen.ts";
 import type { WorkloadHttp } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
@@ -57,7 +57,7 @@ export class WorkloadServer {
     this.#acceptor.destroy();
   }
 
-  #accept(connection: Connection): void {
+  #accept(connection: AcceptedConnection): void {
     const { socket } = connection;
     const { headersTimeoutMs, requestTimeoutMs } = this.#limits;
     const first = dropAfter(connection, headersTimeoutMs, "no request");
@@ -75,7 +75,7 @@ export class WorkloadServer {
   }
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
-  async #serve(connection: Connection, protocol: "http1" | "http2"): Promise<void> {
+  async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
     const { declareIdle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
       ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, clock, limits: this.#limits }),
@@ -86,7 +86,7 @@ export class WorkloadServer {
 }
 
 /** Drops the connection after `delayMs`, unless the timer is cleared. */
-function dropAfter(connection: Connection, delayMs: number, problem: string): NodeJS.Timeout {
+function dropAfter(connection: AcceptedConnection, delayMs: number, problem: string): NodeJS.Timeout {
   return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
 }
 

@@ -1,9 +1,9 @@
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
-import { keptCommand } from "../session/kept.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
-import { takeUp } from "../session/take-up.ts";
+import { keptCommand } from "../attachment/kept.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
+import { takeUp } from "../attachment/take-up.ts";
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],

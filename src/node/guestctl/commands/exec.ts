@@ -5,11 +5,11 @@ import { type Answer, type Command, defineCommand, type Parsed } from "../comman
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { printable, quoted } from "../output.ts";
-import { runSession } from "../session/attach.ts";
-import { openKept } from "../session/kept.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
-import { takeUp } from "../session/take-up.ts";
-import { terminalOf } from "../session/terminal.ts";
+import { runAttached } from "../attachment/attach.ts";
+import { openKept } from "../attachment/kept.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
+import { takeUp } from "../attachment/take-up.ts";
+import { terminalOf } from "../attachment/terminal.ts";
 import { parseDurationMs, parseSizeBytes, parseVariables } from "../values.ts";
 
 /** `-tt`, as with ssh(1). */
@@ -132,8 +132,9 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
     const isForPrograms = values.json === true;
     // The command itself may take any time to start: an agent that does not answer has to be noticed otherwise.
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
-    const session = { isInteractive, isTerminal, escape, timeout: values.timeout };
-    if (keep === undefined) return await runSession({ ...session, process: client.exec(command) }, isForPrograms, host);
+    const attachment = { isInteractive, isTerminal, escape, timeout: values.timeout };
+    if (keep === undefined)
+      return await runAttached({ ...attachment, process: client.exec(command) }, isForPrograms, host);
     const { name } = keep;
     const isDetached = values.detach === true;
     const taken = async (): Promise<Answer | number | undefined> => {
@@ -150,7 +151,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
         client.exec({ ...command, keep }, options),
       );
-      return await runSession({ ...session, process, kept: { name, process } }, isForPrograms, host);
+      return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
       // Somebody else was faster.
       const after = isTakenFirst && isNameInUse(error) ? await taken() : undefined;

@@ -2,9 +2,9 @@ import type { GuestError } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection.ts";
 import { STATUS_RSH_FAILED, UsageError } from "../errors.ts";
-import { runSession } from "../session/attach.ts";
-import { ESCAPE_OPTION, parseEscapeChar } from "../session/keyboard.ts";
-import { terminalOf } from "../session/terminal.ts";
+import { runAttached } from "../attachment/attach.ts";
+import { ESCAPE_OPTION, parseEscapeChar } from "../attachment/keyboard.ts";
+import { terminalOf } from "../attachment/terminal.ts";
 
 /** `-tt`, as with ssh(1). */
 const FORCED = 2;
@@ -70,7 +70,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     await client.health({ deadlineMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
     const process = client.exec({ args, user, stdin: isInteractive, terminal });
-    return await runSession({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
+    return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
   },
 });
 

@@ -1,6 +1,6 @@
 import type { GuestClient, KeptExec } from "../../client/index.ts";
 import type { Connector } from "../connection.ts";
-import { runSession } from "./attach.ts";
+import { runAttached } from "./attach.ts";
 import { openKept, redraw } from "./kept.ts";
 import { localSize } from "./terminal.ts";
 
@@ -37,7 +37,7 @@ export async function takeUp(
   // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
-  return runSession(
+  return runAttached(
     { process, isInteractive: isInteractive ?? isAtTerminal, isTerminal, escape, kept: { name, process } },
     isForPrograms,
     host,

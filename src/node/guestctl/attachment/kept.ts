@@ -8,7 +8,7 @@ import { localSize } from "./terminal.ts";
 const NUDGE_MS = 50;
 
 /** How guestctl is joined to a kept command. */
-export interface KeptSession {
+export interface KeptAttachment {
   readonly name: string;
   /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
   readonly isTerminal: boolean;
@@ -23,7 +23,7 @@ export interface KeptSession {
  * @param open makes the call with the options that it is given
  */
 export function openKept(
-  { name, isTerminal, isForPrograms }: KeptSession,
+  { name, isTerminal, isForPrograms }: KeptAttachment,
   { redial }: Connector,
   host: NodeJS.Process,
   open: (options: KeptOptions) => KeptProcess,

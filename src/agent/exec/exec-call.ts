@@ -14,7 +14,7 @@ export interface ExecOutput {
 }
 
 /** What a command is connected to that belongs to its call. */
-export interface SessionParts extends CommandParts {
+export interface ExecCallParts extends CommandParts {
   readonly input: AsyncIterable<CommandInput>;
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
@@ -23,13 +23,13 @@ export interface SessionParts extends CommandParts {
 }
 
 /** One running command with its one client, from its start to its exit frame. */
-export class ExecSession {
-  readonly #parts: SessionParts;
+export class ExecCall {
+  readonly #parts: ExecCallParts;
   readonly #command: RunningCommand;
   /** Why the client no longer gets frames; undefined while it does. */
   #detached: AgentError | undefined;
 
-  constructor(parts: SessionParts) {
+  constructor(parts: ExecCallParts) {
     this.#parts = parts;
     this.#command = new RunningCommand(parts);
   }

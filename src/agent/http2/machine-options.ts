@@ -4,8 +4,8 @@ import type { ConnectionError } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Callbacks to a session's owner. */
-export interface SessionEvents {
+/** Callbacks to a machine's owner. */
+export interface MachineEvents {
   /** A request has begun. Its stream needs a consumer before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
   /** `take` has output. Called at least once between two calls of `take` then. */
@@ -16,10 +16,10 @@ export interface SessionEvents {
   failed(error: ConnectionError): void;
 }
 
-/** Options of a session. */
-export interface SessionOptions {
+/** Options of a machine. */
+export interface MachineOptions {
   readonly limits: Http2Limits;
-  readonly events: SessionEvents;
+  readonly events: MachineEvents;
   /** A field of requests whose value is not kept. */
   readonly secret?: SecretField | undefined;
   /** Milliseconds of a clock that is never stepped. */

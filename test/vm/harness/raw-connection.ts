@@ -15,7 +15,7 @@ export interface RawTarget {
 }
 
 /** One HTTP/2 connection and no other: unlike a gRPC client it never dials again by itself. */
-export class RawSession implements Disposable {
+export class RawConnection implements Disposable {
   readonly #session: ClientHttp2Session;
 
   constructor({ port, ca, client }: RawTarget) {

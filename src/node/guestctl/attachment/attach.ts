@@ -7,7 +7,7 @@ import { openKeyboard } from "./keyboard.ts";
 import { followSize, handleSignals } from "./terminal.ts";
 
 /** A command and its connection to the local process. */
-interface Session {
+interface Attachment {
   readonly process: ExecProcess;
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
@@ -27,11 +27,15 @@ interface Session {
  * Joins guestctl to a command until that has ended, says so where it timed out, and gives the exit status: one that handles
  * SIGTERM and leaves with 0 has timed out all the same.
  */
-export async function runSession(session: Session, isForPrograms: boolean, host: NodeJS.Process): Promise<number> {
-  const { code, timedOut } = await (isForPrograms ? attachAsEvents(session, host) : attach(session, host));
+export async function runAttached(
+  attachment: Attachment,
+  isForPrograms: boolean,
+  host: NodeJS.Process,
+): Promise<number> {
+  const { code, timedOut } = await (isForPrograms ? attachAsEvents(attachment, host) : attach(attachment, host));
   // Frees its name and buffer. Otherwise it lingers: nothing is lost by that.
-  await session.kept?.process.forget().catch(() => undefined);
-  const after = session.timeout === undefined ? "" : ` after ${session.timeout}`;
+  await attachment.kept?.process.forget().catch(() => undefined);
+  const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
   return timedOut ? STATUS_TIMED_OUT : code;
 }
@@ -40,10 +44,10 @@ export async function runSession(session: Session, isForPrograms: boolean, host:
  * Joins the local standard streams, terminal and signals to a command until it has ended and its output is written.
  * Rejects with GuestError, and with CliError when the user leaves it.
  */
-async function attach(session: Session, host: NodeJS.Process): Promise<ExecResult> {
-  const { process, isInteractive, isTerminal, escape, kept } = session;
+async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, isTerminal, escape, kept } = attachment;
   const leaving = kept ? `the command goes on: guestctl attach ${kept.name}` : "the agent hangs up on the command";
-  using _signals = session.endsBySignals === true ? undefined : forwardSignals(process, isTerminal, host);
+  using _signals = attachment.endsBySignals === true ? undefined : forwardSignals(process, isTerminal, host);
   using _size = isTerminal ? followSize(process, host) : undefined;
   using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
   const written = Promise.all([copy(process.stdout, host.stdout), copy(process.stderr, host.stderr)]);
@@ -81,8 +85,8 @@ async function copy(from: Readable, to: Writable): Promise<void> {
 }
 
 /** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
-async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<ExecResult> {
-  const { process, isInteractive, kept } = session;
+async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+  const { process, isInteractive, kept } = attachment;
   using _signals = forwardSignals(process, false, host);
   const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
@@ -93,8 +97,8 @@ async function attachAsEvents(session: Session, host: NodeJS.Process): Promise<E
   if (isInteractive) host.stdin.pipe(process.stdin);
   try {
     const started = process.started.then(async (pid) => {
-      const attachment = kept && (await kept.process.attached);
-      await emit({ event: "started", pid, ...(attachment && { exec_id: attachment.execId }) });
+      const attached = kept && (await kept.process.attached);
+      await emit({ event: "started", pid, ...(attached && { exec_id: attached.execId }) });
     });
     const outputs = started.then(() =>
       Promise.all([report(process.stdout, "stdout"), report(process.stderr, "stderr")]),

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "../../../src/agent/http2/limits.ts";
-import { Http2Session } from "../../../src/agent/http2/session.ts";
+import { Http2Machine } from "../../../src/agent/http2/machine.ts";
 import type { Http2Stream, StreamConsumer } from "../../../src/agent/http2/stream.ts";
 import {
   callFields,
@@ -61,7 +61,7 @@ describe("the HTTP/2 machine", () => {
     peer.streams[0]?.respond(FIELDS);
     peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
     peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
-    peer.session.take(256 * KIB)?.written();
+    peer.machine.take(256 * KIB)?.written();
     assert.equal(done, 1, "the window holds one and a half messages");
     peer.feed(frame(FRAME.reset, 0, 1, uint32(CODE.cancel)));
     assert.equal(done, 2);
@@ -97,11 +97,11 @@ describe("the HTTP/2 machine", () => {
       stream.end(STATUS);
     }
     peer.take();
-    assert.equal(peer.session.streams.size, 1, "the connection's window is used up by one and a bit");
+    assert.equal(peer.machine.streams.size, 1, "the connection's window is used up by one and a bit");
     peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(256 * KIB)));
     const rest = framesOf(peer.take());
     assert.deepEqual(rest.at(-1), [FRAME.headers, 3]);
-    assert.equal(peer.session.streams.size, 0);
+    assert.equal(peer.machine.streams.size, 0);
   });
 
   test("gives a stream its window back also where that became narrower after the bytes were read", () => {
@@ -115,7 +115,7 @@ describe("the HTTP/2 machine", () => {
     // The peer takes note of every SETTINGS, one after the other.
     for (let acknowledged = 0; acknowledged < 4; acknowledged++) peer.feed(frame(FRAME.settings, FLAG.ack, 0));
     const narrow = DEFAULT_HTTP2_LIMITS.smallestStreamWindowBytes;
-    for (const stream of peer.session.streams.values()) {
+    for (const stream of peer.machine.streams.values()) {
       assert.ok(stream.receiveWindowBytes >= narrow / 2, `${stream.receiveWindowBytes} bytes may still be sent`);
     }
   });
@@ -149,7 +149,7 @@ describe("the HTTP/2 machine", () => {
     peer.request(11, 0);
     peer.streams.at(-1)?.pause();
     peer.feed(frame(FRAME.data, 0, 11, Buffer.alloc(16 * KIB)));
-    assert.equal(peer.session.failure?.code, CODE.flowControl);
+    assert.equal(peer.machine.failure?.code, CODE.flowControl);
   });
 
   test("resets a request whose content-length is no length (RFC 9113, 8.1.1)", () => {
@@ -173,7 +173,7 @@ describe("the HTTP/2 machine", () => {
   test("takes no request after it has announced the end, and says which was the last", () => {
     const peer = new Machine();
     peer.request(1, FLAG.endStream);
-    peer.session.goAway(true);
+    peer.machine.goAway(true);
     peer.request(3, FLAG.endStream);
     assert.equal(peer.streams.length, 1);
     const goAway = Buffer.concat(peer.take()).subarray(-8 - 9);
@@ -182,14 +182,14 @@ describe("the HTTP/2 machine", () => {
   });
 });
 
-/** A session, its requests, and a peer that sends whatever the test says. */
+/** A machine, its requests, and a peer that sends whatever the test says. */
 class Machine {
-  readonly session: Http2Session;
+  readonly machine: Http2Machine;
   readonly streams: Http2Stream[] = [];
   consumer: Pick<StreamConsumer, "data" | "end"> = { data: () => {}, end: () => {} };
 
   constructor(limits: Partial<Http2Limits> = {}) {
-    this.session = new Http2Session({
+    this.machine = new Http2Machine({
       limits: { ...DEFAULT_HTTP2_LIMITS, ...limits },
       nowMs: () => 0,
       events: {
@@ -207,7 +207,7 @@ class Machine {
   }
 
   feed(...frames: Buffer[]): void {
-    this.session.receive(Buffer.concat(frames));
+    this.machine.receive(Buffer.concat(frames));
   }
 
   request(streamId: number, flags: number): void {
@@ -221,7 +221,7 @@ class Machine {
   }
 
   take(limitBytes = 1024 * KIB): readonly Uint8Array[] {
-    const batch = this.session.take(limitBytes);
+    const batch = this.machine.take(limitBytes);
     batch?.written();
     return batch?.chunks ?? [];
   }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { UsageError } from "../../../../src/node/guestctl/errors.ts";
-import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../../src/node/guestctl/session/keyboard.ts";
+import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../../src/node/guestctl/attachment/keyboard.ts";
 
 const TILDE = 0x7e;
 

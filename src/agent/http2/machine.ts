@@ -20,17 +20,17 @@ import { contentLength, type RequestFields } from "./request-fields.ts";
 import { Pings } from "./pings.ts";
 import { ReceiveWindows } from "./receive-windows.ts";
 import { Sender } from "./sender.ts";
-import type { SessionEvents, SessionOptions } from "./session-options.ts";
+import type { MachineEvents, MachineOptions } from "./machine-options.ts";
 import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
 
 /**
  * The server's side of HTTP/2 (RFC 9113) without a socket: bytes go in, requests come out; answers go in, bytes come out.
  * Never pushes, and ignores priorities.
  */
-export class Http2Session implements FrameHandler, StreamOwner {
+export class Http2Machine implements FrameHandler, StreamOwner {
   readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
   readonly #limits: Http2Limits;
-  readonly #events: SessionEvents;
+  readonly #events: MachineEvents;
   readonly #reader: FrameReader = new FrameReader(this);
   readonly #blocks: HeaderBlocks;
   readonly #encoder = new HpackEncoder();
@@ -55,7 +55,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
   #current: Http2Stream | undefined;
   #currentBytes = 0;
 
-  constructor({ limits, events, nowMs, secret }: SessionOptions) {
+  constructor({ limits, events, nowMs, secret }: MachineOptions) {
     this.#limits = limits;
     this.#events = events;
     this.#blocks = new HeaderBlocks(limits, secret);
@@ -65,7 +65,7 @@ export class Http2Session implements FrameHandler, StreamOwner {
     this.#windows = new ReceiveWindows(limits, this.#output, this.streams);
   }
 
-  /** Why the session has failed. */
+  /** Why the machine has failed. */
   get failure(): ConnectionError | undefined {
     return this.#failure;
   }
