@@ -14,11 +14,11 @@ export interface BufferPoolSizes {
 /** Smallest buffer: a small file needs no large one. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** A buffer on loan. Give it back once; later calls do nothing. */
+/** A buffer on loan. Release it once; later calls do nothing. */
 export interface LentBuffer {
   /** No Buffer: the `slice` of those does not copy. */
   readonly bytes: Uint8Array;
-  giveBack(): void;
+  release(): void;
 }
 
 /** Read buffers that several streams or transfers share, so that idle ones hold none and busy ones do not allocate. */
@@ -71,7 +71,7 @@ export class BufferPool {
     let lent = true;
     return {
       bytes,
-      giveBack: (): void => {
+      release: (): void => {
         if (!lent) return;
         lent = false;
         this.#lentBytes -= sizeBytes;

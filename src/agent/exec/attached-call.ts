@@ -19,8 +19,8 @@ export interface KeptStarted {
 /** Where the frames for a kept exec's client go, in the order of the calls. */
 interface KeptOutput {
   started(started: KeptStarted): void;
-  /** `done` is called once the bytes are no longer needed. */
-  output(stream: OutputStream, bytes: Uint8Array, done: () => void): void;
+  /** `release` is called once the bytes are no longer needed. */
+  output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   gap(stream: OutputStream, bytes: number): void;
   /** `done` is called once the frame is on its way. */
   stdinAck(offset: number, done: () => void): void;

@@ -24,14 +24,14 @@ export interface ContentInput {
   /** If it ends without an error the content is complete. */
   readonly pieces: AsyncIterable<Uint8Array>;
   /** Called once for a piece that is written and may be reused. */
-  recycle(piece: Uint8Array): void;
+  release(piece: Uint8Array): void;
 }
 
 /** What a file's content needs. */
 export interface ContentParts {
   readonly file: NewFile;
   readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
-  readonly recycle: ContentInput["recycle"];
+  readonly release: ContentInput["release"];
   /** Files that are being written now. */
   readonly writers: () => number;
 }
@@ -52,7 +52,7 @@ export class Content {
   }
 
   /**
-   * Adds a piece, which belongs to the content until it is recycled. Waits while enough is being written. Throws AgentError
+   * Adds a piece, which belongs to the content until it is released. Waits while enough is being written. Throws AgentError
    * when there is more than declared, and what an earlier write failed with.
    */
   async write(piece: Uint8Array): Promise<void> {
@@ -100,11 +100,11 @@ export class Content {
     const batch = this.#batch;
     this.#batch = [];
     this.#batchBytes = 0;
-    const recycle = (): void => {
-      for (const piece of batch) this.#parts.recycle(piece);
+    const release = (): void => {
+      for (const piece of batch) this.#parts.release(piece);
     };
-    this.#writing = this.#parts.file.write(batch).then(recycle, (error: unknown) => {
-      void operationReturned(error).then(recycle);
+    this.#writing = this.#parts.file.write(batch).then(release, (error: unknown) => {
+      void operationReturned(error).then(release);
       throw error;
     });
     // Whoever awaits it next gets the failure.

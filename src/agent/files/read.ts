@@ -81,8 +81,8 @@ class Outbox {
     const lent = this.#buffers.lend(sizeBytes);
     return {
       bytes: lent.bytes,
-      giveBack: (): void => {
-        lent.giveBack();
+      release: (): void => {
+        lent.release();
         this.#inFlight -= 1;
         this.#wake?.();
       },
@@ -102,13 +102,13 @@ export async function readChunks(parts: ReadParts): Promise<void> {
     const buffer = await outbox.take(wanted);
     const target = buffer.bytes.subarray(0, Math.min(wanted, buffer.bytes.length));
     const filled = await fill(file, target, position, request.offsetBytes === 0n, signal).catch((error: unknown) => {
-      void operationReturned(error).then(() => buffer.giveBack());
+      void operationReturned(error).then(() => buffer.release());
       throw error;
     });
     position += BigInt(filled);
     if (filled > 0 || attributes !== undefined)
-      output.chunk(target.subarray(0, filled), attributes, () => buffer.giveBack());
-    else buffer.giveBack();
+      output.chunk(target.subarray(0, filled), attributes, () => buffer.release());
+    else buffer.release();
     attributes = undefined;
     if (filled < target.length || position === end || wanted === 0) return;
   }

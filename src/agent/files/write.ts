@@ -65,7 +65,7 @@ async function writeTo(parts: WriteParts, { path, existing }: Target, owner: Fil
 }
 
 async function receive(file: NewFile, { request, input, writers, onProgress }: WriteParts): Promise<WriteResult> {
-  const content = new Content({ file, expected: request, recycle: (piece) => input.recycle(piece), writers });
+  const content = new Content({ file, expected: request, release: (piece) => input.release(piece), writers });
   try {
     for await (const piece of input.pieces) {
       await content.write(piece);

@@ -310,7 +310,7 @@ export class Http2Connection {
     const written = (): void => {
       this.#writing = false;
       this.#takenMs = this.#nowMs();
-      batch.written();
+      batch.release();
       this.#flush();
     };
     const { chunks } = batch;

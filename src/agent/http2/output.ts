@@ -8,7 +8,7 @@ export interface Batch {
   readonly chunks: readonly Uint8Array[];
   readonly sizeBytes: number;
   /** Call it once the bytes are written or dropped: their memory is reused. */
-  readonly written: () => void;
+  readonly release: () => void;
 }
 
 /** Collects frames to write. Small ones share one buffer, so that a small answer is one chunk. */
@@ -101,11 +101,11 @@ export class Output {
     this.#spare = undefined;
     this.#start = 0;
     this.#end = 0;
-    const written = (): void => {
+    const release = (): void => {
       if (scratch?.length === SCRATCH_BYTES) this.#spare ??= scratch;
       for (const callback of callbacks) callback();
     };
-    return { chunks, sizeBytes, written };
+    return { chunks, sizeBytes, release };
   }
 
   #reserve(sizeBytes: number): Buffer {

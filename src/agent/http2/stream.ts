@@ -31,7 +31,7 @@ export interface StreamOwner {
 /** Bytes to send, and a callback for when they are written or dropped. */
 interface Queued {
   readonly bytes: Uint8Array;
-  readonly done: (() => void) | undefined;
+  readonly release: (() => void) | undefined;
   /** The first of those that were written together. */
   readonly isFirst: boolean;
 }
@@ -93,19 +93,19 @@ export class Http2Stream {
   }
 
   /**
-   * Adds to the answer. Does not copy the bytes: `done` runs once when the caller may change them, after they were
+   * Adds to the answer. Does not copy the bytes: `release` runs once when the caller may change them, after they were
    * written or the stream has ended.
    */
-  write(parts: readonly Uint8Array[], done?: () => void): void {
+  write(parts: readonly Uint8Array[], release?: () => void): void {
     if (this.closed || this.ended) {
-      done?.();
+      release?.();
       return;
     }
     const last = parts.length - 1;
     for (let at = 0; at <= last; at++) {
       const bytes = parts[at] as Uint8Array;
       this.queuedBytes += bytes.length;
-      this.#queue.push({ bytes, done: at === last ? done : undefined, isFirst: at === 0 });
+      this.#queue.push({ bytes, release: at === last ? release : undefined, isFirst: at === 0 });
     }
     this.#owner.readyToSend(this);
   }
@@ -118,7 +118,7 @@ export class Http2Stream {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
     const dropped = first < 0 ? [] : this.#queue.splice(first);
     for (const { bytes } of dropped) this.queuedBytes -= bytes.length;
-    for (const { done } of dropped) done?.();
+    for (const { release } of dropped) release?.();
     return this.#queue.reduce((sum, { bytes }) => sum + bytes.buffer.byteLength, 0);
   }
 
@@ -176,7 +176,7 @@ export class Http2Stream {
   moveTo(output: Output, sizeBytes: number): void {
     let left = sizeBytes;
     while (left > 0) {
-      const { bytes, done } = this.#queue[0] as Queued;
+      const { bytes, release } = this.#queue[0] as Queued;
       const taken = Math.min(left, bytes.length - this.#sentOfFirst);
       const whole = taken === bytes.length;
       const slice = whole ? bytes : bytes.subarray(this.#sentOfFirst, this.#sentOfFirst + taken);
@@ -187,7 +187,7 @@ export class Http2Stream {
       if (this.#sentOfFirst < bytes.length) break;
       this.#queue.shift();
       this.#sentOfFirst = 0;
-      if (done !== undefined) output.whenWritten(done);
+      if (release !== undefined) output.whenWritten(release);
     }
     this.queuedBytes -= sizeBytes;
   }
@@ -201,7 +201,7 @@ export class Http2Stream {
     this.#held = NONE;
     this.#joined = undefined;
     this.queuedBytes = 0;
-    if (this.#queue.length > 0) for (const { done } of this.#queue.splice(0)) done?.();
+    if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
     this.consumer?.closed(code);
     return heldBytes;
   }

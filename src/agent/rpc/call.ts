@@ -98,18 +98,18 @@ export class Call implements StreamConsumer {
   }
 
   /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */
-  recycle(message: Uint8Array): void {
-    this.#request.recycle(message);
+  release(message: Uint8Array): void {
+    this.#request.release(message);
   }
 
   /**
-   * Queues one message without copying its parts. `done` runs once when the caller may change the bytes, also if the call
+   * Queues one message without copying its parts. `release` runs once when the caller may change the bytes, also if the call
    * has ended and nothing was sent. Throws AgentError for a message over the limit.
    */
-  send(frame: Frame, done?: () => void): void {
+  send(frame: Frame, release?: () => void): void {
     const sizeBytes = this.#sizeBytes(frame);
     if (this.#finished || this.#stream.closed) {
-      done?.();
+      release?.();
       return;
     }
     if (!this.#stream.headersSent) this.#stream.respond(this.#setup.responseFields);
@@ -117,7 +117,7 @@ export class Call implements StreamConsumer {
     this.#count(sizeBytes);
     this.#stream.write(frame, () => {
       this.#queuedBytes -= sizeBytes;
-      done?.();
+      release?.();
       if (this.#queuedBytes < LOW_WATER_BYTES) this.#releaseWaiters();
     });
   }

@@ -189,7 +189,7 @@ export class MessageBuffers {
   }
 
   /** Takes back a message, or any view of one, that nothing uses any more. Ignores bytes that it did not lend. */
-  giveBack(bytes: Uint8Array): void {
+  release(bytes: Uint8Array): void {
     const { buffer } = bytes;
     if (!(buffer instanceof ArrayBuffer) || this.#lent?.delete(buffer) !== true) return;
     const keptBytes = this.#free.reduce((sum, { byteLength }) => sum + byteLength, buffer.byteLength);

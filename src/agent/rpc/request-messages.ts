@@ -89,8 +89,8 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   /** Takes back a message that nothing uses any more. */
-  recycle(message: Uint8Array): void {
-    this.#buffers.giveBack(message);
+  release(message: Uint8Array): void {
+    this.#buffers.release(message);
   }
 
   return(): Promise<IteratorResult<Uint8Array, undefined>> {

@@ -16,14 +16,14 @@ test("a buffer is lent again while anybody has entered, and none is kept afterwa
   const pool = new BufferPool(SIZES);
   const leave = pool.enter();
   const [first, second] = [pool.lend(), pool.lend()];
-  first.giveBack();
+  first.release();
   assert.equal(pool.freeBytes, FULL);
   const third = pool.lend();
   assert.equal(third.bytes, first.bytes);
-  second.giveBack();
+  second.release();
   leave();
   assert.equal(pool.freeBytes, 0);
-  third.giveBack();
+  third.release();
   assert.deepEqual([pool.lentBytes, pool.freeBytes], [0, 0]);
 });
 
@@ -31,11 +31,11 @@ test("as much is kept at rest as the pool says", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   const leave = pool.enter();
   const lent = Array.from({ length: 4 }, () => pool.lend());
-  for (const loan of lent) loan.giveBack();
+  for (const loan of lent) loan.release();
   assert.equal(pool.freeBytes, 3 * FULL);
   leave();
   assert.equal(pool.freeBytes, FULL);
-  pool.lend().giveBack();
+  pool.lend().release();
   assert.deepEqual([pool.lentBytes, pool.freeBytes], [0, FULL]);
 });
 
@@ -43,8 +43,8 @@ test("a buffer is given back once, however often it is tried", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   const first = pool.lend();
   pool.lend();
-  first.giveBack();
-  first.giveBack();
+  first.release();
+  first.release();
   assert.deepEqual([pool.lentBytes, pool.freeBytes], [FULL, FULL]);
   assert.notEqual(pool.lend().bytes, pool.lend().bytes);
 });
@@ -54,7 +54,7 @@ test("who wants little gets a small buffer, which is not kept", () => {
   assert.equal(pool.lend(0).bytes.length, 4096);
   const small = pool.lend(5_000);
   assert.equal(small.bytes.length, 5_000);
-  small.giveBack();
+  small.release();
   assert.equal(pool.freeBytes, 0);
 });
 
@@ -65,7 +65,7 @@ test("buffers are small while much is on loan, and of full size again afterwards
   assert.equal(pool.lentBytes, 5 * FULL);
   lent.push(pool.lend());
   assert.equal(lent.at(-1)?.bytes.length, TIGHT);
-  for (const loan of lent) loan.giveBack();
+  for (const loan of lent) loan.release();
   assert.equal(pool.lentBytes, 0);
   assert.equal(pool.lend().bytes.length, FULL);
 });

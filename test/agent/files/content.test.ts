@@ -34,20 +34,20 @@ class SlowFile implements Pick<NewFile, "write" | "sha256"> {
 interface Upload {
   readonly file: SlowFile;
   readonly content: Content;
-  readonly recycled: Uint8Array[];
+  readonly released: Uint8Array[];
 }
 
 function upload(writers = 1): Upload {
   const file = new SlowFile();
-  const recycled: Uint8Array[] = [];
+  const released: Uint8Array[] = [];
   const content = new Content({
     // What else a new file can do happens after its content.
     file: file as Partial<NewFile> as NewFile,
     expected: { path: Buffer.from("/file"), sizeBytes: undefined, sha256: undefined },
-    recycle: (piece) => recycled.push(piece),
+    release: (piece) => released.push(piece),
     writers: () => writers,
   });
-  return { file, content, recycled };
+  return { file, content, released };
 }
 
 /** Whether a promise is still open after everything that can happen by itself. */
@@ -63,7 +63,7 @@ async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
 
 describe("the content of a file", () => {
   it("is written in batches, one of them while the next is gathered", async () => {
-    const { file, content, recycled } = upload();
+    const { file, content, released } = upload();
     const pieces: Uint8Array[] = Array.from({ length: 5 }, () => Buffer.alloc(256 * KIB));
     // Numbers instead of the pieces: a failure would print those.
     const numbers = (given: readonly Uint8Array[]): number[] => given.map((piece) => pieces.indexOf(piece));
@@ -72,17 +72,17 @@ describe("the content of a file", () => {
     assert.deepEqual(file.batches.map(numbers), [[0, 1]]);
     const waiting = content.write(fourth ?? new Uint8Array());
     assert.ok(await isWaiting(waiting));
-    assert.deepEqual(numbers(recycled), []);
+    assert.deepEqual(numbers(released), []);
     await file.end();
     await waiting;
-    assert.deepEqual(numbers(recycled), [0, 1]);
+    assert.deepEqual(numbers(released), [0, 1]);
     await content.write(fifth ?? new Uint8Array());
     const finished = content.finish();
     await file.end();
     await file.end();
     assert.equal((await finished).bytesWritten, BigInt(5 * 256 * KIB));
     assert.deepEqual(file.batches.map(numbers), [[0, 1], [2, 3], [4]]);
-    assert.deepEqual(numbers(recycled), [0, 1, 2, 3, 4]);
+    assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
   it("waits for each of its writes while many files are written", async () => {
@@ -102,7 +102,7 @@ describe("the content of a file", () => {
   });
 
   it("fails with what a write failed with, and with nothing before that write has ended", async () => {
-    const { file, content, recycled } = upload();
+    const { file, content, released } = upload();
     await content.write(Buffer.alloc(512 * KIB));
     const finished = content.finish();
     finished.catch(() => {});
@@ -111,6 +111,6 @@ describe("the content of a file", () => {
     await file.end(new FileSystemError("write", "ENOSPC"));
     await settled;
     await assert.rejects(finished, { errno: "ENOSPC" });
-    assert.equal(recycled.length, 1);
+    assert.equal(released.length, 1);
   });
 });

@@ -107,7 +107,7 @@ class Peer {
       batch.sizeBytes,
     );
     assert.ok(batch.sizeBytes < OUTPUT_LIMIT_BYTES);
-    this.#unwritten.push(batch.written);
+    this.#unwritten.push(batch.release);
   }
 
   #serve(stream: Http2Stream): void {

@@ -61,7 +61,7 @@ describe("the HTTP/2 machine", () => {
     peer.streams[0]?.respond(FIELDS);
     peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
     peer.streams[0]?.write([Buffer.alloc(60 * KIB)], () => done++);
-    peer.machine.take(256 * KIB)?.written();
+    peer.machine.take(256 * KIB)?.release();
     assert.equal(done, 1, "the window holds one and a half messages");
     peer.feed(frame(FRAME.reset, 0, 1, uint32(CODE.cancel)));
     assert.equal(done, 2);
@@ -222,7 +222,7 @@ class Machine {
 
   take(limitBytes = 1024 * KIB): readonly Uint8Array[] {
     const batch = this.machine.take(limitBytes);
-    batch?.written();
+    batch?.release();
     return batch?.chunks ?? [];
   }
 }

@@ -86,7 +86,7 @@ async function start(): Promise<Rig> {
       const hash = createHash("sha256");
       for await (const message of call.messages()) {
         hash.update(message);
-        call.recycle(message);
+        call.release(message);
       }
       received.push(hash.digest("hex"));
       onReceived();

@@ -135,26 +135,26 @@ export class FdSocket implements StreamSocket {
       const { length } = buffer.bytes;
       const count = this.#addon.read(this.#fd, buffer.bytes, 0, length);
       if (count <= 0) {
-        buffer.giveBack();
+        buffer.release();
         this.#foundNone(count);
         return;
       }
-      this.#deliver(buffer.bytes.subarray(0, count), () => buffer.giveBack());
+      this.#deliver(buffer.bytes.subarray(0, count), () => buffer.release());
       // There is no more now; of a broken connection only the next read tells.
       if (count < length && this.#broken === undefined) return;
     }
   }
 
-  #deliver(bytes: Uint8Array, giveBack: () => void): void {
+  #deliver(bytes: Uint8Array, release: () => void): void {
     const isSmall = bytes.length < COPY_BELOW_BYTES;
     const chunk = isSmall ? bytes.slice() : bytes;
-    if (isSmall) giveBack();
+    if (isSmall) release();
     let held = true;
     this.#heldChunks++;
     this.#receiver?.chunk(chunk, () => {
       if (!held) return;
       held = false;
-      if (!isSmall) giveBack();
+      if (!isSmall) release();
       this.#heldChunks--;
       this.#goOn();
     });

@@ -229,7 +229,7 @@ export class FdSource implements ByteSource {
       const count = this.#fill(buffer.bytes, 0, buffer.bytes.length);
       if (count > 0) this.#deliver(buffer, count);
       else {
-        buffer.giveBack();
+        buffer.release();
         this.#foundNone(count);
         break;
       }
@@ -269,14 +269,14 @@ export class FdSource implements ByteSource {
     let bytes = buffer.bytes.subarray(0, count);
     if (count < COPY_BELOW_BYTES) {
       bytes = bytes.slice();
-      buffer.giveBack();
+      buffer.release();
     }
     let held = true;
     this.#heldChunks++;
     this.#receiver?.chunk(bytes, () => {
       if (!held) return;
       held = false;
-      buffer.giveBack();
+      buffer.release();
       this.#heldChunks--;
       this.#rearm();
     });

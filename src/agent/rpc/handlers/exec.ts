@@ -79,7 +79,7 @@ function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: ()
         onStarted();
         call.send(keptStartedFrame(started));
       },
-      output: (stream, bytes, done) => call.send(outputFrame(stream, bytes), done),
+      output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),
       gap: (stream, bytes) => call.send(gapFrame(stream, bytes)),
       stdinAck: (offset, done) => call.send(stdinAckFrame(offset), done),
       exit: (result) => call.send(exitFrame(result)),
@@ -98,6 +98,6 @@ async function* inputs<Input extends ExecInput>(
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
     const message = next.value;
     const input = accept(decodeInput(message));
-    yield input.kind === "stdin" ? { ...input, release: () => call.recycle(message) } : input;
+    yield input.kind === "stdin" ? { ...input, release: () => call.release(message) } : input;
   }
 }

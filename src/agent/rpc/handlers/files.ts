@@ -17,8 +17,8 @@ export async function serveWriteFile(files: Files, call: Call): Promise<WriteFil
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
   const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
-  const recycle = (piece: Uint8Array): void => call.recycle(piece);
-  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), recycle }, call));
+  const release = (piece: Uint8Array): void => call.release(piece);
+  return writeResponse(await files.write(request, { pieces: data(messages, marksLast), release }, call));
 }
 
 /** The content's pieces: views of messages. */

@@ -56,7 +56,7 @@ function openOf(message: Uint8Array | undefined): { readonly target: TunnelTarge
 async function* inputs(messages: AsyncIterator<Uint8Array>, call: Call): AsyncGenerator<TunnelInput> {
   for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
     const message = next.value;
-    yield inputOf(message, () => call.recycle(message));
+    yield inputOf(message, () => call.release(message));
   }
 }
 
