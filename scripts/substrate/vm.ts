@@ -7,10 +7,10 @@ import {
   CONSOLE_LOG,
   CONSOLE_SOCKET,
   continueIncoming,
-  folderOfQemu,
   QMP_SOCKET,
   qemuArguments,
   type QemuOptions,
+  runsIn,
   saveMemory,
   startLastingQemu,
 } from "../../test/vm/harness/qemu.ts";
@@ -72,10 +72,10 @@ export class Vm {
     return !/^State:\s+[Tt]/m.test(textOf(`/proc/${this.pid}/status`));
   }
 
-  /** The id of the process while it is there. Compares its folder, as another process may have got the id. */
+  /** The id of the process until all of it is gone. Compares its folder, as another process may have got the id. */
   get pid(): number | undefined {
     const pid = Number(textOf(this.#at(PID)));
-    return folderOfQemu(pid) === this.#folder ? pid : undefined;
+    return runsIn(this.#folder, pid) ? pid : undefined;
   }
 
   /**

@@ -167,8 +167,28 @@ export function qemusBelow(folder: string): RunningQemu[] {
     .filter((each) => each.folder.startsWith(`${folder}/`));
 }
 
+/**
+ * Whether a process still has a thread that runs in the folder. A killed one loses its program and its memory first, and only
+ * then closes what it had open: until the last thread has, its ports and disks are taken (do_exit of kernel/exit.c).
+ */
+export function runsIn(folder: string, pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).some((thread) => folderOfTask(`/proc/${pid}/task/${thread}`) === folder);
+  } catch {
+    return false;
+  }
+}
+
+function folderOfTask(task: string): string | undefined {
+  try {
+    return readlinkSync(`${task}/cwd`);
+  } catch {
+    return undefined;
+  }
+}
+
 /** The folder that a process runs in, if it is QEMU; undefined for any other, and for one that has ended. */
-export function folderOfQemu(pid: number): string | undefined {
+function folderOfQemu(pid: number): string | undefined {
   try {
     const isQemu = basename(readlinkSync(`/proc/${pid}/exe`)).startsWith(GUEST_ARCHITECTURE.qemu.name);
     return isQemu ? readlinkSync(`/proc/${pid}/cwd`) : undefined;
