@@ -25,10 +25,10 @@ export class Agent {
   readonly #log: Log;
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
-  /** Aborted by the first call: what it needs is loaded by then. */
+  /** Aborted by the first call, which has loaded what a call needs. */
   readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
-  /** A signal to leave came before a workload ran that it could be forwarded to. */
+  /** A signal to leave came before the workload ran, so it could not be forwarded. */
   #leaving = false;
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
@@ -43,7 +43,7 @@ export class Agent {
       boundHandshakes,
       watchArrivals,
       onCalls: (running) => {
-        // Not at every call: each abort() makes an error with a stack, which took a third of a Health call's CPU time.
+        // Only once: each abort() creates an error with a stack, a third of a Health call's CPU time.
         if (!this.#called.signal.aborted) this.#called.abort();
         memory.calls(running);
       },
@@ -70,7 +70,7 @@ export class Agent {
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
       await this.#leave();
-      // A workload whose start was given up because of a signal has a status too.
+      // Also when a signal cancelled the workload's start: that has a status too.
       return await ended;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;
@@ -82,29 +82,31 @@ export class Agent {
     }
   }
 
-  /** Returns the promise in an object, because an async function waits for a promise that it returns. */
+  /** The promise is in an object because an async function would wait for a promise that it returns. */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#rooms;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
   }
 
-  /** What can wait until the workload has started: the first client's code is loaded, and then what the start has left is given back. */
+  /**
+   * Does what can wait until the workload has started: loads the first client's code, then frees the start's memory.
+   */
   async #settle(): Promise<void> {
     const { machineIsIdle, memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {
       this.#rooms.rotation.lookAgain();
       await this.#listeners.warmUp();
     }
-    // Not before: from then on V8 refuses the cached code of what is still to be loaded.
+    // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
     memory.worked();
   }
 
-  /** What nobody waits for may fail without an end of the agent, as an unhandled rejection would be. */
+  /** Runs work that nobody waits for. Logs its failure, which as an unhandled rejection would end the agent. */
   #inBackground(task: string, work: Promise<unknown>): void {
     work.catch((error: unknown) => this.#log.error("background_failed", { task, problem: messageOf(error) }));
   }
 
-  /** What a node asks for. Returns the workload's grace in milliseconds; 0 where none runs. */
+  /** Lifecycle.Stop. Returns the workload's grace in milliseconds; 0 if no workload runs. */
   #stop(): number {
     const { workload } = this.#rooms;
     this.#log.info("stop_asked");
@@ -116,7 +118,7 @@ export class Agent {
   #onSignal(signal: number): void {
     const { workload, rotation, freeze } = this.#rooms;
     if (signal === SIGHUP) this.#inBackground("credentials", rotation.renew("signal"));
-    // A frozen workload would not hear of it.
+    // A frozen workload would not get the signal.
     if (LEAVE_SIGNALS.has(signal)) freeze.endAskedFor();
     if (workload.running) {
       if (signal === SIGTERM) {

@@ -24,7 +24,7 @@ export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const configuration = await readConfiguration(addon, inheritance.entries);
   if (configuration === undefined) return STATUS_CONFIG;
-  // Before the log: its thread inherits the priority that the platform gives this thread.
+  // Before the log is created: its thread inherits the priority that the platform gives this thread.
   const platform = guestPlatform(addon, inheritance, () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }));
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
@@ -33,7 +33,7 @@ export async function boot(addon: Addon): Promise<number> {
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
-    // Meanwhile: the workload does not wait for it.
+    // In parallel with the workload's start.
     for (const { name, meant } of misspeltVariables(inheritance.entries))
       log.warn("variable_misspelt", { name, meant });
     status = await ended;

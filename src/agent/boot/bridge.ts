@@ -10,8 +10,8 @@ const STATUS_USAGE = 64;
 const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
- * Joins standard input and output to an agent's management socket: `path`, else that of SVC_GUEST_SOCKET, also where the
- * launcher took that out of the environment. Resolves with the exit status; reports failures to `complain`.
+ * Joins standard input and output to an agent's management socket: `path`, else SVC_GUEST_SOCKET, which the launcher
+ * may have taken out of the environment. Resolves with the exit status; reports failures to `complain`.
  */
 export async function bootBridge(
   addon: Addon,
@@ -45,7 +45,7 @@ async function run(addon: Addon, path: string | undefined, complain: (line: stri
   return bridge(path, complain);
 }
 
-/** True for a terminal in line mode: only there a character means end of file. */
+/** True for a terminal in line mode: only line mode has an end-of-file character. */
 function isInLineMode(addon: Addon, fd: number): boolean {
   return addon.terminalEofByte(fd) >= 0;
 }

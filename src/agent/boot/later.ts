@@ -1,4 +1,4 @@
-/** A part whose code is loaded when it is wanted first: few agents need it. */
+/** A part whose code is loaded at its first use, because few agents need it. */
 export class Later<Part> {
   readonly #build: () => Promise<Part>;
   #part: Promise<Part> | undefined;
@@ -14,7 +14,7 @@ export class Later<Part> {
 
   /** Calls `use` if the part is built or being built. */
   ifBuilt(use: (part: Part) => void): void {
-    // Who asked for a part that could not be built is told by `get`.
+    // `get` reports the failure to whoever asked for the part.
     this.#part?.then(use, () => undefined);
   }
 }

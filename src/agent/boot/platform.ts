@@ -45,9 +45,9 @@ export interface Platform {
   readonly processes: Processes;
   /** Whether every command gets a cgroup of its own. */
   readonly hasCgroups: boolean;
-  /** What holds all that `processes` starts; undefined without cgroups. */
+  /** The cgroup of everything that `processes` starts; undefined without cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
-  /** The time in which processes are given to end. */
+  /** The clock for timeouts and grace periods of processes. */
   readonly life: SessionLife;
   readonly accounts: Accounts;
   readonly fileSystem: FileSystem;
@@ -76,7 +76,7 @@ export interface Platform {
   readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */
   readonly memory: MemoryKeeper;
-  /** Waits for a moment in which the machine has little to do; false: there was none within five seconds. */
+  /** Waits until the machine has little to do; false: it was busy for five seconds. */
   readonly machineIsIdle: (signal: AbortSignal) => Promise<boolean>;
   /** Tells the launcher, if there is one, that the agent leaves on purpose and did not crash. */
   readonly announceExit: () => void;

@@ -65,7 +65,8 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     clock,
     log,
   });
-  // They refer to each other: POST_RESTORE waits for the duties, and the duties end hooks from before the snapshot.
+  // Hooks and duties need each other: POST_RESTORE waits for the duties, and the duties end hooks from before the
+  // snapshot.
   const hooks: Hooks = new Hooks({
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
@@ -90,7 +91,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
       thaw: () => freeze.thawByDuties(),
       rearmTimers: () => {
         rotation.rearm();
-        // In a session that is still frozen it would fail, and give a verdict about nothing.
+        // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.
         if (!freeze.frozen) readiness?.runNow();
       },
     },

@@ -4,7 +4,7 @@ import { wrap } from "../../shared/text.ts";
 /** Verdict on one feature that the agent uses if the guest has it. */
 export interface Check {
   readonly name: string;
-  /** False: the agent works without it, but with less. */
+  /** False: the agent works without the feature, but can do less. */
   readonly ok: boolean;
   /** What the guest has, or the kernel's refusal. */
   readonly found: string;
@@ -151,7 +151,7 @@ const accounts: CheckOf = ({ hasAccounts }) => ({
 });
 
 const MIB = 1024 * 1024;
-/** Enough for the agent at rest and some commands. With less, the kernel soon kills processes. */
+/** Enough for the idle agent and some commands. With less, the kernel soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
 /** 256 commands take up to four descriptors each, and files and connections need more. */
 const ENOUGH_OPEN_FILES = 2048;

@@ -52,8 +52,8 @@ export async function readBootstrap(
     ...faults.map((fault) => fault.variable),
   ]);
   faults.push(...tokenFaults(given), ...listenerFaults(given), ...socketFaults(values));
-  // In the variable, or in the file that it names: the environment of an instance is echoed by its host's API, and a
-  // spec may hold declared secrets. Read once: a workload that runs has its environment.
+  // From the variable or the file that it names: a spec may hold secrets, and the host's API shows an instance's
+  // environment. Read once, because a running workload keeps its environment.
   const takeSpec = <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
     read: (text: string | undefined) => Read<Value>,

@@ -19,7 +19,7 @@ const FILE_LIMIT_BYTES = 1024 * 1024;
 /** For failures without an errno. */
 const UNKNOWN = "unknown error";
 
-// The first connection asks for the files' versions: node:fs/promises would take three milliseconds of it to load.
+// The first connection waits for the files' versions; loading node:fs/promises would add three milliseconds.
 const openFile = promisify(open);
 const statFile: (fd: number) => Promise<Stats> = promisify(fstat);
 const readWhole: (fd: number) => Promise<Buffer> = promisify(readFile);
@@ -42,8 +42,8 @@ export type DropFileCache = (fd: number) => void;
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
- * Reads a credential file, or one that holds a spec, whole, or says why it cannot be read. Waits for it: for the start,
- * when nothing else can go on.
+ * Reads a whole credential or spec file, or says why it cannot. Synchronous: for the start, when nothing else can go
+ * on.
  */
 export function readCredentialFile(path: string): CredentialFile {
   const unusable = pathProblem(path);
@@ -62,8 +62,8 @@ export function readCredentialFile(path: string): CredentialFile {
 }
 
 /**
- * The same while the agent goes on, and with `dropFileCache` past the page cache: after a restore that still holds the
- * bytes of the volume that was mounted when the snapshot was taken.
+ * The same without blocking; with `dropFileCache` past the page cache, which after a restore still holds the bytes of
+ * the volume that was mounted when the snapshot was taken.
  */
 export async function rereadCredentialFile(path: string, dropFileCache?: DropFileCache): Promise<CredentialFile> {
   const unusable = pathProblem(path);
@@ -77,7 +77,7 @@ export async function rereadCredentialFile(path: string, dropFileCache?: DropFil
   } catch (error) {
     return unreadable(error);
   } finally {
-    // What was read stays true if close(2) fails, as it may on a network file system.
+    // The content is valid even if close(2) fails, as it may on a network file system.
     if (fd !== undefined) await closeFile(fd).catch(() => undefined);
   }
 }

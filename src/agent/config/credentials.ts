@@ -76,7 +76,7 @@ export class Credentials {
     return (await Promise.all(Array.from(this.#versions.keys(), credentialFileVersion))).join(";");
   }
 
-  /** The token in use, only to compare it with another. */
+  /** Identity of the token in use, for comparison only. */
   get currentToken(): object {
     return this.#material.token;
   }
@@ -115,7 +115,7 @@ function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial)
   return async (readFile) => {
     const [token, tls] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, accepts, readFile)]);
     const faults = [...token.faults, ...tls.faults];
-    // Of a token that is not taken nothing stays either.
+    // A refused token leaves no copy either.
     if (faults.length > 0) token.token?.digest();
     const material =
       token.token === undefined || faults.length > 0 ? undefined : { token: token.token, tls: tls.material };

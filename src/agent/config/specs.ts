@@ -132,7 +132,7 @@ type DecodedSpec<Desc extends DescMessage> =
 /** Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): DecodedSpec<Desc> {
   const text = value.trim();
-  // Somebody meant to fill the variable or file: an empty message is `{}`.
+  // An empty value is a mistake: an empty message is `{}`.
   if (text === "") return { problems: ["is blank; give it a spec or leave it out"] };
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
@@ -175,8 +175,8 @@ function positionOf(error: unknown): string {
 /**
  * What keeps a JSON value from being the given message, one line a field, such as `ready_cmd.argz: unknown field`.
  *
- * The protobuf library would refuse the same, but it stops at the first problem and quotes the value. Covers the kinds
- * of fields that the specs have; the library judges the rest.
+ * The protobuf library would refuse the same values, but it stops at the first problem and quotes the value. Covers
+ * only the kinds of fields that specs have; the library checks the rest.
  */
 function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
   if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];

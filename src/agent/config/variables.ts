@@ -22,7 +22,7 @@ export const BOOTSTRAP_VARIABLES = [
   "SVC_LOG_LEVEL",
 ] as const;
 
-/** What all of them begin with: the workload waits while an image's environment is searched for each of them. */
+/** Their common prefix. It makes the search of an image's environment fast, for which the workload waits. */
 const PREFIX: Buffer = Buffer.from("SVC_");
 
 /** A name of the bootstrap channel. */
@@ -63,7 +63,7 @@ export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 /** The bootstrap channel's variables that are set and have no fault, and the faults of the others. */
 export interface BootstrapVariables {
   readonly values: BootstrapValues;
-  /** That of SVC_INSTANCE_TOKEN, as a view of its entry: whoever has no more use for it overwrites it. */
+  /** The value of SVC_INSTANCE_TOKEN, as a view of its entry. Its last user overwrites it. */
   readonly token: Buffer | undefined;
   readonly faults: BootstrapFault[];
 }
@@ -87,7 +87,7 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
   return { values, token, faults };
 }
 
-/** A variable that is probably meant for the agent, and its right name. */
+/** A variable that is probably meant for the agent, and the correct name. */
 export interface MisspeltVariable {
   readonly name: string;
   readonly meant: string;
@@ -105,7 +105,10 @@ export function misspeltVariables(environ: readonly Uint8Array[]): MisspeltVaria
 }
 
 const EQUALS = 0x3d;
-/** Two wrong letters leave one of the prefix in its place or nearly so: most names of an image need no comparison. */
+/**
+ * With two wrong letters at most, one letter of the prefix is still at or near its place: most names of an image need
+ * no comparison.
+ */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

@@ -1,6 +1,6 @@
 import type { Clock } from "./ports/system.ts";
 
-/** Too small for a reader of Health to notice, and more than two clock readings in a row can differ by. */
+/** Too small for a reader of Health to notice, but larger than the difference of two consecutive clock readings. */
 const TOLERANCE_NS = 1_000_000n;
 
 /** A remembered time of the guest's clock, in nanoseconds since 1970. */
@@ -29,7 +29,8 @@ export class Stamps {
 
   /** The guest's time. If it was stepped back, all stamps have moved back with it. */
   nowNs(): bigint {
-    // In this order a pause between the two readings can only look like a step forward, and a second reading shows that.
+    // Read in this order: a pause between the two readings then looks like a step forward, which a second reading
+    // disproves.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -75,7 +76,7 @@ export class Stamps {
 
 /** Activity that lasts, as an exec without a terminal does. Ends once, in one of two ways. */
 export interface Attachment {
-  /** It ended by itself, which is activity. */
+  /** It ended by itself, which counts as activity. */
   end(): void;
   /** The agent ends it. It was activity until now, or until the restore duties if it had begun before them. */
   cut(): void;
@@ -116,8 +117,8 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when restore duties begin, before they step the clock. What is attached was active until the snapshot, which
-   * is now by this clock. That the duties then end it is no activity.
+   * Call it when restore duties begin, before they step the clock. Attached calls were active until the snapshot,
+   * which is now by this clock. The duties then end them, which is no activity.
    */
   restored(): void {
     if (this.#attached > 0) this.touch();

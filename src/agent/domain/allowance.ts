@@ -6,9 +6,9 @@ const PATIENCE_MS = 60_000;
 
 /** Options of an allowance. */
 export interface AllowanceOptions {
-  /** For all together. */
+  /** Of all owners together. */
   readonly limit: number;
-  /** For one owner. Default: the limit. */
+  /** Of one owner. Default: the limit. */
   readonly ownerLimit?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /** Makes the error for a refused or removed share. Gets the end of a sentence that begins with "because ". */
@@ -65,7 +65,7 @@ export class Allowance {
 
   /** Puts it behind all others. */
   #keep(share: Held, amount: number): void {
-    // A transfer sets its share for every piece.
+    // Must be fast: a transfer sets its share for every piece.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;
     if (!isLatest) this.#shares.delete(share);
     const { owner } = share;

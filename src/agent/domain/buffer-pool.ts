@@ -5,9 +5,9 @@ export interface BufferPoolSizes {
   /** Size of a buffer while memory is tight: while more than `tightAboveBytes` is on loan. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
-  /** Free buffers kept for the next loans, */
+  /** Free buffers kept for the next loans while a transfer runs, */
   readonly keptBytes: number;
-  /** and while nobody has entered. */
+  /** and while none runs. */
   readonly keptAtRestBytes: number;
 }
 
@@ -16,7 +16,7 @@ const SMALLEST_BYTES = 4 * 1024;
 
 /** A buffer on loan. Release it once; later calls do nothing. */
 export interface LentBuffer {
-  /** No Buffer: the `slice` of those does not copy. */
+  /** Not a Buffer, whose `slice` does not copy. */
   readonly bytes: Uint8Array;
   release(): void;
 }
@@ -35,7 +35,7 @@ export class BufferPool {
     this.#sizes = sizes;
   }
 
-  /** So much is on loan that each user should make do with one small buffer. */
+  /** So many bytes are on loan that each user should take only one small buffer. */
   get tight(): boolean {
     return this.#lentBytes > this.#sizes.tightAboveBytes;
   }
@@ -50,7 +50,7 @@ export class BufferPool {
     return this.#freeBytes;
   }
 
-  /** Call this before the first loan of a transfer, and what it returns, once, when the transfer is over. */
+  /** Call this before the first loan of a transfer; call the returned function once when the transfer is over. */
   enter(): () => void {
     this.#users += 1;
     return () => {

@@ -80,7 +80,7 @@ const OVER_TOO_MANY: Failure = { ...ESCAPES, problem: "too many symbolic links o
 const failed = (reason: Reason, problem: string): Failure => ({ status: "FAILED_PRECONDITION", reason, problem });
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the folder is not empty");
-/** What errnos say about a change of a folder's entries, where that is something else than about a file. */
+/** Errnos that mean something else for a change of a folder's entries than for a file. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
   remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
   rename: {
@@ -94,7 +94,7 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
 };
 const UNKNOWN = broken("the guest's kernel refused it");
 
-/** Steps after which the file is in its place. */
+/** Steps that run after the file is in its place. */
 const PLACING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
 
 function hung({ step, mount, returned }: FileSystemHung): Failure {

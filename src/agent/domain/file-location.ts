@@ -8,7 +8,7 @@ const SLASH = 0x2f;
 const MAX_ID = 2 ** 32 - 2;
 const MAX_MODE = 0o7777;
 
-/** A path, and what it may lead over. */
+/** A path, and the limits of its lookup. */
 export interface FileLocation {
   /** Absolute; relative with `beneath`. */
   readonly path: FilePath;
@@ -42,7 +42,7 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (beneath[0] !== SLASH) throw invalidField("beneath", "is relative; give an absolute one");
 }
 
-/** Throws AgentError for permission bits or ids that there are not. */
+/** Throws AgentError for invalid permission bits or ids. */
 export function checkAttributes({
   mode,
   uid,

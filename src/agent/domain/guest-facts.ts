@@ -1,6 +1,6 @@
 import type { Errno } from "./ports/system.ts";
 
-/** What a guest offers to its agent. Finding it out changes nothing in the guest. */
+/** What a guest offers to its agent. The checks change nothing in the guest. */
 export interface GuestFacts {
   /** Release of the kernel, such as "6.1.0-13-amd64". */
   readonly kernel: string;

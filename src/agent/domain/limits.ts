@@ -6,7 +6,7 @@ export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
 export const EXEC_LIMIT = 256;
 /** Kept execs at once, those that have ended and linger included. */
 export const KEPT_EXEC_LIMIT = 64;
-/** Output that one kept exec may hold for later calls, and unless its request says otherwise. */
+/** Output that one kept exec may hold for later calls: the most, and the default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
 /** Output that all kept execs together may hold. */
@@ -19,15 +19,13 @@ export const END_GRACE_LIMIT_MS = 600_000;
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
 export const FILE_CALL_LIMIT = 256;
-/** Of them, those of one connection. */
+/** Of those, the calls of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
 /** List and Remove calls at once; each holds up to 16 descriptors. */
 export const FOLDER_CALL_LIMIT = 64;
-/** Of them, those of one connection. */
+/** Of those, the calls of one connection. */
 export const CONNECTION_FOLDER_CALL_LIMIT = 16;
-/**
- * Received bytes of all requests that no handler has taken: incomplete messages, and those that nobody has asked for yet.
- */
+/** Received bytes of all requests that no handler has taken: incomplete messages and unread ones. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec, together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
@@ -73,12 +71,15 @@ export const HOOK_TAIL_BYTES: number = 16 * 1024;
 export const TUNNEL_LIMIT = 256;
 /** Time allowed for a tunnel to be connected in the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
-/** Bytes on their way into the guest that a tunnel may hold, while all together may hold TUNNEL_WINDOWS_BYTES, and above. */
+/**
+ * Bytes on their way into the guest that one tunnel may hold: usually, and once all tunnels hold
+ * TUNNEL_WINDOWS_BYTES.
+ */
 export const TUNNEL_WINDOW_BYTES: number = 512 * 1024;
 export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
-/** Time for a port to be listened on, unless WaitForPort says otherwise, and the longest. */
+/** Time that WaitForPort waits: the default, and the most. */
 export const DEFAULT_PORT_WAIT_MS = 30_000;
 export const PORT_WAIT_LIMIT_MS = 86_400_000;
-/** Least time between two looks whether ports are listened on. */
+/** Least time between two checks for listeners. */
 export const PORT_LOOK_MS = 50;

@@ -34,7 +34,7 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   }
 }
 
-/** Arguments or variables that may be handled before other calls get a turn of the event loop. */
+/** Arguments or variables to handle before other calls get a turn of the event loop. */
 export const STRINGS_A_TURN = 16_384;
 
 /** Resolves in the next turn of the event loop, after other calls had theirs. */

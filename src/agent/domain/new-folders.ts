@@ -7,7 +7,7 @@ const SETGID = 0o2000;
 const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** Undefined where there is nothing. */
+/** Undefined: the path does not exist. */
 export async function attributesOf(
   tree: FileTree,
   path: FilePath,
@@ -28,7 +28,7 @@ export function folderOf(path: FilePath): FilePath {
   return path.subarray(0, slash === 0 ? 1 : slash);
 }
 
-/** Folders that were made for a file, to be removed again if the file does not get there. */
+/** Folders that were made for a file. They are removed again if the file is not written. */
 export class Parents {
   readonly #fileSystem: FileTree;
   readonly #made: FilePath[] = [];
@@ -51,7 +51,7 @@ export class Parents {
         else await this.#fileSystem.makeDirectory(path, { ...owner, gid }, FOLDER_MODE | SETGID);
         this.#made.push(path);
       } catch (error) {
-        // Somebody else made it meanwhile, or the path names it twice ("a//b", "a/.").
+        // Another process created it in the meantime, or the path names it twice ("a//b", "a/.").
         if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
       }
     }

@@ -10,8 +10,8 @@ interface SessionTimer {
 }
 
 /**
- * The session's own time. It stands still while the session is frozen: what limits a command's life would otherwise be over
- * when it wakes up, perhaps days later.
+ * The session's own time. It stands still while the session is frozen. Otherwise the timeouts of commands would be
+ * over at the thaw, perhaps days later.
  */
 export class SessionLife {
   readonly #clock: Pick<Clock, "monotonicMs">;

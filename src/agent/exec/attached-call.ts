@@ -7,7 +7,7 @@ import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTE
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
-  /** Where the call's output begins; a gap that follows counts from there. */
+  /** Where the call's output begins. A gap that follows counts from there. */
   readonly offsets: Offsets;
   /** Bytes of input taken so far. */
   readonly stdinOffset: number;
@@ -85,7 +85,7 @@ export class AttachedCall {
     return this.#isOver;
   }
 
-  /** So much input waits that no more frames are read. */
+  /** The call reads no more frames because too much input waits. */
   get holdsEnough(): boolean {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }
@@ -119,13 +119,13 @@ export class AttachedCall {
     this.#acknowledge();
   }
 
-  /** The command has ended with all of its output in the log: once that is sent, this is. */
+  /** The command has ended, and the log has all of its output. Sends the exit after that output. */
   exited(result: ExecResult): void {
     this.#result = result;
     this.flush();
   }
 
-  /** Sends what there is, as far as the client takes it. */
+  /** Sends available output as fast as the client takes it. */
   flush(): void {
     if (this.#isFlushing) return;
     this.#isFlushing = true;

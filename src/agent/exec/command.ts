@@ -14,11 +14,11 @@ export interface CommandParts {
   readonly child: ChildProcess;
   /** 0: no limit. */
   readonly timeoutMs: number;
-  /** In whose time its timeout and its duration count. */
+  /** The clock for its timeout and its duration. */
   readonly life: SessionLife;
-  /** Told once when the agent begins to end the command. */
+  /** Called once when the agent begins to end the command. */
   readonly onEnding: () => void;
-  /** Told when the process has ended, before its output has been delivered: `outputComplete` is false. */
+  /** Called when the process has ended and its output is not yet delivered: `outputComplete` is false. */
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
 
@@ -26,7 +26,7 @@ export interface CommandParts {
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;
-  /** The ways of ending the command that were chosen; they run to their end. */
+  /** All endings of the command that were begun; each runs to completion. */
   #ending: Promise<unknown> | undefined;
   #ended = false;
 
@@ -57,13 +57,13 @@ export class RunningCommand {
 
   /** Ends the command's tree or session, unless it has ended or is being ended. */
   endBy(whom: "tree" | "session", ending: Ending): void {
-    // What a command that ended by itself left in the background lives on.
+    // Background processes of a command that ended by itself live on.
     if (this.#ended || this.#ending !== undefined) return;
     this.#parts.onEnding();
     this.#ending = endProcesses(this.#parts.child[whom], ending);
   }
 
-  /** Ends the tree, beside whatever ends it already: a stronger signal need not wait for a long grace. */
+  /** Ends the tree, even while another ending runs: a stronger signal need not wait for a long grace. */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
     const outcome = endProcesses(this.#parts.child.tree, ending);
@@ -81,7 +81,7 @@ export class RunningCommand {
   }
 
   #startTimeout(timeoutMs: number): (() => void) | undefined {
-    // As good as none.
+    // A longer timeout is no timeout.
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
     return this.#parts.life.after(timeoutMs, () => {
       this.#timedOut = true;

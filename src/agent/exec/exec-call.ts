@@ -71,7 +71,7 @@ export class ExecCall {
   #pump(): void {
     const { child, input, activity, signal } = this.#parts;
     new InputPump(child, activity).carry(input).catch((error: unknown) => {
-      // A lost client ends the input too; the signal tells that one, with its reason.
+      // A lost client also ends the input; the signal reports the loss, with its reason.
       if (!signal.aborted) this.#detach(error as AgentError);
     });
   }

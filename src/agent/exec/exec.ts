@@ -157,7 +157,7 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // Here already: a start that is refused is no activity.
+    // Check here: a refused start is no activity.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
@@ -177,14 +177,15 @@ export class Exec {
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
-      // Without the call's signal: what is lost with its connection at this moment is the answer, and not half a command.
+      // Without the call's signal: if its connection is lost now, the command still starts whole, and only the answer
+      // is lost.
       const child = await starter.start(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
       const exec = new KeptExec({ ...parts, ...place, child, clock, life, activity, onProcessEnd, onFreed });
       this.#kept.began(place, exec);
       const over = exec.attach(call);
-      // Nobody waits for it where the call was lost meanwhile.
+      // If the call is lost in the meantime, nobody waits for this promise.
       over.catch(() => {});
       return { over };
     } catch (error) {

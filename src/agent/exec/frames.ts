@@ -123,7 +123,7 @@ export function checkAttachRequest({ stdoutOffset, stderrOffset, fromNow, size }
   if (size !== undefined) checkTerminalSize("attach.size", size.cols, size.rows);
 }
 
-/** Refuses what could not be carried out. */
+/** Refuses a frame that could not be carried out. */
 export function checkEndRequest({ signal, graceMs }: EndRequest): void {
   if (signal > SIGNAL_MAX) throw invalidField("signal", `is ${signal}: it must be 0 to ${SIGNAL_MAX}`);
   if (graceMs > END_GRACE_LIMIT_MS) {
@@ -131,7 +131,7 @@ export function checkEndRequest({ signal, graceMs }: EndRequest): void {
   }
 }
 
-/** Refuses what is no signal. */
+/** Refuses a number that is not a signal. */
 export function checkSignal(field: string, signal: number): void {
   if (signal < 1 || signal > SIGNAL_MAX) throw invalidField(field, `is ${signal}: it must be 1 to ${SIGNAL_MAX}`);
 }

@@ -28,7 +28,7 @@ export class InputPump {
     this.#child.stdin?.end();
   }
 
-  /** So much waits for the command that no more frames are to be taken before there is room. */
+  /** Too much input waits for the command: take no more frames until there is room. */
   get isFull(): boolean {
     return this.#queuedBytes > QUEUE_BYTES;
   }

@@ -14,7 +14,7 @@ import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
 const SIGTERM = 15;
-/** After the exit, for a client to forget the exec or to end its request. */
+/** How long the call waits after the exit for its client to forget the exec or to end the request. */
 const PARTING_MS = 1_000;
 
 /** Parts of a kept exec. */
@@ -68,7 +68,7 @@ export class KeptExec {
   readonly #startedNs: bigint;
   readonly #processEnded = Promise.withResolvers<ExecResult>();
   readonly #followed: Promise<void>;
-  /** Resolves when there is nothing left to forget, or the agent exits. */
+  /** Resolves when the exec is forgotten, or the agent exits. */
   readonly #parted = Promise.withResolvers<void>();
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
@@ -164,8 +164,8 @@ export class KeptExec {
   }
 
   /**
-   * Waits for what a client may still say after the exit, as the end of its call would cut off a `forget` that is on its way
-   * or the client's answer to the exit. It need not say anything.
+   * Waits for the client's last frames after the exit: ending the call at once would cut off a `forget` that is on
+   * its way. The client need not send any.
    */
   async #part(carried: Promise<void>): Promise<void> {
     const { promise: timeUp, resolve } = Promise.withResolvers<void>();
@@ -273,13 +273,13 @@ export class KeptExec {
     if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
   }
 
-  /** Lets the sources look for room in the log again. */
+  /** Makes the sources ask the log for room again. */
   #resume(): void {
     this.#parts.child.stdout?.resume();
     this.#parts.child.stderr?.resume();
   }
 
-  /** Reads a call's frames until it is over. Half-closing means nothing. */
+  /** Reads a call's frames until it is over. The client's half-close has no effect. */
   async #carry(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     for await (const frame of attached.call.input) {

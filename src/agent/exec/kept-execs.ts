@@ -8,7 +8,7 @@ import {
 import type { KeepRequest } from "./frames.ts";
 import { type KeptExec, type KeptExecState, unknownExec } from "./kept-exec.ts";
 
-/** A name that is in use, from before its command is started until nothing of it is held. */
+/** A name in use, from before its command starts until its buffer is free. */
 export interface KeptPlace {
   readonly name: string;
   readonly execId: string;
@@ -26,7 +26,10 @@ export interface KeptPlace {
 /** The kept execs: their names, and what all of them may hold together. */
 export class KeptExecs {
   readonly #places = new Map<string, KeptPlace>();
-  /** Forgotten ones, oldest first, that calls still read: they have no name, and hold only what the others leave. */
+  /**
+   * Forgotten execs, oldest first, that calls still read. They have no name, and keep their buffers only while the
+   * others leave room.
+   */
   readonly #nameless = new Set<KeptPlace>();
 
   /** Those whose command runs, or is being started. */
@@ -73,7 +76,7 @@ export class KeptExecs {
   /** Forgets an exec that has ended: its name is free. A call that still reads it is not cut short. */
   forget(exec: KeptExec): void {
     const place = this.#places.values().find((each) => each.exec === exec);
-    // Where another start has its name by now, it is that one's to replace.
+    // If another start has the name by now, that start replaces it.
     if (place === undefined) return;
     this.#places.delete(place.name);
     this.#withdraw(place, exec);
@@ -127,7 +130,7 @@ export class KeptExecs {
     await Promise.all(ends);
   }
 
-  /** Ends calls that read nameless ones, oldest first, as far as all together are too many. */
+  /** While there are too many in all, ends the calls that read nameless execs, oldest first. */
   #makeRoom(): void {
     for (const { exec } of this.#nameless) {
       const all = [...this.#places.values(), ...this.#nameless];
@@ -136,7 +139,7 @@ export class KeptExecs {
     }
   }
 
-  /** Throws where the place, in that of the same name, would be one too many. */
+  /** Throws if one more place would be too many; a place of the same name counts as replaced. */
   #checkLimits({ name, bufferBytes }: KeptPlace): void {
     const others = this.#places
       .values()

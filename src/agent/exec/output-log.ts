@@ -12,7 +12,7 @@ export interface Offsets {
 /** What happens when the buffer is full: the oldest bytes go, or the command waits until they are acknowledged. */
 export type WhenFull = "drop_oldest" | "block";
 
-/** What one read takes, what a pipe holds; and what a reader gets at once. */
+/** Size of one read, which is what a pipe holds, and the most that a reader gets at once. */
 export const READ_BYTES: number = 64 * 1024;
 /**
  * Room beyond the capacity that a read goes to, so that bytes are dropped once others are there to take their place, and not
@@ -38,7 +38,7 @@ export interface Cursor {
 /** What a reader gets next. */
 export type LogEntry =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly bytes: Uint8Array }
-  /** So many bytes are not held any more. */
+  /** This many bytes are no longer held. */
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
@@ -106,7 +106,7 @@ export class OutputLog {
     this.#acknowledged.stderr = Math.max(this.#acknowledged.stderr, stderr);
   }
 
-  /** From now on drops the oldest bytes, acknowledged or not, so that nothing waits for a client. */
+  /** From now on drops the oldest bytes, even unacknowledged ones, so that nothing waits for a client. */
   stopBlocking(): void {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
@@ -211,7 +211,7 @@ export class OutputLog {
     this.#onMore();
   }
 
-  /** Drops up to so many of the oldest bytes as far as they are acknowledged; false: none is. */
+  /** Drops up to that many of the oldest bytes if they are acknowledged; false: none was. */
   #dropAcknowledged(wantedBytes: number): boolean {
     let left = wantedBytes;
     while (left > 0 && this.heldBytes > 0) {

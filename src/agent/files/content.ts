@@ -2,11 +2,11 @@ import { AgentError, type NewFile, operationReturned, pathText } from "../domain
 import type { WriteRequest } from "./requests.ts";
 
 /**
- * What is gathered for one write. To wake a thread and to be woken by it takes as long as to write 256 KiB, several times
- * as long on a busy machine (decision 0023).
+ * Bytes gathered for one write. Waking a thread and being woken by it takes as long as writing 256 KiB, and several
+ * times as long on a busy machine (decision 0023).
  */
 const BATCH_BYTES = 512 * 1024;
-/** Of many files at once, for the memory's sake: each also waits for a write before it takes more. */
+/** The same while many files are written, to bound memory: each then also waits for a write before it takes more. */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Pieces of a batch at most: one system call takes as many, and each has a cost beside its bytes. */
 const BATCH_PIECES = 256;
@@ -93,7 +93,7 @@ export class Content {
     await this.#writing?.catch(() => {});
   }
 
-  /** Begins to write the batch as soon as the last one is written. Throws what that failed with. */
+  /** Begins to write the batch once the last one is written. Throws the last one's failure. */
   async #flush(): Promise<void> {
     await this.#writing;
     if (this.#batch.length === 0) return;
@@ -107,7 +107,7 @@ export class Content {
       void operationReturned(error).then(release);
       throw error;
     });
-    // Whoever awaits it next gets the failure.
+    // The next caller that awaits it gets the failure.
     this.#writing.catch(() => {});
   }
 

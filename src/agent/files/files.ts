@@ -141,7 +141,7 @@ export class Files {
     return place;
   }
 
-  /** Resolves when no write is in progress and aborted ones have removed their files. */
+  /** Resolves when no write runs and aborted writes have removed their files. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#writing);
   }

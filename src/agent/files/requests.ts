@@ -19,7 +19,7 @@ export interface WriteRequest extends FileLocation {
   /** Declared size of the content. */
   readonly sizeBytes: bigint | undefined;
   readonly sha256: Uint8Array | undefined;
-  /** Nobody wants to know the content's SHA-256. */
+  /** The answer need not have the content's SHA-256. */
   readonly skipSha256: boolean;
   readonly createParents: boolean;
   readonly exclusive: boolean;

@@ -71,7 +71,7 @@ export class Folders {
     });
   }
 
-  /** Tells what a folder holds. Resolves when the output has taken all. */
+  /** Lists a folder. Resolves when the output has taken everything. */
   async list(request: ListRequest, output: ListOutput, caller: FolderCaller): Promise<void> {
     checkFilePath(request);
     const { clock, fileSystem } = this.#parts;
@@ -168,7 +168,7 @@ export class Folders {
     });
   }
 
-  /** Sets attributes of an entry, and tells all that it has then. */
+  /** Sets attributes of an entry, and returns all of its attributes. */
   async setAttributes(request: SetAttributesRequest): Promise<FileAttributes> {
     const { path, follow, mode, uid, gid, modifiedNs } = request;
     checkFilePath(request);
@@ -197,7 +197,7 @@ export class Folders {
     return value;
   }
 
-  /** Runs what lasts, in a place of its own. */
+  /** Runs a long operation in a place of its own. */
   async #walk<Value>(caller: FolderCaller, run: (onProgress: () => void) => Promise<Value>): Promise<Value> {
     const { activity } = this.#parts;
     const place: Share = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
@@ -226,7 +226,7 @@ function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
 }
 
-/** Says for ENOTDIR what there is instead, if it is not a folder above that is none. */
+/** For ENOTDIR, says what the path is instead, unless a parent is the one that is not a folder. */
 function asNoFolder(tree: FileTree, action: "list", location: FileLocation): (error: unknown) => Promise<never> {
   return async (error) => {
     if (!isErrno(error, "ENOTDIR")) throw error;

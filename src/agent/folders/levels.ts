@@ -5,7 +5,7 @@ const OPEN_LEVELS = 16;
 
 /** What a walk remembers of a folder that it is in. */
 export interface Place {
-  /** Forgets what can be read again: the folder is closed while the walk is far below. */
+  /** Drops state that can be read again, because the folder is closed while the walk is far below. */
   rest(): void;
 }
 
@@ -23,7 +23,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return this.#levels.length;
   }
 
-  /** Where the walk is. */
+  /** The walk's current folder. */
   get here(): { readonly folder: OpenFolder; readonly place: State } | undefined {
     const level = this.#levels.at(-1);
     return level?.folder && { folder: level.folder, place: level.place };
@@ -41,8 +41,8 @@ export class Levels<State extends Place> implements AsyncDisposable {
   }
 
   /**
-   * Goes back to the folder above. Throws FileSystemError where that cannot be reached any more, as somebody has moved this one:
-   * then the walk is there without a folder, and goes on by `abandon`.
+   * Goes back to the parent folder. Throws FileSystemError if that cannot be reached because somebody moved this one;
+   * the walk then goes on with `abandon`.
    */
   async leave(): Promise<void> {
     const left = this.#levels.pop();

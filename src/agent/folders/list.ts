@@ -13,9 +13,9 @@ import type { ListRequest } from "./requests.ts";
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
-/** Longest path that is told: a walk goes no deeper, whatever a hostile tree has. */
+/** Longest path that is listed: the walk goes no deeper into a hostile tree. */
 const PATH_LIMIT_BYTES = 64 * 1024;
-/** Why a folder cannot be listed that is none any more. */
+/** Why a former folder cannot be listed. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 const SLASH = Buffer.from("/");
 
@@ -39,9 +39,9 @@ class ListPlace implements Place {
   readonly nameBytes: number;
   readonly inode: bigint;
   entries: readonly FolderEntry[] = [];
-  /** Of them, those that are told. */
+  /** Those of them that were sent. */
   told = 0;
-  /** Where to read on; undefined: from the beginning, or nowhere. */
+  /** Where to read on; undefined: from the beginning, or at the end. */
   next: FolderPosition | undefined;
   isAtEnd = false;
 
@@ -61,7 +61,9 @@ class ListPlace implements Place {
   }
 }
 
-/** Tells what a folder holds, a folder of it right before what that holds. Throws FileSystemError, and the signal's reason. */
+/**
+ * Lists a folder; each subfolder comes right before its own content. Throws FileSystemError, or the signal's reason.
+ */
 export async function listTree(parts: ListParts): Promise<void> {
   await new ListWalk(parts).run();
 }
@@ -106,7 +108,7 @@ class ListWalk {
     if (this.#batch.length > 0) await this.#send(false);
   }
 
-  /** Reads the next entries of a folder. An error is that of the call only where nothing of the listed folder is told. */
+  /** Reads the next entries of a folder. An error fails the call only if nothing of the listed folder was sent yet. */
   async #read(folder: OpenFolder, place: ListPlace): Promise<void> {
     try {
       const { entries, next } = await folder.read(place.next);
@@ -166,7 +168,7 @@ class ListWalk {
     }
   }
 
-  /** Tells a folder, of which a part is told already, with what keeps the rest. */
+  /** Reports why the rest of a partly listed folder cannot be read. */
   #complain({ inode }: ListPlace, errno: string): void {
     const name: FilePath = this.#path.subarray(0, Math.max(0, this.#path.length - 1));
     const rest = { attributes: undefined, linkTarget: undefined, isMountPoint: false };

@@ -7,9 +7,9 @@ import {
 } from "../domain/index.ts";
 import { Levels, type Place } from "./levels.ts";
 
-/** Entries that are told by name; the others are only counted. */
+/** Entries that are reported by name; the others are only counted. */
 const TOLD_LIMIT = 100;
-/** Times that a folder is gone through, as others may fill it meanwhile. */
+/** How often a folder is read again, because others may fill it in the meantime. */
 const PASSES = 3;
 /** Why a folder cannot be removed that still holds something. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
@@ -24,7 +24,7 @@ interface LeftEntry {
   readonly errno: string;
 }
 
-/** What became of a removal. */
+/** The result of a removal. */
 export interface Removal {
   readonly removed: bigint;
   readonly left: bigint;
@@ -176,7 +176,7 @@ class RemoveWalk {
     else if (errno !== "ENOENT") this.#keep(here?.place, path, errno);
   }
 
-  /** Others have filled it, or the file system has skipped entries as it does where some are removed. */
+  /** Others filled it, or the file system skipped entries because some were removed. */
   async #again(here: Levels<RemovePlace>["here"], { name, pass }: RemovePlace): Promise<void> {
     if (here !== undefined) await this.#enter(here.folder, here.place, { name, type: "directory" }, pass + 1);
     else this.#levels.enter(await this.#parts.above.enter(name, false), new RemovePlace(name, pass + 1));

@@ -54,7 +54,7 @@ export interface NamedEntry {
   readonly name: FilePath;
 }
 
-/** Divides a path. Throws AgentError where it ends in no name: then it is a folder that the path leads through or begins with. */
+/** Divides a path. Throws AgentError if it does not end in a name (`/`, `.`, `..`). */
 export function namedEntry(path: FilePath, field: string): NamedEntry {
   let end = path.length;
   while (end > 1 && path[end - 1] === SLASH) end -= 1;

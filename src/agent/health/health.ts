@@ -18,7 +18,7 @@ export interface HealthReport {
   readonly idleDeclaredNs: bigint | undefined;
   /** The session is frozen for a snapshot. */
   readonly frozen: boolean;
-  /** It was, and thawed before duties came; none have come since. */
+  /** It was frozen and thawed before duties came; none have come since. */
   readonly thawedWithoutDuties: boolean;
 }
 

@@ -25,7 +25,7 @@ export class ReadinessLoop {
   #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
   /** Cancels the wait for the next run. */
   #cancelWait: () => void = () => {};
-  /** The latest run. One that `runNow` replaced gives no verdict. */
+  /** The latest run. A run that `runNow` replaced gives no verdict. */
   #run: AbortController | undefined;
   /** Runs that have not ended, replaced ones too. */
   readonly #ending: Set<Promise<void>> = new Set();
@@ -51,7 +51,10 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /** Runs nothing until `resume`. Kills a run in progress, which then gives no verdict; resolves when its whole tree has ended. */
+  /**
+   * Pauses until `resume`. Kills a run in progress, which then gives no verdict; resolves when its whole tree has
+   * ended.
+   */
   async rest(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);
@@ -59,7 +62,7 @@ export class ReadinessLoop {
     await Promise.all(this.#ending);
   }
 
-  /** Runs again after a rest. */
+  /** Resumes after `rest`. */
   resume(): void {
     this.runNow();
   }

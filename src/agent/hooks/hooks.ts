@@ -41,11 +41,11 @@ export interface HookOutcome {
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;
-  /** What became of the freeze; undefined: none was asked for. */
+  /** The result of the freeze; undefined: none was requested. */
   readonly freeze?: FreezeReport;
 }
 
-/** An outcome, and a part of it for the log alone. */
+/** An outcome, and what only the log gets of it. */
 interface HookEnd extends HookOutcome {
   /**
    * Processes that survived the end of the hook's tree and hold its output, so they are certainly the hook's. Without a
@@ -61,7 +61,7 @@ export interface HooksParts {
   readonly start: (spec: HookSpec, abort: AbortSignal) => Promise<ChildProcess>;
   /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
-  /** Told when PRE_SNAPSHOT was called for and its hook, if there is one, has ended; the answer goes out afterwards. */
+  /** Called before the answer to PRE_SNAPSHOT, once its hook, if there is one, has ended. */
   readonly beforeSnapshot: () => void;
   /** Freezes the session while no restore duties run. */
   readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;
@@ -97,12 +97,12 @@ export class Hooks {
 
   /**
    * Runs a hook. A second one waits for the first; POST_RESTORE waits for restore duties. The timeout counts from the
-   * hook's own start. Freezes the session after a PRE_SNAPSHOT hook if that is asked for, however the hook has ended, and also
-   * where none is configured.
+   * hook's own start. Freezes the session after PRE_SNAPSHOT if the request asks for it, whether the hook failed,
+   * succeeded or is not configured.
    *
    * @param signal aborted when the client is gone; the hook is then ended with its whole tree
-   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen, or the
-   *   signal's reason
+   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen,
+   *   or the   signal's reason
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);
@@ -221,7 +221,7 @@ export class Hooks {
       };
     } catch (error) {
       if (!timedOut) throw error;
-      // The timeout came while it was being started, for example from a file system that hangs.
+      // The timeout came while the hook was starting, for example from a file system that hangs.
       return { ran: true, timedOut, exitCode: KILLED_EXIT, ...NO_TAILS, leftRunning: [] };
     } finally {
       cancelTimeout();

@@ -15,10 +15,10 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_END_MS = 1_000;
 /** and at the latest this long after closing began. */
 const LONGEST_END_MS = 5_000;
-/** How often a peer that sends no more is looked after, and how long it may take nothing. */
+/** For a peer that sends no more: how often to check it, and how long it may take nothing. */
 const HALF_CLOSED_LOOK_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
-/** The same for a peer none of whose requests was let in. It needs the time to read why, and nothing of it is read. */
+/** The same for a peer without an admitted request. It gets time to read why, and the agent reads nothing from it. */
 const UNPROVEN_END_MS = 500;
 
 /** A socket as accepted. A stream in memory has no address, and cannot be reset. */
@@ -26,7 +26,7 @@ type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestro
 
 const SETTLED = Promise.resolve();
 
-/** How a connection finds out that its peer is gone without a word. */
+/** How a connection notices that its peer is gone without closing it. */
 export interface PingLimits {
   /** Pause between two PINGs. */
   readonly intervalMs: number;
@@ -41,9 +41,9 @@ export interface ConnectionLimits {
   /** Pings to the peer. Undefined: none are sent, and a peer is as alive as its socket. */
   readonly pings?: PingLimits;
   readonly http2?: Partial<Http2Limits>;
-  /** Until `prove` is called. Undefined: every peer may make requests. */
+  /** Bounds until `prove` is called. Undefined: every peer may make requests. */
   readonly probation?: ProbationLimits;
-  /** A field of requests whose value is not kept. */
+  /** A field of requests whose value is secret and not kept. */
   readonly secret?: SecretField;
 }
 
@@ -157,7 +157,7 @@ export class Http2Connection {
     this.#flushSoon();
   }
 
-  /** One of the peer's requests was let in: from now on its bytes are read as they come. */
+  /** One of the peer's requests was admitted: from now on its bytes are read as they come. */
   prove(): void {
     const probation = this.#probation;
     if (probation === undefined || this.#state === "gone") return;
@@ -173,8 +173,9 @@ export class Http2Connection {
   }
 
   /**
-   * Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. Closes at once
-   * where no request was let in: there is nothing to finish, and what the peer goes on sending must not delay the end.
+   * Announces that it accepts no new requests, lets running ones and those on their way finish, then closes. Closes
+   * at once if no request was admitted: nothing needs finishing, and a peer that keeps sending must not delay the
+   * end.
    */
   drain(): void {
     if (this.#state !== "serving") return;
@@ -208,9 +209,9 @@ export class Http2Connection {
   }
 
   /**
-   * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel still
-   * holds for it: nothing more is written under keys that a clone of this guest also has. A connection that is already
-   * ending goes on ending, as its last answer may be on its way.
+   * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel
+   * still holds for it: nothing more is written under keys that a clone of this guest also has. Leaves a connection
+   * that is already ending, because its last answer may be on its way.
    */
   cut(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
@@ -244,8 +245,8 @@ export class Http2Connection {
   }
 
   /**
-   * The peer sends no more. Without TLS it may be a bridge at the end of its input, whose host still reads: complete requests
-   * are answered, for as long as that host is there and reads.
+   * The peer sends no more. Without TLS it may be a bridge at the end of its input whose host still reads: the agent
+   * answers complete requests as long as that host reads.
    */
   #onInputEnd(): void {
     // The deadline decides.
@@ -259,7 +260,7 @@ export class Http2Connection {
     this.#machine.peerIsLeaving = true;
     const look = (): void => {
       this.#machine.drop("needy", ErrorCode.CONNECT_ERROR);
-      // Writing it fails where nobody is there any more.
+      // If the peer is gone, writing it fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
     };

@@ -123,7 +123,7 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // What is secret in it is overwritten where it is read.
+      // The reader of a secret overwrites it.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

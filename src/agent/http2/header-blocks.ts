@@ -3,12 +3,15 @@ import type { Http2Limits } from "./limits.ts";
 import { calmError, ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/** A larger block is not remembered, nor one of more names and values. That of a call has about ten bytes, and a token. */
+/**
+ * Larger blocks, or blocks with more names and values, are not remembered. A call's block has about ten bytes and a
+ * token.
+ */
 const REMEMBERED_BLOCK_BYTES = 64;
 const REMEMBERED_LIST_BYTES = 8 * 1024;
-/** What all connections together remember. */
+/** Bytes that all connections together remember. */
 const ALL_REMEMBERED_BYTES = 1024 * 1024;
-/** Of the objects of a remembered block, about. */
+/** Approximate size of a remembered block's objects. */
 const REMEMBERED_OVERHEAD_BYTES = 512;
 let allRememberedBytes = 0;
 const NO_BYTES = Buffer.alloc(0);
@@ -17,7 +20,7 @@ type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | 
 
 /** A decoded header block. */
 export interface DecodedBlock {
-  /** The list is over the limit, and was not kept. */
+  /** The list was over the limit, and is dropped. */
   readonly tooLarge: boolean;
   /** Undefined: they are not the fields of a request. */
   readonly fields: RequestFields | undefined;
@@ -39,9 +42,9 @@ export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Decoded blocks that consist of indexed fields alone, by their bytes: they do not change the table, and mean the same
-   * while it does not change. A client's second call of a kind is such a block. Only those of requests are remembered, and
-   * only once `remembers` is set.
+   * Decoded blocks of indexed fields alone, by their bytes. They do not change the table, and keep their meaning
+   * while it does not change. The second call of a kind is such a block. Only requests' blocks are remembered, once
+   * `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;
@@ -106,7 +109,7 @@ export class HeaderBlocks {
     this.#checkSize(this.#block.length + payload.length);
     const begun = this.#block;
     this.#block = Buffer.concat([begun, payload]);
-    // A half of a secret is none, but nobody knows where it is cut.
+    // The frame may cut a secret anywhere, so overwrite the whole piece.
     begun.fill(0);
     payload.fill(0);
   }

@@ -73,17 +73,20 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A field of a table. Its size is told where the value is not what was sent. */
+/** A field of a table. `size` is set where the value differs from what was sent. */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
   return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
 }
 
-/** A field whose value stays nowhere: not in the tables, nor in the fields of a request, nor in the memory that it was read into. */
+/**
+ * A secret field. Its value stays nowhere: not in the tables, in a request's fields, or in the memory it was read
+ * into.
+ */
 export interface SecretField {
   readonly name: string;
-  /** What stands in the place of the value, such as a digest: visible ASCII. The bytes are overwritten afterwards. */
+  /** Replaces the value, for example by a digest, in visible ASCII. The bytes are overwritten afterwards. */
   readonly conceal: (value: Uint8Array) => string;
 }
 
@@ -147,7 +150,7 @@ class DynamicTable {
 }
 
 const NO_BYTES = Buffer.alloc(0);
-/** For one string at a time, of whichever connection. */
+/** Shared by all connections: holds one string at a time. */
 let scratch: Buffer = Buffer.allocUnsafeSlow(512);
 
 /** Decodes the header blocks of a connection, in their order (RFC 7541). */
@@ -267,7 +270,7 @@ export class HpackDecoder {
   }
 }
 
-/** Whether all are visible ASCII, as everything is that may be secret. */
+/** Whether all are visible ASCII; every secret is. */
 function isVisible(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte > 0x20 && byte < 0x7f);
 }
@@ -307,7 +310,8 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // Without the smaller one the peer would not know what was evicted (RFC 7541, 4.2); nghttp2 ends the connection.
+      // Without the smallest size the peer would not know what was evicted (RFC 7541, 4.2); nghttp2 ends the
+      // connection then.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }

@@ -21,11 +21,12 @@ export interface Http2Limits {
   /** Cancelled or failed requests, at once and a second: ENHANCE_YOUR_CALM for the connection. */
   readonly resets: number;
   readonly resetsPerSecond: number;
-  /** Requests before the first that is let in, likewise. */
+  /** Requests before the first admitted one: ENHANCE_YOUR_CALM for the connection. */
   readonly unprovenRequests: number;
   readonly unprovenRequestsPerSecond: number;
   /**
-   * Frames that are of no use (empty DATA, PRIORITY, unknown types; before the first request that is let in, all), likewise.
+   * Useless frames (empty DATA, PRIORITY, unknown types; before the first admitted request, all): ENHANCE_YOUR_CALM
+   * for the connection.
    */
   readonly idleFrames: number;
   readonly idleFramesPerSecond: number;
@@ -63,11 +64,17 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
   connectionWindowBytes: 4 * 1024 * 1024,
 };
 
-/** Small frames (WINDOW_UPDATE, PING) for a request or a DATA frame of its answer. Clients send four, some one a KiB. */
+/**
+ * Small frames (WINDOW_UPDATE, PING) allowed for a request or a DATA frame of its answer. Clients send four; some
+ * send one a KiB.
+ */
 const FRAMES_FOR_DATA = 64;
-/** DATA that is on its way when its request is reset, as a multiple of the frames that a peer may send for nothing. */
+/**
+ * DATA frames that may be on their way when their request is reset, as a multiple of the useless frames allowed at
+ * once.
+ */
 const RESET_FACTOR = 4;
-/** Most small frames that a peer may save up, as a multiple of those that it may send for nothing. */
+/** Most small frames that a peer may save up, as a multiple of the useless frames allowed at once. */
 const CREDIT_FACTOR = 8;
 
 /** Allows `burst` events at once and `perSecond` a second in the long run. */
@@ -85,7 +92,7 @@ class Budget {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Counts an event. False: it is one too many. */
+  /** Counts an event. False: too many. */
   spend(nowMs: number): boolean {
     const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + refill) - 1;
@@ -95,8 +102,8 @@ class Budget {
 }
 
 /**
- * Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. Until one of the
- * peer's requests was let in every frame counts, and nothing earns it more.
+ * Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. Until a
+ * request of the peer is admitted, every frame counts, and nothing earns the peer more.
  */
 export class FloodGuard {
   readonly #limits: Http2Limits;
@@ -104,7 +111,7 @@ export class FloodGuard {
   readonly #resets: Budget;
   readonly #idleFrames: Budget;
   readonly #unproven: Budget;
-  /** Small frames that the peer may send because of what was sent to it, or done for it. */
+  /** Small frames that the peer has earned by requests and by DATA sent to it. */
   #credit = 0;
   #proven = false;
   /** SETTINGS and PINGs whose answers are still in the output, and those whose answers are not written yet. */
@@ -124,7 +131,7 @@ export class FloodGuard {
     if (!this.#resets.spend(this.#nowMs())) throw calmError("too many requests that were broken off");
   }
 
-  /** One of the peer's requests was let in. */
+  /** One of the peer's requests was admitted. */
   prove(): void {
     this.#proven = true;
   }
@@ -145,18 +152,18 @@ export class FloodGuard {
     if (this.#proven) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** A request was reset: more of it is on its way. */
+  /** A request was reset while more of it is on its way. */
   resetSent(): void {
     this.usual(RESET_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Counts a small frame: as one that is of no use, unless there is a reason for it. */
+  /** Counts a small frame: as a useless one, unless the peer has earned it. */
   smallFrame(what: string): void {
     if (this.#credit > 0) this.#credit--;
     else this.idleFrame(what);
   }
 
-  /** Counts a frame that is of no use. */
+  /** Counts a useless frame. */
   idleFrame(what: string): void {
     if (!this.#idleFrames.spend(this.#nowMs())) throw calmError(`too many ${what}`);
   }
@@ -169,7 +176,7 @@ export class FloodGuard {
     if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("SETTINGS and PINGs without a pause");
   }
 
-  /** The output with all answers so far was taken: once it is written they do not count any more. */
+  /** The output with all answers so far was taken. Once it is written, they no longer count. */
   taken(output: Output): void {
     const answers = this.#queued;
     if (answers === 0) return;

@@ -8,7 +8,7 @@ import type { Http2Stream } from "./stream.ts";
 export interface MachineEvents {
   /** A request has begun. Its stream needs a consumer before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** `take` has output. Called at least once between two calls of `take` then. */
+  /** `take` has output. Called at least once between two calls of `take` if there is any. */
   output(): void;
   /** A stream has ended, or the peer announced that it sends no more requests. */
   quieter(): void;
@@ -20,7 +20,7 @@ export interface MachineEvents {
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;
-  /** A field of requests whose value is not kept. */
+  /** A field of requests whose value is secret and not kept. */
   readonly secret?: SecretField | undefined;
   /** Milliseconds of a clock that is never stepped. */
   readonly nowMs: () => number;

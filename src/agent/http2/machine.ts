@@ -70,7 +70,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#failure;
   }
 
-  /** The peer may make requests: from now on only frames that are of no use count. */
+  /** The peer may make requests: from now on only useless frames count. */
   prove(): void {
     this.#floods.prove();
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
@@ -120,7 +120,10 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Ends every stream, or those whose answers are not complete, or that need more of the peer. The others can still be taken. */
+  /**
+   * Ends every stream, or those with incomplete answers, or those that need more from the peer. The rest can still be
+   * taken.
+   */
   drop(which: "all" | "unanswered" | "needy", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
@@ -306,7 +309,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM for no stream");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM");
     if (streamId > this.#lastStreamId) throw protocolError("RST_STREAM for a stream that was never opened");
-    // Counts even if the answer was complete already: the request cost as much.
+    // Counts even if the answer was already complete: the request cost the same.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;

@@ -1,4 +1,7 @@
-/** What all connections that wait together pass on in one turn of the event loop: a few milliseconds of work at worst. */
+/**
+ * Bytes that all waiting connections together pass on in one turn of the event loop: a few milliseconds of work at
+ * worst.
+ */
 const TURN_BYTES = 8 * 1024;
 
 /** Something that reads a piece when its turn comes. */
@@ -36,7 +39,7 @@ export class Pace {
   #turn(): void {
     this.#scheduled = false;
     let left = TURN_BYTES;
-    // Whoever has more to read is at the end of the set again, where this loop meets it.
+    // A connection with more to read is at the end of the set again, where this loop meets it.
     for (const paced of this.#waiting) {
       this.#waiting.delete(paced);
       left -= paced.handOn();

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { Pace, Paced } from "./pace.ts";
 
-/** What a connection passes on in its turn: a few dozen frames. */
+/** Bytes that a connection passes on in its turn: a few dozen frames. */
 const PIECE_BYTES = 2 * 1024;
 
 /** Bounds of a connection whose peer has not shown yet that it may make requests. */
@@ -14,7 +14,7 @@ export interface ProbationLimits {
   readonly reads: number;
 }
 
-/** What a probation tells its connection. */
+/** Callbacks to the connection. */
 export interface ProbationEvents {
   /** The next bytes. */
   read(bytes: Buffer): void;
@@ -56,7 +56,7 @@ export class Probation implements Paced {
       return;
     }
     this.#held.push(Buffer.from(bytes));
-    // A token is in one place only, until it is read.
+    // Overwrite the original, so that a token is in one place only.
     bytes.fill(0);
     this.#socket.pause();
     this.#limits.pace.enqueue(this);
@@ -81,12 +81,12 @@ export class Probation implements Paced {
     return piece.length;
   }
 
-  /** The peer has shown that it may make requests: passes on what is held, and the caller all that follows. */
+  /** The peer has shown that it may make requests: passes on what is held. The caller passes on all that follows. */
   pass(): void {
     if (this.#state !== "running") return;
     this.#state = "passed";
     this.#limits.pace.leave(this);
-    // Within a read, that one comes first.
+    // During a read, finish the piece that is being read first.
     if (!this.#reading) this.#readOn();
   }
 
@@ -111,7 +111,7 @@ export class Probation implements Paced {
     this.#reading = true;
     this.#events.read(piece);
     this.#reading = false;
-    // Tokens are small; they do not stay here.
+    // Overwrite small pieces: they may hold a token.
     piece.fill(0);
   }
 }

@@ -2,11 +2,11 @@ import type { Duplex } from "node:stream";
 
 /** Room for several TLS records, and for what the kernel hands over at once where there is no TLS. */
 const BUFFER_BYTES = 64 * 1024;
-/** A read of a whole TLS record is a piece of something large. */
+/** A read of a full TLS record is part of something large. */
 const RECORD_BYTES = 16 * 1024;
 
 /**
- * What a socket reads into. All sockets share it: whoever gets a read is done with it before the next one. Allocated with
+ * The buffer that sockets read into. All share it, because each read is consumed before the next one. Allocated with
  * the first socket.
  */
 let shared: Buffer | undefined;
@@ -37,9 +37,9 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 }
 
 /**
- * Passes on all that a socket reads. The bytes are valid until `receive` returns, which must not read from the socket.
- * Node hands out each TLS record in new memory; read into one buffer, a file's upload takes 0.85 of the CPU time (decision
- * 0023). Where that cannot be had, it reads in the public way.
+ * Passes on all that a socket reads. The bytes are valid until `receive` returns, which must not read from the
+ * socket. Node hands out each TLS record in new memory; read into one buffer, a file's upload takes 0.85 of the CPU
+ * time (decision 0023). Where Node does not offer this, it reads through the public API.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);
@@ -54,10 +54,10 @@ export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): vo
   inside[onRead.callbackKey] = (sizeBytes: number): void => {
     if (bytes.length !== sizeBytes) bytes = buffer.subarray(0, sizeBytes);
     receive(bytes);
-    // Tokens and entropy are small; they do not stay here.
+    // Overwrite small reads: they may hold a token or entropy.
     if (sizeBytes < RECORD_BYTES) bytes.fill(0);
   };
   onRead.handle.useUserBuffer(buffer);
-  // What came before, and from then on also the end.
+  // Passes on what came before; later also the end.
   for (let early: unknown = socket.read(); early !== null; early = socket.read()) receive(early as Buffer);
 }

@@ -4,7 +4,10 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** A request of more than this counts as large. Even an unread request can reach it: more than this is held for it. */
+/**
+ * A request of more than this counts as large. An unread request can reach it too, because the agent holds more than
+ * this for it.
+ */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
@@ -23,7 +26,8 @@ export class ReceiveWindows {
   /** Initial window of a stream as last announced. */
   #announcedBytes: number;
   /**
-   * The same as the peer may count it now: a wider window holds at once, a narrower one once the peer acknowledged it.
+   * The window that the peer may assume now: a wider one applies at once, a narrower one after the peer's
+   * acknowledgement.
    */
   streamBytes: number;
   /** Runs when the peer acknowledges our SETTINGS; oldest first. */
@@ -117,7 +121,7 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // What was read may be half of a narrower window already.
+      // In a narrower window, the bytes already read may be half of it.
       this.#open(stream);
     }
   }

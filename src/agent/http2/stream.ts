@@ -111,8 +111,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops every write of which nothing is sent yet. Returns the memory that is held by the one of which a part is sent: the
-   * peer could not read on after less than all of it.
+   * Drops every write that has not begun to be sent. Returns the bytes held by the write that has begun, which must
+   * be completed for the peer to read on.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));

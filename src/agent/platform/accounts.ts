@@ -65,7 +65,7 @@ async function readToEnd(path: string, fd: number): Promise<Uint8Array> {
   }
 }
 
-/** The part of the addon that reads a file's state from the kernel's memory. */
+/** The addon's function that reads a file's state from the kernel's memory. */
 type CachedState = Pick<Addon, "cachedState">;
 
 /** One file of the database. Every command asks for it, so it is read again only when its inode has changed. */
@@ -79,7 +79,7 @@ class Database {
     this.#kernel = kernel;
   }
 
-  /** Its bytes: at once where the kernel can tell that nothing has changed since they were read. */
+  /** Its bytes: from memory if the kernel can tell that the file has not changed since they were read. */
   bytes(): Uint8Array | Promise<Uint8Array> {
     if (this.#known === undefined) return this.#read();
     const cached = this.#kernel.cachedState(this.#path);

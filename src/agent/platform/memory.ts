@@ -34,7 +34,7 @@ export class MemoryKeeper {
   #atRestBytes = 0;
   #growsSlowly = false;
   #hasRested = false;
-  /** What is left to be done once the call that announced a snapshot is answered. */
+  /** To run once the call that announced a snapshot is answered. */
   #isAnswered: (() => void) | undefined;
 
   /** @param pages of the bundle's programs; undefined: the agent does not run from a bundle */
@@ -48,13 +48,13 @@ export class MemoryKeeper {
     this.#lookAfterMs = lookAfterMs;
   }
 
-  /** To be told of each call when it begins and when it is over: how many there are then. */
+  /** Tell it at the beginning and at the end of each call how many calls run. */
   calls(running: number): void {
     const isOver = running < this.#calls;
     this.#calls = running;
     if (isOver) this.worked();
     if (running > 0) return;
-    // Once the answer is written, which mapped a third of the pages again.
+    // Not before the answer is written: writing it has mapped a third of the pages again.
     if (this.#isAnswered !== undefined) setTimeout(this.#isAnswered, ANSWERED_MS).unref();
     this.#isAnswered = undefined;
   }
@@ -117,7 +117,10 @@ export class MemoryKeeper {
     this.#atRestBytes = residentBytes();
   }
 
-  /** Once, and when no call runs: the pages that only the start needed. Those of calls would be read at every call. */
+  /**
+   * Frees, once and while no call runs, the pages that only the start needed. Pages that calls need would be read
+   * again at every call.
+   */
   #giveBackStart(): void {
     if (this.#hasRested || this.#calls > 0) return;
     this.#hasRested = true;

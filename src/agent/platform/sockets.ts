@@ -14,7 +14,7 @@ export function guestSockets(addon: Addon): Sockets {
   const enterQueue = async (path: Buffer, signal: AbortSignal): Promise<number> => {
     const connecting = addon.connectPath(path);
     return unlessAborted(connecting, signal).catch((error: unknown) => {
-      // Its file system may hang, and it be connected one day.
+      // Its file system may hang; the connection may then succeed much later.
       void connecting.then((fd) => fd >= 0 && closeSync(fd));
       throw error;
     });
@@ -29,7 +29,7 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // It may be connected all the same, and is no empty stream.
+        // It may be connected all the same; without a reset its peer would see an empty stream.
         socket.reset();
         throw error;
       }

@@ -34,8 +34,8 @@ export class CredentialRotation {
   #mayLookAtMs = Number.NEGATIVE_INFINITY;
   #looking = false;
   /**
-   * Version that `#look` last reloaded for: a file system whose stat(2) and fstat(2) disagree causes one reload, not one
-   * a look.
+   * Version that `#look` last reloaded for. On a file system where stat(2) and fstat(2) disagree, this causes one
+   * reload and not one per check.
    */
   #followedVersion: string | undefined;
   /** Version that was refused and logged already. */
@@ -46,8 +46,8 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. False: they cannot be used (the log says why), and the old credentials stay in force. Never rejects:
-   * nobody waits for some of these, and a disk that fails must not end the agent.
+   * Reloads the files. False: they cannot be used (the log says why), and the old credentials stay in force. Never
+   * rejects: nobody waits for some of these calls, and a failing disk must not end the agent.
    */
   renew(cause: RotationCause): Promise<boolean> {
     return this.#mutex.run(async () => {

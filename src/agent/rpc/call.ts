@@ -148,8 +148,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. An earlier answer
-   * would be followed by a reset, which a client that still sends may take for a broken connection (curl: error 92).
+   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. After an
+   * earlier answer the agent would have to reset the stream, which a client that still sends may take for a broken
+   * connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#refuse = refuse;
@@ -202,7 +203,7 @@ export class Call implements StreamConsumer {
     this.#finish(error, false);
   }
 
-  /** Returns the memory that the client has still to take. */
+  /** Returns the bytes that the client still has to take. */
   #cutShort(error: AgentError): number {
     this.abort(error);
     return this.#finish(error, true);

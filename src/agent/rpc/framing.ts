@@ -138,7 +138,7 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
-      // The request has not said by what: grpc-encoding is refused (gRPC's compression.md: INTERNAL).
+      // The request names no compression, because grpc-encoding is refused before (gRPC's compression.md: INTERNAL).
       throw new AgentError(
         "INTERNAL",
         "UNSUPPORTED_COMPRESSION",
@@ -188,7 +188,7 @@ export class MessageBuffers {
     if (buffer instanceof ArrayBuffer && this.#lent?.delete(buffer) === true) buffer.transfer(0);
   }
 
-  /** Takes back a message, or any view of one, that nothing uses any more. Ignores bytes that it did not lend. */
+  /** Takes back an unused message, or any view of one. Ignores bytes that it did not lend. */
   release(bytes: Uint8Array): void {
     const { buffer } = bytes;
     if (!(buffer instanceof ArrayBuffer) || this.#lent?.delete(buffer) !== true) return;

@@ -29,7 +29,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #paused = true;
   #ended = false;
   #discarded = false;
-  /** It has one message, which nobody takes before its end. */
+  /** The request has one message, which is taken only at its end. */
   #isSingle = false;
   #failure: AgentError | undefined;
   #wake: (() => void) | undefined;
@@ -78,7 +78,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       } else if (!this.#ended) this.#wake = look;
       else if (message === undefined) failed(wrongMessageCount("no message"));
       else {
-        // Its bytes are the caller's from here on.
+        // From here on the caller owns the bytes.
         this.#queue.length = 0;
         got(message);
       }

@@ -65,7 +65,7 @@ export class Router {
     this.#responseFields = { ":status": "200", "content-type": "application/grpc+proto", ...this.#versionField };
   }
 
-  /** Registers a method with one request and one response message; `arrived` as for `framed`. */
+  /** Registers a method with one request and one response message; `arrived`: see `framed`. */
   unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     handler: (request: MessageShape<I>, call: Call) => MessageShape<O> | Promise<MessageShape<O>>,
@@ -101,7 +101,7 @@ export class Router {
         call.answer(frame);
         end();
       };
-      // Synchronous where the handler is.
+      // Synchronous if the handler is.
       call.messages().only((bytes) => {
         try {
           const frame = handler(decodeMessage(method.input, bytes), call);
@@ -205,7 +205,7 @@ export class Router {
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Wait only for a promise, so that other calls start within one turn of the event loop.
+      // Await only promises: other calls then start within one turn of the event loop.
       const decision = interceptor(call.metadata);
       if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
       else this.#admit(call, decision, over);

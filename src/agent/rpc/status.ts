@@ -62,7 +62,8 @@ function fieldsWithin(error: AgentError, limitChars: number): Fields {
     "grpc-status-details-bin": Buffer.from(encodeStatus(error, message, limitChars))
       .toString("base64")
       .replace(/=+$/, ""),
-    // Which encodings there are belongs to the refusal of one (gRPC's compression.md, "Compression Method Asymmetry Between Peers").
+    // The refusal of an encoding must name the supported ones (gRPC's compression.md, "Compression Method Asymmetry
+    // Between Peers").
     ...(error.reason === "UNSUPPORTED_COMPRESSION" && { "grpc-accept-encoding": "identity" }),
   };
 }

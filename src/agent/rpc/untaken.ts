@@ -1,15 +1,15 @@
-/** What calls that were dismissed may hold together until their clients take it. */
+/** Bytes that dismissed calls together may hold until their clients take them. */
 const UNTAKEN_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
 /**
- * Calls that have ended while their clients did not read: each holds the rest of one message, behind which its status waits
- * for as long as the client likes. Over the limit the oldest gives way.
+ * Calls that ended while their clients did not read. Each holds the rest of one message, and its status waits behind
+ * that for as long as the client likes. Over the limit the oldest is dropped.
  */
 export class Untaken {
   readonly #held = new Map<object, { readonly sizeBytes: number; readonly giveWay: () => void }>();
   #totalBytes = 0;
 
-  /** @param giveWay lets go of what the call holds; `remove` is to be called then, as at any other end of it */
+  /** @param giveWay drops what the call holds; then call `remove`, as at any other end of the call */
   add(call: object, sizeBytes: number, giveWay: () => void): void {
     this.#held.set(call, { sizeBytes, giveWay });
     this.#totalBytes += sizeBytes;

@@ -10,7 +10,7 @@ export class AcceptedConnection implements Connection {
   readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
   /** As accepted. */
   readonly socket: Socket;
-  /** Frees its place, as its end has begun, although its socket is still open. */
+  /** Frees its place: its end has begun, although its socket is still open. */
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #toldWhy = false;
@@ -86,9 +86,9 @@ const SILENCE_MS = 10_000;
 type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
 
 /**
- * Accepts the connections of a listener, bounded in number. At the bound a new one replaces the oldest half-open
- * handshake, else the oldest connection that has made no admitted call: somebody who can connect but not call cannot lock
- * the node agent out. If all are kept, the new one is refused.
+ * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open
+ * handshake, else the oldest connection without an admitted call: a peer that can connect but not call cannot lock
+ * the node agent out. If there is neither, the new one is refused.
  */
 export class Acceptor {
   /** Listens wherever the owner says. */

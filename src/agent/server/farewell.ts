@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 
-/** How long a client whose handshake has failed may take to read why, */
+/** Time for a client whose handshake failed to read why, */
 const FAREWELL_MS = 500;
-/** and how many may at once: beyond that the oldest has had its time. */
+/** and how many such clients may wait at once: one more closes the oldest. */
 const FAREWELLS_AT_ONCE = 64;
 
 /** `_handle` is Node's only way to stop a socket below TLS from being read. */

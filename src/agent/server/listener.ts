@@ -150,7 +150,7 @@ export class Listener {
   #onFailedHandshake(connection: AcceptedConnection, error: Error): void {
     const { name, log } = this.#options;
     const code = errnoOf(error);
-    // It has left, as the checks of load balancers do: no fault, so no warning.
+    // The peer left, as load balancers' checks do: no warning.
     if (code === "ECONNRESET") {
       log.debug("connection_unused", { listener: name, peer: connection.peer.address });
       connection.destroy();
@@ -163,7 +163,7 @@ export class Listener {
         : `client certificate refused: ${refusal}`,
     );
     connection.closing();
-    // OpenSSL's are told in an alert.
+    // OpenSSL sends its own reasons in an alert.
     if (code?.startsWith("ERR_SSL_") === true) this.#farewells.begin(connection.socket);
     else connection.destroy();
   }
@@ -219,7 +219,7 @@ export class Listener {
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
-          // Clients that were served often close a little against the protocol.
+          // Served clients often close not quite by the protocol.
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },
@@ -231,7 +231,7 @@ export class Listener {
       },
       () => clock.monotonicMs(),
     );
-    // Whoever broke TLS is cut off by Node; a connection that is merely lost has another errno.
+    // Node cuts off a peer that breaks TLS; a connection that is merely lost has another errno.
     tls?.once("error", (error) => {
       const errno = errnoOf(error);
       if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);

@@ -8,7 +8,7 @@ import type { Connection, Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
 import { described, peerCertificate, type TlsMaterial, tlsOptions } from "./tls.ts";
 
-/** Whatever goes wrong: the warm-up is over by then. */
+/** The warm-up ends after this time, whatever goes wrong. */
 const LIMIT_MS = 5_000;
 
 const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
@@ -54,7 +54,7 @@ export async function warmUp(
       if (answer.includes(TRAILERS)) break;
     }
   } catch {
-    // The first client's turn then takes as long as it would have without.
+    // The first client then waits as long as without a warm-up.
   } finally {
     for (const stream of open) stream.destroy();
   }
@@ -81,7 +81,7 @@ async function shakeHands(
   return [socket, client];
 }
 
-/** As the listener does, but for its books. */
+/** Like the listener, but without counting the connection. */
 function serve(socket: Duplex, router: Router, clock: Clock): void {
   const caller: Connection = { id: 0, peer: { address: "memory", certificate: undefined } };
   const { unprovenBytes, unprovenReads } = DEFAULT_SERVER_LIMITS;

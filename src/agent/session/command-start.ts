@@ -56,10 +56,10 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** An environment, and for whom it was made. */
+/** An environment, and the user and terminal that it was made for. */
 interface MadeEnvironment {
   readonly user: ResolvedUser;
-  /** TERM, where nothing names it for the command; undefined without a terminal. */
+  /** TERM for a command whose environment does not set it; undefined without a terminal. */
   readonly term: string | undefined;
   readonly entries: Environment;
   readonly packed: Uint8Array;
@@ -69,7 +69,7 @@ interface MadeEnvironment {
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;
-  /** That of the last command which named no variable. */
+  /** Environment of the last command that set no variable. */
   #lastEnvironment: MadeEnvironment | undefined;
 
   constructor(parts: CommandStarterParts) {
@@ -106,7 +106,7 @@ export class CommandStarter {
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
     const term = stdio.kind === "terminal" ? stdio.term : undefined;
     const last = this.#lastEnvironment;
-    // Most commands add nothing of their own, and get the very same environment as the last one did.
+    // Most commands set no variable, and share one environment.
     if (env.size === 0 && last?.user === user && last.term === term) return last;
     const isOther = user.identity.uid !== this.#parts.ownUid;
     const replaced = isOther ? personalVariables(user) : new Map<string, string>();

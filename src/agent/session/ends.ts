@@ -22,7 +22,7 @@ export interface Ending {
 export const TERMINATE: Ending = { signal: SIGTERM, graceMs: TERM_GRACE_MS };
 /** For the session of a command whose client is gone, as the kernel does for a lost terminal. */
 export const HANG_UP: Ending = { signal: SIGHUP, graceMs: HANGUP_GRACE_MS };
-/** For processes that must not act any more. */
+/** For processes that must not run any more. */
 export const KILL: Ending = { signal: SIGKILL, graceMs: 0 };
 
 /** How an ending went. */

@@ -92,7 +92,7 @@ export class SessionEnvironment {
   readonly #processEnv: ReadonlyMap<string, string>;
   /** Without replacements, computed once: most commands get this one. */
   readonly #session: Environment;
-  /** What the workload requests, as it were: SVC_WORKLOAD_SOCKET, where there is such a socket. */
+  /** The workload's last layer: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {

@@ -17,7 +17,7 @@ import {
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
 
-/** What was asked for with RunHookRequest.freeze_ms, and what became of it. */
+/** The result of a freeze (RunHookRequest.freeze_ms). */
 export interface FreezeReport {
   readonly frozen: boolean;
   /** Processes that are frozen. */
@@ -48,7 +48,7 @@ export interface SessionFreezeParts {
   readonly log: Log;
 }
 
-/** What runs at intervals in the session, and rests while it is frozen: ready_cmd. */
+/** Something that runs at intervals in the session and pauses while it is frozen: ready_cmd. */
 export interface Resting {
   /** Ends what runs. Resolves when it has ended. */
   rest(): Promise<void>;
@@ -58,7 +58,7 @@ export interface Resting {
 
 type State =
   | { readonly kind: "live" }
-  /** Nothing new is started, and what is being started is waited for. */
+  /** Nothing new starts; commands that are starting are waited for. */
   | { readonly kind: "closing"; readonly freezeMs: number }
   | { readonly kind: "frozen"; readonly sinceMs: number; leftMs: number; cancelTick: () => void };
 
@@ -85,7 +85,7 @@ export class SessionFreeze {
     this.#parts = parts;
   }
 
-  /** Says what rests while the session is frozen. */
+  /** Registers what pauses while the session is frozen. */
   rests(resting: Resting): void {
     this.#resting = resting;
   }
@@ -94,7 +94,7 @@ export class SessionFreeze {
     return this.#state.kind === "frozen";
   }
 
-  /** It was thawed before duties came, and none have come since. */
+  /** The session thawed before duties came, and none have come since. */
   get thawedWithoutDuties(): boolean {
     return this.#thawedWithoutDuties;
   }
@@ -140,7 +140,7 @@ export class SessionFreeze {
       const problem = await this.#quiesce();
       signal.throwIfAborted();
       prepare();
-      // Meanwhile the agent may leave, or a signal ask the session to end.
+      // In the meantime the agent may have begun to leave, or a signal may have asked the session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       life.freeze();
@@ -154,12 +154,12 @@ export class SessionFreeze {
     const pending = await group.stopped(FREEZE_WAIT_MS);
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
-    // A short time may be over, or the agent leave.
+    // A short freeze_ms may be over, or the agent may have begun to leave.
     return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
   }
 
   /**
-   * The part of the restore duties: thaws the session if it is frozen. What rests is for the caller to resume.
+   * The part of the restore duties: thaws the session if it is frozen. The caller resumes ready_cmd.
    *
    * @returns whether it is still frozen, as the kernel refused
    */
@@ -185,7 +185,7 @@ export class SessionFreeze {
     if (!this.frozen) this.#resting?.resume();
   }
 
-  /** Waits until nothing is being started and what rests has ended; the latter only as long as the former may take. */
+  /** Waits until no command is starting and ready_cmd has ended; for the latter no longer than the former may take. */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
     const cancel = this.#parts.timers.after(FREEZE_WAIT_MS, () => resolve("late"));
@@ -201,7 +201,7 @@ export class SessionFreeze {
     return notFrozen(problem);
   }
 
-  /** After a freeze that did not come about. */
+  /** After a failed freeze. */
   #goOn(): void {
     this.#parts.life.thaw();
     this.#state = LIVE;

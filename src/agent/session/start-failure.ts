@@ -10,7 +10,7 @@ function failure(status: StatusName, reason: Reason, problem: string): Failure {
   return { status, reason, problem };
 }
 
-/** A command that is not there, that may not be executed, and that is no program. */
+/** The command is missing, not executable, or not a program. */
 const notFound = (problem: string): Failure => failure("NOT_FOUND", "EXEC_NOT_FOUND", problem);
 const denied = (problem: string): Failure => failure("PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem);
 const badFormat = (problem: string): Failure => failure("FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem);
@@ -62,7 +62,7 @@ const IDENTITY = failure(
 
 const SETUP = failure("INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up");
 
-/** What a failed step says, where its errno says nothing more. */
+/** Meaning of a failed step whose errno says nothing more. */
 const STEPS: Readonly<Record<SpawnStep, Failure>> = {
   execve: failure("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"),
   chdir: badCwd("FAILED_PRECONDITION", "the directory to start in cannot be entered"),

@@ -8,12 +8,12 @@ const FRAME_OVERHEAD_BYTES = 64;
 export type TunnelInput =
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "end" }
-  /** The client takes more. */
+  /** The client takes this many bytes more. */
   | { readonly kind: "window"; readonly bytes: number };
 
 /** The client's side of a tunnel: its frames, and where those for it go, in the order of the calls. */
 export interface TunnelClient {
-  /** What it takes at first; 0: however much is sent. */
+  /** Bytes that it takes at first; 0: no limit. */
   readonly windowBytes: number;
   /** Ends or throws when the client breaks the tunnel off. */
   readonly input: AsyncIterable<TunnelInput>;
@@ -31,9 +31,9 @@ export interface TunnelClient {
 export interface OpenTunnelParts {
   readonly socket: StreamSocket;
   readonly client: TunnelClient;
-  /** What the client may have on the way that the socket has not taken. */
+  /** Bytes that the client may send ahead of what the socket has taken. */
   readonly windowBytes: number;
-  /** Bytes go through, in either direction. */
+  /** Called when bytes pass, in either direction. */
   readonly onBytes: () => void;
 }
 
@@ -41,16 +41,16 @@ export interface OpenTunnelParts {
 export class OpenTunnel {
   readonly #parts: OpenTunnelParts;
   readonly #over = Promise.withResolvers<void>();
-  /** Each side's end; of the socket's, once the client has taken all before it. */
+  /** Whether each side has ended; the socket's side, once the client has taken everything before its end. */
   #clientEnded = false;
   #socketEnded = false;
   #failure: AgentError | undefined;
   #leaving: AgentError | undefined;
   /** Bytes from the socket that the client has not taken. */
   #untaken = 0;
-  /** What the client still takes. */
+  /** Bytes that the client still takes. */
   #roomBytes: number;
-  /** What waits for the socket. */
+  /** Bytes that wait for the socket. */
   #queuedBytes = 0;
   /** Taken by the socket and not announced yet. */
   #takenBytes = 0;
@@ -151,7 +151,7 @@ export class OpenTunnel {
     });
   }
 
-  /** Ends it as soon as there is nothing left to carry. */
+  /** Ends the tunnel once nothing is left to carry. */
   #look(): void {
     if (this.#untaken > 0) return;
     if (this.#failure !== undefined) this.#over.reject(this.#failure);

@@ -21,7 +21,10 @@ interface Waiter {
   readonly settle: (error?: unknown) => void;
 }
 
-/** For one attempt to connect, where the kernel does not tell who listens: less than a look's pause on any loopback. */
+/**
+ * Limit of one attempt to connect, where the kernel does not list listeners: shorter than the pause between two
+ * checks.
+ */
 const ATTEMPT_MS = 1_000;
 
 /** Throws INVALID_ARGUMENT for a number that is no TCP port. */
@@ -29,7 +32,7 @@ export function checkPort(port: number): void {
   if (port < 1 || port > 65_535) throw invalidField("port", "must be 1 to 65535");
 }
 
-/** Looks whether ports are listened on: at intervals, once for all who wait, and not while nobody does. */
+/** Checks at intervals which ports have a listener: once for all waiters, and only while there are any. */
 export class PortWatch {
   readonly #sockets: Sockets;
   readonly #timers: Timers;
@@ -89,7 +92,7 @@ export class PortWatch {
     for (const waiter of this.#waiters) if (ports.has(waiter.port)) waiter.settle();
   }
 
-  /** One after another: each takes a moment of what listens. */
+  /** One after another, because each attempt costs the listener a moment. */
   async #portsThatConnect(): Promise<ReadonlySet<number>> {
     const found = new Set<number>();
     for (const port of new Set(Array.from(this.#waiters, (waiter) => waiter.port))) {
@@ -105,7 +108,7 @@ export class PortWatch {
       (await this.#sockets.connectPort(family, port, stop.signal)).close();
       return true;
     } catch (error) {
-      // Others tell of no listener either, but of a network or a process that lacks something now.
+      // Other errors do not mean that nobody listens: the network or this process lacks something now.
       if (!(error instanceof SocketError)) throw error;
       return false;
     } finally {

@@ -38,7 +38,7 @@ export interface TunnelsParts {
 /** Room of sockaddr_un.sun_path, without its NUL (unix(7)). */
 const PATH_LIMIT_BYTES = 107;
 
-/** Ways to what listens inside the guest. Everything throws AgentError. */
+/** Connects clients to listeners inside the guest. Everything throws AgentError. */
 export class Tunnels {
   readonly #parts: TunnelsParts;
   readonly #ports: PortWatch;
@@ -136,7 +136,7 @@ export class Tunnels {
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
       return sockets.connectPort(6, port, signal).catch((second: unknown) => {
-        // Where there is no IPv6, what IPv4 said is the answer.
+        // Without IPv6, IPv4's error is the answer.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
         throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port);
       });
@@ -146,7 +146,7 @@ export class Tunnels {
   async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {
     const { sockets, fileSystem } = this.#parts;
     try {
-      // First, as it tells a file system that hangs, and what the path is.
+      // First look at the path: that finds a hung file system, and what the path is.
       const { type } = await unlessAborted(fileSystem.stat(Buffer.from(path), false), signal);
       const socket = type === "socket" ? await sockets.connectPath(path, signal) : undefined;
       if (socket === undefined) throw new SocketError("ENOTSOCK");

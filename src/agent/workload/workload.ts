@@ -62,7 +62,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // Do not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
+      // Does not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, signal), signal);
       this.#child = child;
       this.#running = true;

@@ -5,8 +5,8 @@ const TOKEN_LIMIT_CHARACTERS = 4096;
 const UINT32_MAX = 0xffff_ffff;
 
 /**
- * Runs `make`, which must depend on the caller's arguments alone. Turns any error of it, packages throw all kinds, into a
- * GuestError (INVALID_ARGUMENT).
+ * Runs `make`, which must depend on the caller's arguments alone. Packages throw all kinds of errors; turns any of
+ * them into a GuestError (INVALID_ARGUMENT).
  */
 export function fromArguments<Value>(what: string, make: () => Value): Value {
   try {
@@ -18,8 +18,8 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 }
 
 /**
- * The instance token without the line break at the end of its file. Throws GuestError (INVALID_ARGUMENT) for one that
- * cannot be sent: grpc-js would refuse it too, with a message that shows it.
+ * The instance token without the line break at the end of its file. Throws GuestError (INVALID_ARGUMENT) for a token
+ * that cannot be sent; grpc-js would refuse it with a message that shows it.
  */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw invalidArgument("token is no text; read its file as UTF-8");
@@ -47,9 +47,9 @@ export function wholeNumber(value: number, field: string): number {
 }
 
 /**
- * Refuses what is no object of options, and a name that it does not have: a misspelt option would be ignored silently.
+ * Refuses a value that is not an object of options, and unknown names: a misspelt option would be ignored silently.
  *
- * @param what what the caller knows it as, such as `options of run`
+ * @param what the caller's name for it, such as `options of run`
  * @throws GuestError INVALID_ARGUMENT, whose metadata has the `field`
  */
 export function checkOptions(what: string, given: unknown, names: Readonly<Record<string, true>>): void {
@@ -62,7 +62,10 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
   throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
 }
 
-/** Refuses what cannot be a command's arguments: `args: "ls"` would be two. Throws GuestError INVALID_ARGUMENT. */
+/**
+ * Refuses anything but an array of strings: `args: "ls"` would become the arguments `l` and `s`. Throws GuestError
+ * (INVALID_ARGUMENT).
+ */
 export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
   if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');

@@ -37,7 +37,9 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
-/** Pauses before the second and third time that a question is asked: long enough for a listener that is being replaced. */
+/**
+ * Pauses before the second and third attempt of a repeatable call: long enough for a listener that is being replaced.
+ */
 const QUESTION_PAUSES_MS = [50, 250];
 
 const VERSION_HEADER = "svc-agent-version";
@@ -147,7 +149,9 @@ export class Channel {
     return this.#observed(call, options.signal);
   }
 
-  /** The GuestError for a call's ServiceError. Where grpc-js does not say why there is no connection, the link finds out. */
+  /**
+   * The GuestError for a call's ServiceError. If grpc-js does not say why there is no connection, the link finds out.
+   */
   async failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
     this.#noteVersion(error.metadata);
     const limitMs = signal?.aborted === true ? undefined : explanationLimitMs(error);
@@ -161,7 +165,7 @@ export class Channel {
     });
   }
 
-  /** Hands that GuestError on. */
+  /** Passes that GuestError on. */
   async explained(
     error: ServiceError,
     method: DescMethod,
@@ -221,7 +225,7 @@ export class Channel {
     if (signal !== undefined) {
       const cancel = (): void => cancelCall(call);
       signal.addEventListener("abort", cancel, { once: true });
-      // The end of every call, whatever becomes of it.
+      // Runs at the end of every call, however it ends.
       call.once("status", () => signal.removeEventListener("abort", cancel));
     }
     return call;

@@ -26,9 +26,9 @@ export class GuestError extends Error {
   readonly code: number;
   /** The agent's stable constant for the cause, such as "EXEC_NOT_FOUND"; undefined when the agent never answered. */
   readonly reason: string | undefined;
-  /** What it was about: path, errno, step, field. */
+  /** What the error is about: path, errno, step, field. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** What to do about it, in a few words; undefined where the message says it all. */
+  /** What to do about it, in a few words; undefined: the message says everything. */
   readonly nextStep: string | undefined;
 
   constructor(parts: GuestErrorParts) {
@@ -41,17 +41,17 @@ export class GuestError extends Error {
   }
 }
 
-/** The message of whatever was thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The GuestError for what a caller has given that cannot be sent or used. */
+/** The GuestError for an argument that cannot be sent or used. */
 export function invalidArgument(message: string, cause?: unknown): GuestError {
   return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
 }
 
-/** The call that failed, and what is known about it from elsewhere. */
+/** The failed call, and what its connection knows about it. */
 export interface FailedCall {
   /** Name of the method. */
   readonly method: string;
@@ -59,11 +59,11 @@ export interface FailedCall {
   readonly service: string;
   readonly signal: AbortSignal | undefined;
   readonly agentVersion: string | undefined;
-  /** Why there is no connection, where the link knows it. */
+  /** Why there is no connection, if the link knows. */
   readonly linkFailure: string | undefined;
 }
 
-/** The GuestError for a call that failed with a gRPC status. Where the signal was aborted, that is the reason. */
+/** The GuestError for a call that failed with a gRPC status. If the signal was aborted, the reason is its abort. */
 export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
@@ -83,7 +83,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   });
 }
 
-/** The GuestError for a call that its caller gave up. */
+/** The GuestError for a call that its caller aborted. */
 export function abortedError(signal: AbortSignal): GuestError {
   return new GuestError({ status: "CANCELLED", message: "the call was aborted by its caller", cause: signal.reason });
 }
@@ -130,7 +130,7 @@ function connectionMessage(name: GuestStatus, error: ServiceError, { linkFailure
 
 const REFUSED_CONNECTION = "the agent refused the connection, most often for its client certificate";
 
-/** The agent's answer to a client certificate, in the handshake (RFC 8446, 6.2), as OpenSSL tells it. */
+/** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
 const CERTIFICATE_ALERT =
   /\balert (unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required))\b/i;
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
@@ -139,14 +139,17 @@ const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["certificate required", "there is none"],
 ]);
 
-/** What the agent has against the client's certificate, by the alert; undefined: the error is another one. */
+/** Why the agent refused the client's certificate, by its alert; undefined: a different error. */
 function refusedCertificate({ details }: ServiceError): string | undefined {
   const alert = CERTIFICATE_ALERT.exec(details)?.[1]?.toLowerCase();
   if (alert === undefined) return undefined;
   return `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
 }
 
-/** The agent's GOAWAY for a refused client certificate, as grpc-js and Node tell of INADEQUATE_SECURITY (12): without the reason. */
+/**
+ * The agent's GOAWAY for a refused client certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it:
+ * without the reason.
+ */
 function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
@@ -156,13 +159,13 @@ function isUnconnected({ code, details }: ServiceError): boolean {
   return code === status.DEADLINE_EXCEEDED && /Waiting for LB pick|name resolution$/.test(details);
 }
 
-/** A connection that the agent refuses is explained by its answer; one that hangs may say nothing, beyond the deadline. */
+/** A refused connection is explained by the agent's answer; a hanging one may stay silent past the deadline. */
 const REFUSAL_LIMIT_MS = 3_000;
 const SILENCE_LIMIT_MS = 300;
 
 /**
- * Whether a connection that failed may come by itself. Not one that nobody listens for: a restored guest has its listener from
- * its first instruction on. And not to an agent of another authority. But a guest's own authority may be about to change.
+ * Whether a later attempt may connect. Not if nobody listens: a restored guest has its listener from its first
+ * instruction on. Not to an agent of another authority either. But a guest's own authority may be about to change.
  */
 export function mayConnect(error: unknown): boolean {
   if (!(error instanceof GuestError)) return false;
@@ -174,7 +177,10 @@ export function mayConnect(error: unknown): boolean {
   );
 }
 
-/** How long it may take to find out why a call has no connection, in milliseconds; undefined: its error says why, or it had one. */
+/**
+ * Milliseconds to spend on finding out why a call has no connection; undefined: its error says why, or it had a
+ * connection.
+ */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;
   const isClosed = error.code === status.UNAVAILABLE && /Failed to connect \(/.test(error.details);
@@ -237,7 +243,7 @@ const BY_REASON: Readonly<Record<string, string>> = {
   SIZE_MISMATCH: "the content changed at its source: write it again",
 };
 
-/** What to do about a failed call; undefined where its message says it all. */
+/** What to do about a failed call; undefined: its message says everything. */
 function nextStepFor({ status: name, reason, message }: GuestErrorParts): string | undefined {
   if (name === "UNAUTHENTICATED") return "give the token of this very instance; it changes with a restore";
   if (name === "UNIMPLEMENTED") return "update the agent, or do without; it may be that of an old snapshot";

@@ -145,15 +145,15 @@ export class GuestClient {
   }
 
   /**
-   * Takes up a command that was started with `keep`, running or ended. Whoever was attached loses his call, with ABORTED and
-   * EXEC_TAKEN_OVER.
+   * Attaches to a command that was started with `keep`, running or ended. A call that was attached before fails with
+   * ABORTED and EXEC_TAKEN_OVER.
    */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, OPTION_NAMES.attach);
     return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
   }
 
-  /** Tells the kept commands, in the order of their starts. */
+  /** Lists the kept commands, in the order of their starts. */
   async listExecs(options?: CallOptions): Promise<KeptExec[]> {
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs;
   }
@@ -175,7 +175,7 @@ export class GuestClient {
     };
     const response = await this.#channel.unary(endExec, request, options);
     if (!forget || response.forgotten) return response;
-    // An older agent has only ended it. By its id, so that nobody is ended who has taken the name since.
+    // An older agent has only ended it. Use its id, so that a later command of the name is not ended.
     const execs = await this.listExecs(options);
     const isThis = (exec: KeptExec): boolean => exec.name === name && (execId === "" || exec.execId === execId);
     const ended = execs.find((exec) => isThis(exec) && exec.exit !== undefined);
@@ -227,8 +227,8 @@ export class GuestClient {
   }
 
   /**
-   * What a folder holds, entry by entry as it comes, also of a folder of millions. Nothing is asked for until it is read, and
-   * leaving the loop cancels the call.
+   * The entries of a folder, one by one as they arrive, even of a folder of millions. The call begins with the first
+   * read; leaving the loop cancels it.
    */
   list(path: GuestPath, options: ListOptions = {}): Listing {
     return new Listing(this.#channel, path, options);
@@ -254,7 +254,7 @@ export class GuestClient {
     return this.#tree.rename(path, newPath, options);
   }
 
-  /** Sets permission bits, owner and time of an entry, those that are given. Resolves with all that it has then. */
+  /** Sets the given permission bits, owner and time of an entry. Resolves with all of its attributes. */
   setAttributes(path: GuestPath, attributes: NewAttributes, options?: SetAttributesOptions): Promise<PathAttributes> {
     return this.#tree.setAttributes(path, attributes, options);
   }
@@ -269,7 +269,7 @@ export class GuestClient {
     return new GuestTunnel(this.#channel, target, options);
   }
 
-  /** Listens here, and connects whoever comes to a port or unix socket of the guest, until it is closed. */
+  /** Listens here, and connects each client to a port or unix socket of the guest, until it is closed. */
   async forward(options: ForwardOptions): Promise<Forwarding> {
     checkOptions("the options of forward", options, FORWARD_NAMES);
     return forward(options, (target) => this.connect(target));
@@ -297,8 +297,8 @@ export class GuestClient {
   }
 
   /**
-   * All that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook, Health. It uses
-   * connections of its own; the duties close this client's, whose next call dials again.
+   * Does everything that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook,
+   * Health. It uses its own connections; the duties close this client's, whose next call dials again.
    */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return restoreSequence(() => new GuestClient(this.#options), options);
@@ -312,7 +312,7 @@ export class GuestClient {
     return this.#channel.unary(Lifecycle.method.stop, {}, options);
   }
 
-  /** Closes the connection once the calls in progress have ended, and removes what a bridge has left in TMPDIR. */
+  /** Closes the connection once the calls in progress have ended, and removes a bridge's socket from TMPDIR. */
   close(): void {
     this.#channel.close();
   }

@@ -19,8 +19,8 @@ export interface Health {
   /** The session is frozen for a snapshot (`freezeMs` of the hook). */
   readonly frozen: boolean;
   /**
-   * The session was frozen, and thawed because no duties came in its `freezeMs`: what it has drawn since may also have been
-   * drawn in a clone. Until the next restore duties.
+   * The session was frozen, and thawed because no duties came within `freezeMs`: a clone may have drawn the same
+   * random numbers since. True until the next restore duties.
    */
   readonly thawedWithoutDuties: boolean;
 }

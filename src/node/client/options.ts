@@ -4,7 +4,7 @@ import type { AttachOptions, KeptOptions, KeptPosition } from "./exec/keep.ts";
 import type { RunOptions } from "./exec/run.ts";
 import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 
-/** Every name that an object of options may have: the compiler sees to it that none is missing. */
+/** All names of an object of options; the compiler checks that none is missing. */
 type Names<Options> = Readonly<Record<keyof Options, true>>;
 
 const CALL: Names<CallOptions> = { signal: true, deadlineMs: true, waitForReady: true };
@@ -35,7 +35,7 @@ export const OPTION_NAMES: Readonly<
     stderrOffset: true,
     fromNow: true,
     terminal: true,
-    // A position is options of an attach that goes on there.
+    // A position can be used as the options of an `attach`.
     stdinOffset: true,
   } satisfies Names<AttachOptions & KeptPosition>,
   run: { ...CALL, maxOutputBytes: true } satisfies Names<RunOptions>,

@@ -3,7 +3,7 @@ import type { ServiceError } from "@grpc/grpc-js";
 import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
 import { GuestError } from "./errors.ts";
 
-/** What becomes of the messages of a stream. */
+/** How a stream's messages become values. */
 export interface Reception<Message, Value> {
   /** The values of a message. */
   take(message: Message): Iterable<Value>;

@@ -52,8 +52,9 @@ export interface RestoredGuest {
 }
 
 /**
- * Makes a client, with the credentials that are right at this moment.
- * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent takes
+ * Makes a client with the credentials that are valid at this moment.
+ * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent
+ *   takes
  */
 export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
@@ -95,8 +96,8 @@ export async function restoreDuties(
 }
 
 /**
- * Connects, and tries again while the agent may be on its way back. Not by `waitForReady`, which hides the reason of every
- * attempt, also one that no attempt will do away with.
+ * Connects, and tries again while the agent may be on its way back. Does not use `waitForReady`, which hides the
+ * reasons of failures, even permanent ones.
  */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>

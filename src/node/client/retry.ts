@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { abortedError } from "./errors.ts";
 
-/** Pause before the second attempt where there are many; each is twice the one before. */
+/** Pause before the second attempt; each further pause is twice the last. */
 const FIRST_PAUSE_MS = 50;
 
 /** When to try again. */

@@ -19,7 +19,10 @@ const OPTIONS: ReadonlyMap<string, string> = new Map(
   ),
 );
 
-/** What is quoted is the caller's or the guest's; the frame that a field is in, which the options do not have; a field. */
+/**
+ * Matches, in this order: quoted text of the caller or the guest; the name of a frame, which the options lack; a
+ * field.
+ */
 const WORDS = /"(?:[^"\\]|\\.)*"|\b(?:start|attach)\.(?=[a-z])|\b[a-z]+\d*(?:_[a-z\d]+)+\b/g;
 
 /** An agent's message, which names fields of the schema, with the options of this library: `keep.replaceEnded`. */

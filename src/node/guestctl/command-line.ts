@@ -23,10 +23,10 @@ export type Parsed<Own extends Options> = ReturnType<
 /** Number of positional arguments, and what they are, for the error about another number: "write wants one path". */
 type Takes = "nothing" | "anything" | { readonly one: string } | { readonly some: string };
 
-/** What a command says on standard output, and its exit status. */
+/** A command's standard output, and its exit status. */
 export interface Answer {
   readonly text: string;
-  /** Said instead with --json, in a line; a list in a line for each. */
+  /** Printed instead with --json, in one line; a list as one line for each. */
   readonly json: object | readonly object[];
   /** Default: 0. */
   readonly status?: number;
@@ -41,15 +41,18 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
-  /** What the options of other tools are here, by their spelling: `--delete`, `-P`. Beside those that hold for all. */
+  /**
+   * The equivalents of other tools' options, by their spelling: `--delete`, `-P`. In addition to those of every
+   * command.
+   */
   readonly elsewhere?: Readonly<Record<string, string>>;
   /** Writes arguments as this parser takes them: `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
   /** The exit status of any failure. Default: what the kind of failure has. */
   readonly statusOfFailure?: number;
-  /** What to do about an agent's error, in the words of this command; undefined: what holds for all. */
+  /** What to do about an agent's error, in this command's words; undefined: the general advice. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;
-  /** Resolves with the exit status, where it has written all there is to say itself. */
+  /** Resolves with what to print, or with the exit status if it has printed everything itself. */
   run(parsed: Parsed<Own>, host: Host): Promise<Answer | number>;
 }
 

@@ -34,7 +34,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   const target = await targetNow(named, host);
   const options = await connectOptions(target);
   let latest: GuestClient | undefined;
-  // A bridge has a socket in TMPDIR.
+  // Close it: a bridge has a socket in TMPDIR.
   if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
     place: target.bridge ?? target.address ?? "",
@@ -136,7 +136,7 @@ the substrate's daemon say.
 /** Their values. */
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
-/** The known parts of a target. */
+/** The parts of a target that are known. */
 type Settings = { readonly [Name in keyof Target]?: Target[Name] | undefined } & {
   readonly sandbox?: string | undefined;
 };
@@ -183,7 +183,7 @@ function settingsOf(places: readonly [sandbox: string, address: string, bridge: 
   return settings;
 }
 
-/** The first before the second. The sandbox, the address and the bridge are one setting: where the agent is. */
+/** Merges two targets; the first wins. Sandbox, address and bridge are one setting: where the agent is. */
 function over(first: Settings, second: Settings): Settings {
   const { sandbox, address, bridge } = hasPlace(first) ? first : second;
   return {

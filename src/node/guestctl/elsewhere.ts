@@ -1,11 +1,11 @@
-/** What other tools call what guestctl can do, for the messages about words that it does not know. */
+/** Other tools' names for what guestctl can do, for messages about unknown words. */
 
 const PORTS =
   '"guestctl forward 8080:80" leads a local port to one of the sandbox, "guestctl connect 80" standard input and output';
 const NO_REVERSE = 'nothing in a sandbox reaches a port here; "guestctl forward" leads the other way';
 const BY_NAME = "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address";
 
-/** Commands of docker, kubectl, ssh, tmux and others: what does it here. */
+/** Commands of docker, kubectl, ssh, tmux and others, and their equivalents here. */
 const COMMANDS: Readonly<Record<string, string>> = {
   apply: '"guestctl sandbox create" makes a sandbox',
   bash: '"guestctl exec -it -- bash" runs one',
@@ -61,7 +61,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
   watch: '"guestctl health --watch" prints each change',
 };
 
-/** Options that others have for what each command has, or needs not; by their spelling. */
+/** Options of other tools that each command replaces or does not need, by their spelling. */
 const OPTIONS: Readonly<Record<string, string>> = {
   "-D": PORTS,
   "-L": PORTS,
@@ -83,7 +83,7 @@ const OPTIONS: Readonly<Record<string, string>> = {
   "--volume": '"guestctl cp" copies files; the substrate mounts volumes',
 };
 
-/** What does here what that command does elsewhere; undefined for a word that no known tool has. */
+/** The equivalent of another tool's command; undefined for an unknown word. */
 export function commandElsewhere(name: string): string | undefined {
   if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name];
   return /[@:]|^\d+\.|\.\w/.test(name)

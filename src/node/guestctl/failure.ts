@@ -12,7 +12,7 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
   ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
 ]);
 
-/** What to do about an agent's error, where the command that failed knows better than guestctl as a whole. */
+/** What to do about an agent's error, if the failed command has better advice than guestctl as a whole. */
 type Advice = (error: GuestError) => string | undefined;
 
 /** Reports an error on standard error, for people or for programs. Returns the exit status. */
@@ -22,14 +22,14 @@ export function reportFailure(
   host: Pick<NodeJS.Process, "stderr">,
   advice: Advice = () => undefined,
 ): number {
-  // The error of reading a copy's source is enough.
+  // The source's own error says enough.
   const error = failure instanceof GuestError && failure.cause instanceof CliError ? failure.cause : failure;
   const lines = failureLine(error, advice).split("\n").map(printable);
   host.stderr.write(isForPrograms ? jsonLine(failureObject(error, advice)) : `guestctl: ${lines.join("\n")}\n`);
   return (error instanceof GuestError ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-/** By its name: the room of sandboxes loads with the one command that needs it. */
+/** Recognize it by name, so that the sandboxes room loads only with the command that needs it. */
 function isSandboxError(error: unknown): error is SandboxError {
   return error instanceof Error && error.name === "SandboxError";
 }

@@ -18,9 +18,7 @@ Where the agent is and how to be let in: "guestctl help connection".
 Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
 
-/**
- * Options that are meant for any command, and so may stand before it, by what they are called; whether they take a value.
- */
+/** Options of every command, which may also stand before it, by spelling; true: with a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name", "--state", "--api"].map(
     (option) => [option, true] as const,

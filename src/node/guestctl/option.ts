@@ -15,7 +15,7 @@ export interface Option extends ParserOption {
   readonly help: string;
   /** What a shell completes for its value. Default: nothing. */
   readonly completes?: Completes;
-  /** The help topic that tells of it, once for all commands that have it. */
+  /** The help topic that describes it for all commands that have it. */
   readonly topic?: "connection" | undefined;
 }
 

@@ -21,7 +21,7 @@ export function messageObject<Desc extends DescMessage>(schema: Desc, message: M
 const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
 const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
 
-/** JSON knows the years 1 to 9999 only, and a file's time may be any: the nearest is told. */
+/** JSON has only the years 1 to 9999, and a file's time may be any: uses the nearest. */
 function withYear(value: unknown): unknown {
   if (!isMessage(value, TimestampSchema)) return value;
   const { seconds, nanos } = value;
@@ -53,7 +53,7 @@ export function jsonLine(object: object): string {
   return `${JSON.stringify(object)}\n`;
 }
 
-/** Writes to a stream, and waits where it has enough for now. */
+/** Writes to a stream, and waits while it is full. */
 export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
   if (!stream.write(output)) await once(stream, "drain");
 }

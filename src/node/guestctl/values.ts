@@ -103,12 +103,12 @@ export function oneName([name, ...more]: readonly string[], command: string): st
   return name;
 }
 
-/** Throws UsageError where there are names after a verb that takes none. */
+/** Throws UsageError for names after a verb that takes none. */
 export function noNames(names: readonly string[], command: string): void {
   if (names.length > 0) throw new UsageError(`${command} takes no names`);
 }
 
-/** What a fixed word of the command line stands for. Throws UsageError, which lists the words, for any other. */
+/** The value of a fixed word of the command line. Throws UsageError, which lists the words, for any other. */
 export function parseWord<Meaning>(
   text: string | undefined,
   meanings: Readonly<Record<string, Meaning>>,

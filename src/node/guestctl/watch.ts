@@ -31,8 +31,8 @@ interface Answer {
 export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
 
 /**
- * Looks at an agent at every interval. After a failure it dials anew: a restored guest does not
- * know the old connection. Throws GuestError if the first look fails with what no waiting can mend.
+ * Looks at an agent at every interval. After a failure it dials again, because a restored guest does not know the old
+ * connection. Throws GuestError if the first look fails permanently.
  */
 async function* samples(
   { connect }: Connector,
@@ -118,10 +118,10 @@ function rounded(ms: number): number | null {
   return Number.isNaN(ms) ? null : Math.round(ms * 1000) / 1000;
 }
 
-/** If a guest's clock moves that much against the host's, it was stepped or stopped. */
+/** A guest clock that moves this much against the host's was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
-/** What later looks are compared with. */
+/** State that later looks are compared with. */
 export interface Seen {
   /** The last answer, however old. */
   readonly answer?: Answer;
@@ -129,12 +129,12 @@ export interface Seen {
   readonly lostSince?: Date;
 }
 
-/** What has been seen, with one look more. */
+/** The state after one more look. */
 export function seenWith(seen: Seen, sample: Sample): Seen {
   return "error" in sample ? { ...seen, lostSince: seen.lostSince ?? sample.time } : { answer: sample };
 }
 
-/** What a look shows that was not so before, the oldest first. */
+/** Changes that a look shows, oldest first. */
 export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
   if ("error" in now) {
     return lostSince === undefined ? [`lost: ${now.error.message} [${now.error.status}]`] : [];

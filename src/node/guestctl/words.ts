@@ -1,4 +1,4 @@
-/** What messages of the library and the agent name, and what stands for it on guestctl's command line. */
+/** Names in messages of the library and the agent, and their equivalents on guestctl's command line. */
 const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ["forget it, or set keep.replaceEnded", '"guestctl end" forgets it, or --replace takes the name'],
   ["attach to it, or end it", '"guestctl attach" takes it up, "guestctl end" ends it'],
@@ -26,7 +26,7 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
 ];
 
 const THEIRS = WORDS.map(([theirs]) => theirs.replaceAll(/[.()[\]]/g, String.raw`\$&`)).join("|");
-/** What is quoted is the user's or the guest's. */
+/** Quoted text is the user's or the guest's; leave it. */
 const PATTERN = new RegExp(
   `"(?:[^"\\\\]|\\\\.)*"|(?<![\\w.-])(?:${THEIRS}|takeOver|accept[A-Z]\\w*)(?![\\w]|\\.\\w)`,
   "g",

@@ -1,4 +1,4 @@
-/** Tar comes in blocks of so many bytes (pax(1), ustar Interchange Format). */
+/** Block size of tar, in bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
 /** What an entry is: a regular file, hard link, symbolic link or directory; other types by their letter. */
@@ -81,7 +81,7 @@ function readText(block: Buffer, at: number, length: number): Buffer {
   return end < 0 ? field : field.subarray(0, end);
 }
 
-/** What an archive is refused with, whatever is wrong with it: a sandbox may have made it. */
+/** The error for any invalid archive: a sandbox may have made it. */
 export class TarError extends Error {
   override readonly name = "TarError";
 }
@@ -111,7 +111,7 @@ function readBinary(bytes: Buffer): number {
   return value;
 }
 
-/** Numbers that do not fit are told by a pax header as well; here they are 0. */
+/** A number that does not fit is 0 here; a pax header has it. */
 function writeNumber(block: Buffer, at: number, length: number, value: number): void {
   const digits = Math.max(0, Math.floor(value)).toString(8);
   block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");
@@ -146,7 +146,7 @@ export function readPax(content: Buffer): PaxValues {
     const length = /^\d{1,9}$/.test(digits) ? Number(digits) : 0;
     const line = content.subarray(space + 1, at + length);
     const equals = line.indexOf(EQUALS);
-    // A line of no length would be read for ever.
+    // A line of length 0 would loop for ever.
     if (length === 0 || at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
     values.set(line.toString("utf8", 0, equals), line.subarray(equals + 1, -1));
     at += length;

@@ -5,7 +5,7 @@ import { SparseFile } from "../../shared/sparse-file.ts";
 import { TarError } from "./format.ts";
 import type { TarEntry } from "./read.ts";
 
-/** Mode bits that are taken over: no setuid bit, which would let a sandbox leave programs that run as somebody else. */
+/** Mode bits to keep. No setuid bit: a sandbox could leave programs that run as another user. */
 export const MODE_MASK = 0o777;
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
@@ -77,7 +77,7 @@ class Target {
     this.#modes.push({ path: await this.#directory(parts), mode });
   }
 
-  /** The path of an entry; the directories above it are made, and are no links. */
+  /** The path of an entry. Makes the directories above it, none of which may be a link. */
   async pathOf(parts: readonly Buffer[]): Promise<Buffer> {
     await this.#directory(parts.slice(0, -1));
     return this.#join(parts);
@@ -96,7 +96,7 @@ class Target {
       await mkdir(path, PRIVATE_DIRECTORY).catch((error: unknown) => {
         if (errnoOf(error) !== "EEXIST") throw error;
       });
-      // A link that the person has named is followed; one below it is the sandbox's.
+      // Follow a link that the user named; a link below it is the sandbox's.
       const found = depth === 0 ? await stat(path) : await lstat(path);
       if (!found.isDirectory()) throw new TarError(`${path.toString()} is in the way: it is no directory`);
       this.#real.add(key);
@@ -130,7 +130,7 @@ async function makeRoom(path: Buffer): Promise<void> {
 async function writeFile(path: Buffer, entry: TarEntry): Promise<void> {
   const file = await open(path, NEW_FILE, 0o600);
   try {
-    // A sandbox's sparse file, whose holes arrive as zeros, takes no more room here than there.
+    // The holes of a sparse file arrive as zeros; write them as holes again.
     const content = new SparseFile(file);
     for await (const bytes of entry.content) await content.write(bytes);
     await file.chmod(entry.mode & MODE_MASK);

@@ -25,5 +25,5 @@ export function entryEnd(sizeBytes: number): Buffer {
   return Buffer.alloc(paddingBytes(sizeBytes));
 }
 
-/** What ends an archive. */
+/** The end of an archive. */
 export const TAR_END: Buffer = Buffer.alloc(2 * BLOCK_BYTES);

@@ -51,7 +51,9 @@ export interface Mount {
 export class FileSystemHung extends FileSystemError {
   /** Undefined: not known. */
   readonly mount: Mount | undefined;
-  /** Resolves when the operation has returned. Undefined: it never began, as others like it hold all threads. */
+  /**
+   * Resolves when the operation has returned. Undefined: it never began, because operations like it hold all threads.
+   */
   readonly returned: Promise<void> | undefined;
 
   constructor(step: FileStep, mount: Mount | undefined, returned: Promise<void> | undefined) {

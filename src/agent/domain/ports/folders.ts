@@ -4,18 +4,18 @@ import type { Errno } from "./system.ts";
 /** An entry of a folder. */
 export interface FolderEntry {
   readonly name: FilePath;
-  /** As far as the folder tells it, where the attributes are not known. */
+  /** From the folder's own listing if the attributes are not known. */
   readonly type: FileType;
   readonly inode: bigint;
-  /** Of the entry itself: no link is followed. Undefined where `errno` says why, and where nobody asked for them. */
+  /** Of the entry itself: links are not followed. Undefined if `errno` says why, or if nobody asked for them. */
   readonly attributes: FileAttributes | undefined;
   /** Of a symbolic link. */
   readonly linkTarget: Uint8Array | undefined;
   /** Why the attributes cannot be read. */
   readonly errno: Errno | undefined;
-  /** Something is mounted there. Not told where nobody asked for attributes. */
+  /** The entry is a mount point. Known only if attributes were asked for. */
   readonly isMountPoint: boolean;
-  /** Where the entry behind it is. */
+  /** Position of the next entry. */
   readonly position: FolderPosition;
 }
 
@@ -34,17 +34,17 @@ export type Removable = Pick<FolderEntry, "name" | "type">;
 
 /** An open folder. Names are single names, and no link is followed. Everything rejects with FileSystemError. */
 export interface OpenFolder extends AsyncDisposable {
-  /** The next entries, none of those that have gone meanwhile. Undefined: from the beginning. */
+  /** The next entries, without those that were removed in the meantime. Undefined: from the beginning. */
   read(from: FolderPosition | undefined): Promise<FolderPage>;
   /** The same, with no more than names and types. */
   readNames(from: FolderPosition | undefined): Promise<FolderPage>;
   /** Opens a folder in it; a mount point only with `crossesMounts` (EXDEV). */
   enter(name: FilePath, crossesMounts: boolean): Promise<OpenFolder>;
-  /** Opens the folder above, which must be the one that was left: ESTALE where this one has been moved. */
+  /** Opens the parent folder, which must be the one that the walk came from: ESTALE if this folder was moved. */
   above(left: FolderIdentity): Promise<OpenFolder>;
   /** Which folder it is, as of its last read. */
   readonly identity: FolderIdentity;
-  /** Removes entries; of those that it got to in a moment, the errno, or undefined for each that is removed. */
+  /** Removes as many entries as it can in a moment. Returns an errno for each that it tried; undefined: removed. */
   removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]>;
   /** Refuses what is not to be removed by itself: EXDEV for a mount point. */
   checkMount(name: FilePath): Promise<void>;

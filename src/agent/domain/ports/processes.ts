@@ -17,7 +17,7 @@ export type StdioPlan =
       readonly kind: "terminal";
       readonly cols: number;
       readonly rows: number;
-      /** TERM, where nothing names it for the command. */
+      /** TERM for a command whose environment does not set it. */
       readonly term?: string;
     };
 
@@ -191,7 +191,10 @@ export type FreezeProblem =
   | "duties_ran"
   /** The agent leaves. */
   | "leaving"
-  /** Before all had stopped its time was over, a signal asked it to end, or the agent began to leave. */
+  /**
+   * Before all processes had stopped, freeze_ms was over, a signal asked the session to end, or the agent began to
+   * leave.
+   */
   | "thawed_meanwhile";
 
 /** All processes of the session, as they are frozen together (cgroups(7), cgroup.freeze). No call throws. */
@@ -202,7 +205,7 @@ export interface SessionGroup {
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /** How many there are. */
   size(): number;
-  /** Lets all go on that `freeze` stopped. False: the kernel refused. */
+  /** Thaws what `freeze` stopped. False: the kernel refused. */
   thaw(): boolean;
 }
 
@@ -226,7 +229,7 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** So many bytes have been read into the last room, in the turn in which it was asked for. */
+  /** So many bytes were read into the space last given. Called in the same turn of the event loop. */
   filled(count: number): void;
 }
 
@@ -236,7 +239,7 @@ export interface ByteSource {
   start(receiver: ByteReceiver): void;
   /** Starts reading into a store; called once, unless `start` is. */
   startInto(store: ByteStore): void;
-  /** Says that a store which had no room has some. */
+  /** Tells the source that a full store has room again. */
   resume(): void;
   /**
    * To be called once the process of interest has exited. Resolves when all bytes that it left behind have been

@@ -48,7 +48,7 @@ export interface ProcessRandomness {
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }
 
-/** The user database of the image. What is known and has not changed is there at once: every command asks. */
+/** The user database of the image. Unchanged content comes from memory, because every command asks for it. */
 export interface Accounts {
   /** Bytes of /etc/passwd; empty where there is no such file. */
   passwd(): Uint8Array | Promise<Uint8Array>;

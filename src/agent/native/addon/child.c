@@ -74,7 +74,7 @@ static int take_terminal(struct spawn_job *job) {
   return job->streams == STREAMS_TERMINAL ? ioctl(0, TIOCSCTTY, 0) : 0;
 }
 
-/* "0" means the writer itself (cgroups(7)). */
+/* "0" means the writing process itself (cgroups(7)). */
 static int join_cgroup(struct spawn_job *job) {
   if (!job->joins_cgroup) return 0;
   int fd = (int)syscall(SYS_openat, job->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);

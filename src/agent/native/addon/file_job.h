@@ -23,7 +23,7 @@ struct answer {
 /* What a thread does, with the arguments of the call. Returns -1 with errno on failure. */
 typedef int file_call(const struct argument *args, struct answer *answer);
 
-/* Queues it, with up to five arguments. */
+/* Queues a job with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
 /* openat2(2), again where somebody renames a folder meanwhile. O_CLOEXEC is set. */

@@ -23,7 +23,7 @@ const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats
 const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
 const targetOfLink = promisify(readlink);
 
-/** How the paths of a tree lead to what it holds. All throw FileSystemError. */
+/** Path lookups in a tree. All throw FileSystemError. */
 interface Ways {
   readonly open: OpenPath;
   readonly look: (step: FileStep, path: FilePath, noFollow: boolean) => Promise<FileAttributes>;
@@ -89,7 +89,8 @@ function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: 
 }
 
 /**
- * The ways beneath a folder. The kernel enforces it (openat2(2)), so changing the folder meanwhile cannot defeat it.
+ * Path lookups beneath a folder. The kernel enforces it (openat2(2)), so changing the folder meanwhile cannot defeat
+ * it.
  */
 function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): Ways {
   const resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (noSymlinks ? RESOLVE_NO_SYMLINKS : 0);

@@ -12,8 +12,8 @@ export function mountOf(fd: number): Mount | undefined {
 }
 
 /**
- * What is mounted at a name of an open folder, without a look at it, which may hang; undefined: nothing, or no /proc. The last
- * of several lies on top.
+ * The mount at a name of an open folder; undefined: none, or no /proc. Never touches the mount itself, which may
+ * hang. Of several mounts the last one is on top.
  */
 export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
   try {

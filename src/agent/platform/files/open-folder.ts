@@ -148,12 +148,12 @@ class NativeFolder implements OpenFolder {
     }
   }
 
-  /** How an operation in the folder runs. */
+  /** Runs an operation in the folder. */
   #here<Value>(step: FileStep): Work<Value> {
     return { step, on: [this.#descriptor] };
   }
 
-  /** How one runs that may look at what is mounted at a name: that may hang, and not the folder. */
+  /** Runs an operation that may touch a mount at a name: the mount may hang, not the folder. */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     const mount = mountAt(this.#descriptor.fd, name);
     if (mount === undefined) return this.#here(step);

@@ -98,7 +98,7 @@ export class Paths {
         if (target[0] === ROOT[0]) at = await root();
       }
     } catch (error) {
-      // What is missing or forbidden the operation itself will tell.
+      // The operation itself will report what is missing or forbidden.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
       return mountOf(at.fd);
     }

@@ -40,7 +40,7 @@ const URGENT_LATE_LOOKS = 2;
 /** fsync(2) writes what the kernel has gathered, up to a fifth of the memory, and may be slow without being hung. */
 const LATE_SYNC_LOOKS = 600;
 const SYNCS: ReadonlySet<FileStep> = new Set(["sync", "sync_folder"]);
-/** Slow ones that are waited for at once. Of more the latest count as hung. */
+/** Slow operations that are waited for at once. Beyond that many, the latest count as hung. */
 const SLOW_SYNCS_LIMIT = 8;
 
 /** What an operation works on: a descriptor, which may not be closed before the operation has returned. */
@@ -107,7 +107,7 @@ export class FileWork {
   #writtenOff = 0;
   readonly #running = new Set<Running>();
   readonly #waiting = new Set<Waiting>();
-  /** One after another: what the first finds spares the others a thread. */
+  /** One after another: the first one's result spares the others a thread. */
   readonly #locating = new Mutex();
   #looking: NodeJS.Timeout | undefined;
 

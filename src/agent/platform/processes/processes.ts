@@ -20,7 +20,7 @@ import { walkedSession, walkedTree } from "./walked-processes.ts";
 export interface Surroundings extends ChildSettings {
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
-  /** In whose time processes are given to end. */
+  /** The clock for grace periods of processes. */
   readonly life?: SessionLife;
   /** The process that adopts orphans, if it adopts only those of the agent's children: the launcher. */
   readonly adopter?: number | undefined;

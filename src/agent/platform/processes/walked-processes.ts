@@ -12,7 +12,7 @@ const FOR_NOW: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 const FREEZE_ROUNDS = 32;
 const LONGEST_PAUSE_MS = 50;
 
-/** What a limit counts in: real time, or that of the session. */
+/** The clock of a limit: real time, or the session's. */
 export type TimeOf = Pick<SessionLife, "nowMs">;
 
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
@@ -177,7 +177,7 @@ export class WalkedProcesses implements ProcessSet {
 /** What all sets of processes share. */
 export interface SharedSources {
   readonly table?: ProcessTable;
-  /** In whose time they are given to end: a frozen process acts on no signal but SIGKILL. Default: real time. */
+  /** The clock of their grace period: a frozen process acts on no signal but SIGKILL. Default: real time. */
   readonly life?: TimeOf | undefined;
 }
 

@@ -140,7 +140,7 @@ export class FdSocket implements StreamSocket {
         return;
       }
       this.#deliver(buffer.bytes.subarray(0, count), () => buffer.release());
-      // There is no more now; of a broken connection only the next read tells.
+      // Nothing more to read now. Only the next read tells whether the connection is broken.
       if (count < length && this.#broken === undefined) return;
     }
   }
@@ -160,7 +160,7 @@ export class FdSocket implements StreamSocket {
     });
   }
 
-  /** There is room again. Of a broken connection no event may tell any more. */
+  /** There is room again. A broken connection may cause no further event. */
   #goOn(): void {
     if (this.#broken !== undefined) this.#read();
     this.#rearm();
@@ -189,7 +189,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** Nothing can be written. What has come is delivered first. */
+  /** Nothing can be written. Received bytes are delivered first. */
   #breakOff(errno: Errno): void {
     this.#broken = errno;
     this.#dropPending();

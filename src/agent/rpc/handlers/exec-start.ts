@@ -54,7 +54,7 @@ export async function decodeFirst(message: Uint8Array | undefined): Promise<Firs
  */
 class StartReader {
   readonly #message: Uint8Array;
-  /** One character a byte, so that of strings in ASCII no bytes are looked at twice. */
+  /** Latin1, one character a byte: the bytes of ASCII strings are read only once. */
   readonly #latin1: string;
   readonly #args: string[] = [];
   readonly #env = new Map<string, string>();
@@ -114,7 +114,7 @@ class StartReader {
     this.#args.push(this.#text(start, end));
   }
 
-  /** What a field says that comes twice counts the last time. */
+  /** If a field is repeated, its last value counts. */
   #readVariable(start: number, end: number): void {
     let keyStart = start;
     let keyEnd = start;
@@ -199,7 +199,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded }: ExecKeep): KeepRequest {
-  // A number that this agent has no name for is none of them.
+  // A number without a name in this agent is an unknown value.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return { name, bufferBytes, whenFull: known, lingerMs: Number(lingerMs), replaceEnded };
 }

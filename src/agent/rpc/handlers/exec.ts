@@ -12,9 +12,9 @@ import {
 } from "./exec-frames.ts";
 import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
-/** A start with more than usual arguments and variables. */
+/** A start with an unusual number of arguments and variables counts as large. */
 const LARGE_START_BYTES = 64 * 1024;
-/** The largest take a tenth of it on a busy machine. */
+/** Longest wait for earlier large starts. The largest take a tenth of it on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
 
 /**
@@ -54,8 +54,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 }
 
 /**
- * Of large ones one at a time is taken apart and started: a hundred at once would be a hundred times their memory. One whose
- * start hangs (a folder of a dead network mount) holds the others up for that long, and then no more.
+ * Decodes and starts one large request at a time: a hundred at once would need a hundred times the memory. A start
+ * that hangs (a folder of a dead network mount) delays the others only for that time.
  */
 async function startLarge(
   message: Uint8Array,
@@ -89,7 +89,7 @@ function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: ()
   };
 }
 
-/** The frames after the first, as `accept` lets them pass. */
+/** The frames after the first, checked by `accept`. */
 async function* inputs<Input extends ExecInput>(
   messages: AsyncIterator<Uint8Array>,
   call: Call,

@@ -14,7 +14,7 @@ import { PacedSocket } from "./paced-socket.ts";
 import type { AnswerWorkload, DeclareIdle, WorkloadAnswer, WorkloadRequest } from "./service.ts";
 
 const HEADER_LIMIT_BYTES = 8 * 1024;
-/** Of a body that is longer, its message and gRPC's prefix of 5 bytes, no more needs to be read: it is refused. */
+/** Largest body: a message and gRPC's prefix of 5 bytes. A longer one is refused without reading more. */
 const BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES + 5;
 /** There is one operation, it takes no time, and its requests are small. */
 const HTTP2_LIMITS: Partial<Http2Limits> = {
@@ -142,9 +142,12 @@ export class WorkloadHttp {
   }
 }
 
-/** Puts a request's body together, as far as it may be long: whoever sends more is answered without waiting for the end. */
+/** Collects a request's body up to the limit. A client that sends more is answered without waiting for the end. */
 class RequestBody {
-  /** Grows with what comes: a piece has a byte at least, and memory of its own for each would be a hundred times that. */
+  /**
+   * Copy into one growing buffer: pieces can be one byte each, and memory of its own for each piece would be a
+   * hundred times that.
+   */
   #bytes = Buffer.allocUnsafeSlow(256);
   readonly #whole: (body: Buffer) => void;
   #sizeBytes = 0;

@@ -26,7 +26,7 @@ export class PacedSocket extends Duplex implements Paced {
 
   /** Passes on a piece if there is one. Returns its length in bytes. */
   handOn(): number {
-    // A read of 0 bytes makes an empty socket fetch more, and an ended one emit "end".
+    // read(0) makes an empty socket fetch more, and an ended socket emit "end".
     const piece = this.#socket.read(Math.min(PIECE_BYTES, this.#socket.readableLength)) as Buffer | null;
     if (piece === null) return 0;
     this.#wanted = false;

@@ -44,7 +44,7 @@ export function workloadService(declareIdle: DeclareIdle): AnswerWorkload {
     if (handler === undefined) return { status: 404, fields: {}, body: [], trailers: undefined };
     const url = ORIGIN + path;
     const answer = await handler({ httpVersion, method, url, header, body: once(received), signal: NEVER });
-    // What the handler has to say of the call stands in the fields once its body was read.
+    // The response fields have the handler's result only after its body was read.
     const body = answer.body === undefined ? [] : await Array.fromAsync(answer.body);
     return {
       status: answer.status,
@@ -55,7 +55,7 @@ export function workloadService(declareIdle: DeclareIdle): AnswerWorkload {
   };
 }
 
-/** The operation takes no time: there is nothing to give up once its request is whole. */
+/** The operation takes no time, so there is nothing to cancel once the request is complete. */
 const NEVER = new AbortController().signal;
 
 async function* once(bytes: Uint8Array): AsyncIterable<Uint8Array> {

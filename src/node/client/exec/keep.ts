@@ -17,8 +17,8 @@ export interface KeepOptions {
   /** Bytes of output that the agent holds, of both streams together, at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
   /**
-   * What happens when they are used up: the oldest go, and the command never waits ("drop-oldest", the default), or the
-   * command waits until output has been acknowledged ("block").
+   * When the buffer is full: drop the oldest bytes, so that the command never waits ("drop-oldest", the default), or
+   * make the command wait until output is acknowledged ("block").
    */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
   /** How long output and exit stay after the command's end, in milliseconds of the guest's time. Default: 10 min. */
@@ -34,8 +34,8 @@ export type KeptEvent =
   /** The call goes on where it was. */
   | { readonly kind: "back" }
   /**
-   * So many bytes of an output are not held any more: what comes next was `bytes` further on. `offset` is where they began;
-   * what has come before may still be unread.
+   * The agent no longer has `bytes` bytes of this output, beginning at `offset`; the next bytes follow them. Earlier
+   * bytes may still be unread.
    */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: bigint; readonly bytes: bigint };
 
@@ -43,42 +43,48 @@ export type KeptEvent =
 export interface ResumeOptions {
   /** How long to try, in milliseconds since it was lost; Infinity: until the call is given up. Default: 10 min. */
   readonly patienceMs?: number | undefined;
-  /** Where to dial and with which credentials, where a restore changes them. Default: as before. Asked at each attempt. */
+  /**
+   * Address and credentials for the next attempt, if a restore changes them. Called at each attempt. Default: as
+   * before.
+   */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
 }
 
 /** Options of a call that may be detached from its command and taken up again. */
 export interface KeptOptions extends CallOptions {
   /**
-   * Dial anew when the connection is lost, and go on where the streams were; `true` for the defaults. A call that was taken
-   * over by another does not come back. Default: false, and a lost connection is an error of `wait()`.
+   * Dial again when the connection is lost, and continue where the streams were; `true` for the defaults. A call that
+   * another took over does not come back. Default: false; a lost connection is then an error of `wait()`.
    */
   readonly resume?: boolean | ResumeOptions | undefined;
-  /** Told of a lost connection, of its return and of gaps, as they happen. */
+  /** Called when the connection is lost, when it is back, and for each gap. */
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
-   * What the agent need not hold any more: what has been read from the streams ("read", the default), or what
-   * `acknowledge()` names ("told"): for a reader who must not lose what it has read but not yet stored. What lies before the
-   * offsets of an `attach` is acknowledged by it.
+   * Which output the agent may drop: what was read from the streams ("read", the default), or what `acknowledge()`
+   * names ("told"), for a reader that must not lose what it has read but not yet stored. An `attach` acknowledges
+   * everything before its offsets.
    */
   readonly acknowledge?: "read" | "told" | undefined;
   /**
-   * Forget the command at the agent once its end has come: then its name and buffer are free when `wait()` resolves. Default: with
-   * `acknowledge: "read"`.
+   * Make the agent forget the command at its end: its name and buffer are then free when `wait()` resolves. Default:
+   * true with `acknowledge: "read"`.
    */
   readonly forget?: boolean | undefined;
   /**
-   * Fail with DATA_LOSS at the first gap, and detach. Default: for a command that was started here with `whenFull: "block"`,
-   * which never drops what was not acknowledged.
+   * Fail with DATA_LOSS at the first gap, and detach. Default: true for a command started here with `whenFull:
+   * "block"`, which drops only acknowledged output.
    */
   readonly failOnGap?: boolean | undefined;
 }
 
 /** Options of `attach`. Without offsets and `fromNow`: all output that the agent still holds. */
 export interface AttachOptions extends KeptOptions {
-  /** The very command that is meant. Default: whichever has the name now. */
+  /** Identity of the command. Default: whichever command has the name now. */
   readonly execId?: string | undefined;
-  /** Where to begin: how many bytes of standard output there are already. A stream without an offset begins now. */
+  /**
+   * Where standard output begins: the number of bytes that the caller already has. A stream without an offset begins
+   * with new output.
+   */
   readonly stdoutOffset?: bigint | undefined;
   /** The same for standard error. */
   readonly stderrOffset?: bigint | undefined;
@@ -88,13 +94,13 @@ export interface AttachOptions extends KeptOptions {
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
-/** What a call has taken up. */
+/** The command that a call is attached to. */
 export interface Attachment {
   /** Process id in the guest. */
   readonly pid: number;
   /** Identity of the command: 32 hexadecimal digits. A name can be used again, this is not. */
   readonly execId: string;
-  /** Bytes of input that the agent had taken: the first that is written to `stdin` follows them. */
+  /** Bytes of input that the agent had taken; the first byte written to `stdin` follows them. */
   readonly stdinOffset: bigint;
   /** Its standard input is closed, or it has none. */
   readonly stdinClosed: boolean;
@@ -102,10 +108,10 @@ export interface Attachment {
   readonly terminal: boolean;
 }
 
-/** Where a call is: options of an `attach` that goes on there, and how much input the agent has taken. */
+/** A call's position: options of an `attach` that continues there, and how much input the agent has taken. */
 export interface KeptPosition {
   readonly execId: string;
-  /** Bytes of standard output that have been read from the stream, what was lost in gaps included. */
+  /** Bytes of standard output that were read from the stream, including those lost in gaps. */
   readonly stdoutOffset: bigint;
   readonly stderrOffset: bigint;
   readonly stdinOffset: bigint;
@@ -113,7 +119,7 @@ export interface KeptPosition {
 
 const DEFAULT_PATIENCE_MS = 600_000;
 
-/** Where to dial anew, where that is not where it was before. */
+/** Where to dial next, if the address has changed. */
 export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
   return typeof resume === "object" ? resume.connectOptions : undefined;
 }
@@ -159,7 +165,7 @@ export function attachMessage(name: string, options: AttachOptions): ExecAttach 
   });
 }
 
-/** The agent runs commands, but keeps none. */
+/** The error of an agent that runs commands but cannot keep them. */
 export function keepUnsupported(agentVersion: string | undefined): GuestError {
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
   return new GuestError({

@@ -2,7 +2,7 @@ import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb
 import { settlement } from "../settlement.ts";
 import type { Frame } from "./wire.ts";
 
-/** Input that waits for the agent to take it; whoever writes more waits too. */
+/** Input that may wait for the agent to take it; further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 
 /**
@@ -10,7 +10,7 @@ const HELD_BYTES = 1024 * 1024;
  * must never wait behind input for a command that waits for it.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** What a frame costs beside its bytes. */
+/** Cost of a frame on top of its bytes. */
 const FRAME_BYTES = 256;
 
 /** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
@@ -28,10 +28,10 @@ export class KeptInput {
   #isCloseSent = false;
   /** Sends to the call that is attached and takes input. */
   #send: ((frame: Frame) => void) | undefined;
-  /** A call is attached to a command that takes none. */
+  /** The attached command takes no input. */
   #isUnwanted = false;
 
-  /** How much the agent has taken, as far as it has said. */
+  /** Bytes that the agent has acknowledged. */
   get takenOffset(): bigint {
     return this.#offset ?? 0n;
   }
@@ -63,7 +63,7 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** A call is attached. False where the command has got input that it has not got from here. */
+  /** A call is attached. False: the command has input that did not come from here. */
   attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): boolean {
     if (!this.taken(stdinOffset)) return false;
     this.#sent = this.#sentBytes = 0;
@@ -79,7 +79,9 @@ export class KeptInput {
     this.#send = undefined;
   }
 
-  /** The agent has taken the input up to there. False where that is more than there was: somebody else has written too. */
+  /**
+   * The agent has taken input up to this offset. False: that is more than was sent, so somebody else has written too.
+   */
   taken(offset: bigint): boolean {
     this.#offset ??= offset;
     const takenBytes = Number(offset - this.#offset);

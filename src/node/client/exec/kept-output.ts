@@ -1,6 +1,6 @@
 import { invalidArgument } from "../errors.ts";
 
-/** What may have been read without telling the agent, in bytes and in time: a frame for every byte would cost too much. */
+/** How much may be read before the agent is told, in bytes and in time: a frame for every byte would cost too much. */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;
 
@@ -10,25 +10,25 @@ export interface OutputOffsets {
   readonly stderrOffset: bigint;
 }
 
-/** Where an output is: what has come of it, and what has been read. */
+/** Positions in one output: what has arrived, and what was read. */
 class KeptOutput {
-  /** Behind the last byte that has come. */
+  /** Offset behind the last byte that has arrived. */
   offset: bigint;
-  /** How far the agent has been told that bytes are not needed any more. */
+  /** Offset up to which the output is acknowledged to the agent. */
   acknowledged = 0n;
-  /** Where something is missing in what has come and may not have been read yet, oldest first. */
+  /** Gaps in the output that may not have been read yet, oldest first. */
   readonly #gaps: { readonly from: bigint; readonly to: bigint }[] = [];
 
   constructor(offset: bigint) {
     this.offset = offset;
   }
 
-  /** Bytes have come. */
+  /** Bytes have arrived. */
   came(count: number): void {
     this.offset += BigInt(count);
   }
 
-  /** Bytes will not come. Returns where they began. */
+  /** Bytes are lost. Returns the offset where they began. */
   skip(bytes: bigint): bigint {
     const from = this.offset;
     this.offset += bytes;
@@ -36,7 +36,7 @@ class KeptOutput {
     return from;
   }
 
-  /** Offset of the next byte for a reader who has not read the last `unread` bytes that have come. */
+  /** Offset of the next byte of a reader that has not read the last `unread` bytes. */
   readOffset(unread: number): bigint {
     let left = BigInt(unread);
     let { offset } = this;
@@ -47,13 +47,13 @@ class KeptOutput {
       left -= offset - to;
       offset = from;
     }
-    // The reader is past those before.
+    // Drops gaps that the reader has passed.
     this.#gaps.splice(0, gap);
     return offset - left;
   }
 }
 
-/** Both outputs of a kept command, and what the agent is told of them. */
+/** Both outputs of a kept command, and their acknowledgements. */
 export class KeptOutputs {
   readonly stdout: KeptOutput;
   readonly stderr: KeptOutput;
@@ -63,7 +63,7 @@ export class KeptOutputs {
 
   /**
    * @param began where they begin
-   * @param unread bytes of an output that have come and that nobody has read yet
+   * @param unread arrived bytes of an output that were not read yet
    * @param send tells the agent
    */
   constructor(
@@ -77,12 +77,12 @@ export class KeptOutputs {
     this.#send = send;
   }
 
-  /** Behind what has come. */
+  /** Offsets behind what has arrived. */
   get offsets(): OutputOffsets {
     return { stdoutOffset: this.stdout.offset, stderrOffset: this.stderr.offset };
   }
 
-  /** Behind what has been read. */
+  /** Offsets behind what was read. */
   get read(): OutputOffsets {
     return {
       stdoutOffset: this.stdout.readOffset(this.#unread("stdout")),
@@ -90,12 +90,12 @@ export class KeptOutputs {
     };
   }
 
-  /** What the agent need not hold any more. */
+  /** Offsets up to which the agent may drop output. */
   get acknowledged(): OutputOffsets {
     return { stdoutOffset: this.stdout.acknowledged, stderrOffset: this.stderr.acknowledged };
   }
 
-  /** Acknowledges what has been read: at once where it is much, else after a moment. */
+  /** Acknowledges what was read: at once if it is much, else after a moment. */
   noteRead(): void {
     const { stdoutOffset, stderrOffset } = this.read;
     const bytes = stdoutOffset - this.stdout.acknowledged + (stderrOffset - this.stderr.acknowledged);
@@ -117,7 +117,7 @@ export class KeptOutputs {
     this.#send(this.acknowledged);
   }
 
-  /** Nothing more is acknowledged by itself. */
+  /** Stops automatic acknowledgements. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

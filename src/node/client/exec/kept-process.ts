@@ -2,7 +2,10 @@ import type { Attachment, KeptPosition } from "./keep.ts";
 import { type KeptParts, KeptWire } from "./kept-wire.ts";
 import { ExecProcess } from "./process.ts";
 
-/** For the agent to take what has been written before a call detaches. It does, unless the command reads nothing for long. */
+/**
+ * How long a detaching call waits for the agent to take its input. It takes all, unless the command reads nothing for
+ * long.
+ */
 const INPUT_TAKEN_MS = 1_000;
 
 /**
@@ -10,11 +13,11 @@ const INPUT_TAKEN_MS = 1_000;
  * the agent has taken it. `cancel()`, an aborted signal and a lost connection detach from the command, which goes on.
  */
 export class KeptProcess extends ExecProcess {
-  /** What the call has taken up. Rejects with GuestError. */
+  /** The command that the call is attached to. Rejects with GuestError. */
   readonly attached: Promise<Attachment>;
   readonly #wire: KeptWire;
 
-  /** Throws GuestError where the channel is closed or the options are none. */
+  /** Throws GuestError for a closed channel or invalid options. */
   constructor(parts: KeptParts, hasStdin: boolean) {
     const wire = new KeptWire(parts);
     super(wire, hasStdin);
@@ -26,14 +29,15 @@ export class KeptProcess extends ExecProcess {
     this.attached.catch(() => undefined);
   }
 
-  /** Where this call is: for an `attach` that goes on here. Everything is 0 before it is attached. */
+  /** This call's position, for an `attach` that continues here. All 0 before it is attached. */
   get position(): KeptPosition {
     return this.#wire.position();
   }
 
   /**
-   * Leaves the command to itself, once the agent has taken what was written or a second has passed. Resolves with where to go
-   * on, `wait()` then rejects with CANCELLED. Rejects with GuestError when the command was never reached.
+   * Detaches from the command, once the agent has taken what was written or a second has passed. Resolves with the
+   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError when the command was
+   * never reached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
@@ -44,8 +48,8 @@ export class KeptProcess extends ExecProcess {
   }
 
   /**
-   * With `acknowledge: "told"`: the agent need not hold output up to there any more. An offset below an earlier one changes
-   * nothing. Throws GuestError for one past what has come.
+   * With `acknowledge: "told"`: the agent may drop output up to these offsets. A lower offset than before changes
+   * nothing. Throws GuestError for one past what has arrived.
    */
   acknowledge(offsets: { readonly stdoutOffset?: bigint; readonly stderrOffset?: bigint }): void {
     this.#wire.acknowledge({ stdoutOffset: 0n, stderrOffset: 0n, ...offsets });

@@ -20,11 +20,11 @@ import { KeptInput } from "./kept-input.ts";
 import { KeptOutputs, type OutputOffsets } from "./kept-output.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
-/** For an agent that was reached to answer an attach; a peer that says nothing is left for the next attempt. */
+/** Time for a reached agent to answer an attach; a silent peer is left for the next attempt. */
 const ANSWER_MS = 10_000;
 /** Longest pause between attempts to come back. */
 const LONGEST_PAUSE_MS = 2_000;
-/** For a command to be forgotten before its end is told. */
+/** Time for the agent to forget a command before its end is reported. */
 const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
 const WAITING_SIGNALS = 64;
@@ -36,9 +36,9 @@ type First =
 /** What a kept command's calls need. */
 export interface KeptParts {
   readonly channel: Channel;
-  /** Makes a channel of the agent, to be closed by whoever asked. */
+  /** Makes a channel to the agent, which the caller closes. */
   readonly dial: () => Promise<Channel>;
-  /** Dial at every attempt: credentials may have changed. Else the channel that there is dials by itself. */
+  /** Dial at every attempt, because credentials may have changed. Otherwise the existing channel dials by itself. */
   readonly alwaysDials: boolean;
   readonly name: string;
   readonly first: First;
@@ -46,8 +46,8 @@ export interface KeptParts {
 }
 
 /**
- * The calls of a kept command, one after the other, as one: what has come is not asked for again, input that the agent has
- * not taken is sent again. Ends with the command, with an error that does not pass, or after the patience.
+ * The successive calls of a kept command, as one: arrived output is not requested again, and input that the agent has
+ * not taken is sent again. Ends with the command, with a permanent error, or after `patienceMs`.
  */
 export class KeptWire implements ExecWire {
   readonly #parts: KeptParts;
@@ -61,9 +61,9 @@ export class KeptWire implements ExecWire {
   /** The first answer of the first call. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
-  /** The agent has answered the call that there is, and frames may be sent. */
+  /** The agent has answered the present call, and frames may be sent. */
   #isAttached = false;
-  /** The last attempt found somebody who said nothing. */
+  /** The last attempt found a silent peer. */
   #isStuck = false;
   #isPaused = false;
   #hasExited = false;
@@ -72,7 +72,7 @@ export class KeptWire implements ExecWire {
   /** An attempt to come back that the agent has not answered yet. */
   #attempt: Settlement<undefined> | undefined;
 
-  /** Throws GuestError (INVALID_ARGUMENT) for options that are none. */
+  /** Throws GuestError (INVALID_ARGUMENT) for invalid options. */
   constructor(parts: KeptParts) {
     const { deadlineMs } = parts.options;
     this.#parts = parts;
@@ -94,7 +94,7 @@ export class KeptWire implements ExecWire {
     } else if (frame.case === "stdinClose") this.#input.close();
     else {
       if (frame.case === "resize") this.#size = frame.value;
-      // A size goes with the next call by itself.
+      // The next call sends the size by itself.
       if (this.#isAttached) this.#call?.send(frame);
       else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
     }
@@ -102,7 +102,7 @@ export class KeptWire implements ExecWire {
 
   pause(): void {
     this.#isPaused = true;
-    // Before its answer has come there is nothing to hold back.
+    // Before its first answer there is nothing to hold back.
     if (this.#isAttached) this.#call?.pause();
   }
 
@@ -123,12 +123,12 @@ export class KeptWire implements ExecWire {
     if (this.#isAttached && this.#parts.options.acknowledge !== "told") this.#outputs?.noteRead();
   };
 
-  /** Tells the agent which output need not be held any more. Throws GuestError for an offset past what has come. */
+  /** Tells the agent which output it may drop. Throws GuestError for an offset past what has arrived. */
   acknowledge(offsets: OutputOffsets): void {
     this.#outputs?.acknowledge(offsets);
   }
 
-  /** Where the call is. */
+  /** The call's position. */
   position(): KeptPosition {
     return {
       execId: this.#started?.execId ?? "",
@@ -137,7 +137,7 @@ export class KeptWire implements ExecWire {
     };
   }
 
-  /** Resolves when the agent has taken all input, when the call is over, or after that time. */
+  /** Resolves when the agent has taken all input, when the call is over, or after `limitMs`. */
   inputTaken(limitMs: number): Promise<void> {
     return this.#input.allTaken(limitMs);
   }
@@ -198,7 +198,7 @@ export class KeptWire implements ExecWire {
     this.#acknowledgeBefore();
   }
 
-  /** What the caller has already: a command that waits for it to be acknowledged would write nothing more to be read. */
+  /** Acknowledge what the caller already has: a command that waits for that would write nothing more. */
   #acknowledgeBefore(): void {
     const { first, options } = this.#parts;
     if (options.acknowledge !== "told") this.#outputs?.noteRead();
@@ -271,7 +271,10 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
-  /** Whether another attempt is worth it: connections fail without a reason of the agent's; new credentials may be late. */
+  /**
+   * Whether another attempt may succeed: the connection failed without a reason from the agent, or new credentials
+   * may be late.
+   */
   #mayPass({ status, reason }: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
     if (status === "UNAUTHENTICATED") return alwaysDials;
@@ -309,7 +312,7 @@ export class KeptWire implements ExecWire {
     });
     const timer = setTimeout(() => {
       this.#call?.cancel();
-      // What it says yet is not heard any more. A channel whose connection hangs in its handshake makes no other.
+      // Ignore its further frames. A channel whose connection hangs in its handshake makes no other connection.
       this.#call = undefined;
       this.#isStuck = true;
       attempt.reject(failure("UNAVAILABLE", `the agent has not answered within ${ANSWER_MS} ms`));
@@ -346,7 +349,8 @@ export class KeptWire implements ExecWire {
       this.#close();
       this.#listener?.ended();
     };
-    // Its name is free when its end is told. What cannot be forgotten in time lingers, and is forgotten then.
+    // Its name is then free when its end is reported. If it cannot be forgotten in time, it lingers and is forgotten
+    // later.
     if (forget && this.#hasExited) this.forget(FORGET_MS).then(end, end);
     else end();
   }
@@ -354,7 +358,7 @@ export class KeptWire implements ExecWire {
   /** Frees the name and the buffer of a command that has ended. Rejects with GuestError. */
   async forget(deadlineMs?: number): Promise<void> {
     const { name, channel } = this.#parts;
-    // One that was dialled here is closed by then.
+    // A channel that was dialled here is closed by then.
     const own = this.#isOver && this.#channel !== channel ? await this.#dial() : undefined;
     try {
       const request = { name, execId: this.#started?.execId ?? "" };

@@ -43,7 +43,7 @@ export class ExecProcess {
   #abandoned: GuestError | undefined;
 
   /**
-   * @param hasStdin what is written goes to the command; its end as well
+   * @param hasStdin whether writes, and their end, go to the command
    * @throws GuestError where the wire cannot be opened
    */
   constructor(wire: ExecWire, hasStdin: boolean) {
@@ -57,7 +57,7 @@ export class ExecProcess {
     this.stderr = this.#outputs.stderr;
     this.answered = this.#start.promise;
     this.started = this.answered.then(({ pid }) => pid);
-    // Whoever does not ask does not want to know; whoever asks is told.
+    // Callers need not await these promises: mark their rejections as handled.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
     this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
@@ -95,7 +95,7 @@ export class ExecProcess {
     this.#wire.cancel();
   }
 
-  /** Resolves with the command's end once the streams have all of its output. Rejects with GuestError. */
+  /** Resolves with the command's result once the streams have all of its output. Rejects with GuestError. */
   wait(): Promise<ExecResult> {
     return this.#end.promise;
   }
@@ -133,7 +133,7 @@ export class ExecProcess {
     this.#end.reject(error);
   }
 
-  /** Cancels a command that would otherwise run on a part of its input. Does nothing after its end. */
+  /** Cancels a command that would otherwise run with part of its input. Does nothing after its end. */
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;

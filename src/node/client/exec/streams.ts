@@ -10,7 +10,8 @@ const CHUNK_BYTES = 64 * 1024;
  * that the command does not take a part for the whole.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // Awaited: a wire that drops what it gets asks for the next piece at once, and calls within calls have an end.
+  // Asynchronous, because a wire that drops input asks for the next piece at once, and the calls would nest without
+  // end.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
@@ -55,11 +56,11 @@ export class OutputStream extends Readable {
     super({ highWaterMark: 256 * 1024 });
     this.#onRoom = onRoom;
     this.#onRead = onRead;
-    // Nobody has to listen: the failure is also that of ExecProcess.wait().
+    // An unhandled "error" event would end the program; ExecProcess.wait() reports the failure too.
     this.on("error", () => undefined);
   }
 
-  /** True while it should get no more. Never true once destroyed: then it drops what arrives. */
+  /** True while it should get no more bytes. Never true once destroyed: it then drops what arrives. */
   get full(): boolean {
     return this.#full && !this.destroyed;
   }
@@ -67,7 +68,7 @@ export class OutputStream extends Readable {
   /** Adds the next bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#full = !this.push(bytes);
-    // A stream that flows hands them over at once.
+    // A flowing stream passes them on at once.
     this.#onRead?.();
   }
 

@@ -10,19 +10,19 @@ const METHOD = GuestAgent.method.exec;
 /** A frame to be sent. */
 export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 
-/** Who hears what a wire carries. Nothing comes after `ended` or `failed`. */
+/** Receiver of a wire's frames. Nothing follows `ended` or `failed`. */
 export interface ExecListener {
   frame(frame: ExecFrame["frame"]): void;
-  /** The agent has said all that it had to say. */
+  /** The agent has ended the call. */
   ended(): void;
   failed(error: GuestError): void;
-  /** Bytes of an output that have come and that nobody has read yet. */
+  /** Arrived bytes of an output that were not read yet. */
   unread(output: "stdout" | "stderr"): number;
 }
 
-/** What carries the frames of a command. */
+/** Carries the frames of a command. */
 export interface ExecWire {
-  /** Begins. Called once, before anything else. Throws GuestError where no call can be made. */
+  /** Makes the call. Called once, before anything else. Throws GuestError if no call can be made. */
   open(listener: ExecListener): void;
   /** `sent` runs when the next frame may follow. */
   send(frame: Frame, sent?: () => void): void;
@@ -33,7 +33,7 @@ export interface ExecWire {
   finish(): void;
   /** Gives up: the listener's `failed` follows. */
   cancel(): void;
-  /** To be called when output has been read; absent where nobody wants to know. */
+  /** Call it when output was read; absent: not needed. */
   readonly onRead?: (() => void) | undefined;
 }
 
@@ -58,7 +58,7 @@ export class ExecCall implements ExecWire {
     this.#call.on("data", (message: ExecFrame) => listener.frame(message.frame));
     let isOver = false;
     const end = (tell: () => void): void => {
-      // A call that fails ends as well.
+      // A failed call emits "end" as well.
       if (!isOver) tell();
       isOver = true;
     };
@@ -69,7 +69,7 @@ export class ExecCall implements ExecWire {
   }
 
   send(frame: Frame, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end; here it only means that the command was faster.
+    // grpc-js fails a call that is written to after its end; here that only means that the command ended first.
     if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
     else sent?.();
   }

@@ -4,13 +4,16 @@ import { dateOf, nanosOf } from "../times.ts";
 /** Attributes of a path in the sandbox (message StatPathResponse, stat(2)). A plain object: JSON.stringify takes it. */
 export interface PathAttributes {
   readonly type: FileType;
-  /** In bytes; beyond 2^53 the nearest that a number holds. */
+  /** In bytes; above 2^53 the nearest number. */
   readonly size: number;
   /** Permission bits (st_mode & 07777). */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** Last change of the content. Of a time that no Date holds (beyond the year 275760) the nearest Date, as in the others. */
+  /**
+   * Last change of the content. A time beyond the range of Date (the year 275760) becomes the nearest Date, here and
+   * below.
+   */
   readonly mtime?: Date;
   /** Nanoseconds within its second: a Date ends at the millisecond. */
   readonly mtimeNanos: number;

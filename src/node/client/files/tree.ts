@@ -20,7 +20,7 @@ interface PlaceOptions extends CallOptions {
   readonly noSymlinks?: boolean | undefined;
 }
 
-/** Owner of what is made. */
+/** Owner of the new entry. */
 interface OwnerOptions extends PlaceOptions {
   /** Default: the workload's user. */
   readonly uid?: number | undefined;
@@ -30,7 +30,7 @@ interface OwnerOptions extends PlaceOptions {
 
 /** Options of `list`. */
 export interface ListOptions extends PlaceOptions {
-  /** Levels of folders that are told. Default: 1, what is in the folder itself. */
+  /** Levels of folders to list. Default: 1, the folder's own entries. */
   readonly depth?: number | undefined;
   /** Entries after which the listing ends. Default: no limit. */
   readonly maxEntries?: number | undefined;
@@ -86,11 +86,11 @@ export interface ListEntry {
   /** Its path from the listed folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
-  /** `FileType.UNSPECIFIED` where not even the folder tells it. */
+  /** `FileType.UNSPECIFIED` if the type is unknown. */
   readonly type: FileType;
   /** Of the entry itself, a symbolic link with its target. Undefined where `errno` says why. */
   readonly attributes?: PathAttributes;
-  /** Why it cannot be read, or a folder not listed, or not to its end: such as "EACCES". */
+  /** Why the entry cannot be read, or the folder not listed completely, such as "EACCES". */
   readonly errno?: string;
   /** Something is mounted there. */
   readonly mountPoint: boolean;
@@ -104,16 +104,16 @@ export interface LeftEntry {
   readonly errno: string;
 }
 
-/** What became of a removal. */
+/** The result of a removal. */
 export interface RemoveResult {
   readonly removed: number;
-  /** Entries that could not be removed, folders that hold them not counted. 0: all is gone. */
+  /** Number of entries that could not be removed, without the folders that hold them. 0: everything is gone. */
   readonly left: number;
   /** The first 100 of them. */
   readonly leftEntries: readonly LeftEntry[];
 }
 
-/** Every name that each call's options may have. */
+/** The names of each call's options. */
 type Names<Options> = Readonly<Record<keyof Options, true>>;
 const PLACE: Names<PlaceOptions> = {
   signal: true,
@@ -130,7 +130,10 @@ const RENAME: Names<RenameOptions> = { ...PLACE, exclusive: true };
 const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/** The entries of a folder, in the agent's order: a folder right before what is in it. Each iteration makes a call of its own. */
+/**
+ * The entries of a folder, in the agent's order: a folder right before its own entries. Each iteration makes its own
+ * call.
+ */
 export class Listing implements AsyncIterable<ListEntry> {
   readonly #channel: Channel;
   readonly #request: MessageInitShape<typeof ListRequestSchema>;
@@ -148,7 +151,7 @@ export class Listing implements AsyncIterable<ListEntry> {
     this.#options = callOf(options);
   }
 
-  /** It has ended at `maxEntries`, and there was more. */
+  /** The listing ended at `maxEntries`, and there was more. */
   get truncated(): boolean {
     return this.#isTruncated;
   }
@@ -236,7 +239,7 @@ function ownerOf({ uid, gid }: OwnerOptions): Pick<OwnerOptions, "uid" | "gid"> 
   return { uid, gid };
 }
 
-/** Those that are given. Throws GuestError for one that is no number of the schema. */
+/** The given attributes. Throws GuestError for a value that is not a number of the schema. */
 function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
   const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
@@ -251,7 +254,7 @@ function timeOf(time: Date, nanos?: number): { readonly seconds: bigint; readonl
 
 function entryOf({ name, stat, errno, mountPoint }: TreeEntry): ListEntry {
   const rawName = Buffer.from(name.buffer, name.byteOffset, name.length);
-  // Without them there are only type and inode, and no times.
+  // Without attributes there are only type and inode.
   const isRead = stat?.mtime !== undefined;
   return {
     name: rawName.toString(),

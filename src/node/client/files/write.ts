@@ -25,7 +25,10 @@ type Content = Uint8Array | string;
 /** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
-/** Size of what was written, and its SHA-256; empty with `skipSha256`, but from an agent that does not know that. */
+/**
+ * Size of what was written, and its SHA-256. The latter is empty with `skipSha256`, unless the agent is too old to
+ * know that option.
+ */
 export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
 
 /** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */
@@ -114,7 +117,7 @@ function failed(cause: unknown): never {
   throw new GuestError({ status: "CANCELLED", message, cause });
 }
 
-/** Stands for a value that did not come before the answer. */
+/** Result for a value that did not come before the answer. */
 const ANSWERED: unique symbol = Symbol("answered");
 
 /** Waits for a promise or the answer, whichever comes first. */

@@ -108,7 +108,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   bridge.stdout.once("data", () => tell(undefined));
   bridge.stdout.pipe(socket, { end: false });
   bridge.on("close", (code, signal) => {
-    // Nothing to tell if the socket's peer ended the connection.
+    // No failure to report if the socket's peer ended the connection.
     if (!socket.readableEnded && !socket.destroyed) {
       if (startError !== undefined) tell(startFailure(command, startError));
       else if (code !== 0 || socket.bytesWritten === 0) {
@@ -144,7 +144,7 @@ function startFailure({ program }: BridgeCommand, error: unknown): string {
   return `cannot start the bridge command ${program}: ${reason}`;
 }
 
-/** Why a command failed that did start: what it said last. */
+/** Why a started command failed: its last words on standard error. */
 function endFailure({ program }: BridgeCommand, end: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
   return `the bridge command ${program} ${end}${said === "" ? "" : `: ${said}`}`;

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { ChannelCredentials } from "@grpc/grpc-js";
 
-/** How often a connection that is quiet is read from. */
+/** How often to read from a quiet connection. */
 const LOOK_MS = 1_000;
 
 type Connector = ReturnType<ChannelCredentials["_createSecureConnector"]>;
@@ -47,11 +47,11 @@ export class NoticingCredentials extends ChannelCredentials {
   }
 }
 
-/** Reads from a socket that is quiet: so the end of one is found that Node has stopped to read. */
+/** Reads from a quiet socket: that finds the end of a connection that Node has stopped reading. */
 function lookWhileQuiet(socket: Socket): void {
   let { bytesRead } = socket;
   const timer = setInterval(() => {
-    // On a socket that is being read this changes nothing.
+    // This changes nothing on a socket that Node still reads.
     if (socket.bytesRead === bytesRead) (socket as WithHandle)._handle?.readStart?.();
     ({ bytesRead } = socket);
   }, LOOK_MS).unref();

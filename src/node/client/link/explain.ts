@@ -14,8 +14,8 @@ export interface Place {
 }
 
 /**
- * Connects to a place once more, and says why that leads nowhere: grpc-js tells neither the reason that the agent gives in
- * its GOAWAY, nor at which step a connection hangs. Undefined: it does lead to an HTTP/2 server.
+ * Connects once more, and says why that fails: grpc-js reports neither the reason in the agent's GOAWAY, nor the step
+ * at which a connection hangs. Undefined: an HTTP/2 server answers.
  *
  * @param limitMs time for the whole of it
  */
@@ -29,7 +29,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<s
     session = connectHttp2("https://agent", { createConnection: () => socket });
     session.on("error", (error) => resolve(messageOf(error)));
     session.on("goaway", (_code, _stream, reason?: Uint8Array) => resolve(refusal(reason)));
-    // Its answer follows whatever it had to say at first.
+    // The reason follows the server's first frames.
     session.ping(() => resolve(undefined));
   };
   raw.on("error", (error) => resolve(messageOf(error)));

@@ -27,7 +27,7 @@ const OPTIONS: ChannelOptions = {
   // Not sooner: grpc-js drops the calls of a connection that drains (GOAWAY) when its ping is due, as Node sends none then.
   "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 10_000,
-  // A sandbox boots in tens of milliseconds: the default pause of a second would be most of the wait.
+  // A sandbox boots in tens of milliseconds; the default pause of a second would be most of the wait.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
 };

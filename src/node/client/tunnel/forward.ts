@@ -3,7 +3,7 @@ import { fromArguments } from "../arguments.ts";
 import { GuestError, invalidArgument, messageOf } from "../errors.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
-/** What `forward` leads where. */
+/** Options of `forward`. */
 export interface ForwardOptions {
   /** TCP port in the guest; or give a path. */
   readonly port?: number | undefined;
@@ -19,7 +19,7 @@ export interface ForwardOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A port here that leads to one in the guest. */
+/** A local port that leads into the guest. */
 export interface Forwarding extends AsyncDisposable {
   /** The port that is listened on. */
   readonly port: number;
@@ -38,7 +38,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
 };
 
 /**
- * Listens here, and connects whoever comes to the guest.
+ * Listens here, and connects each client to the guest.
  *
  * @throws GuestError where it cannot listen
  */
@@ -74,7 +74,7 @@ export async function forward(
   return { port: bound, close, [Symbol.asyncDispose]: close };
 }
 
-/** Carries bytes both ways. Each side learns how the other ends: at an end, or broken off. */
+/** Carries bytes both ways. Each side sees how the other ended: normally, or broken off. */
 function carry(socket: Socket, tunnel: GuestTunnel, onError: ForwardOptions["onError"]): void {
   let hasFailed = false;
   tunnel.on("error", (error) => {

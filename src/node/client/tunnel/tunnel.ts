@@ -10,9 +10,9 @@ import { settlement } from "../settlement.ts";
 const METHOD = Tunnel.method.open;
 /** Largest piece in one frame. */
 const CHUNK_BYTES = 64 * 1024;
-/** What a frame counts beside its bytes (TunnelOpened.window_bytes). */
+/** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
-/** What the agent may send that nobody has read. */
+/** Bytes that the agent may send ahead of the reader. */
 const WINDOW_BYTES = 1024 * 1024;
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
@@ -29,18 +29,21 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** The end of the call: why it failed, or null. */
   readonly #over: Promise<GuestError | null>;
   readonly #opening = settlement<undefined>();
-  /** What may be sent now, in bytes as the agent counts them. */
+  /** Bytes that may be sent now, as the agent counts them. */
   #window = 0;
   #onWindow: (() => void) | undefined;
-  /** What has come, as it is counted, and for how much of it the agent was told that it may send more. */
+  /** Counted bytes that have arrived, and how many of them were returned to the agent's window. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
-  /** Throws GuestError for what is no port and no path, on a closed client, and with an aborted signal. */
+  /**
+   * Throws GuestError for a target that is neither a port nor a path, for a closed client, and with an aborted
+   * signal.
+   */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super();
     this.opened = this.#opening.promise;
-    // Whoever does not ask is told by the stream.
+    // Callers need not await this promise: the stream reports the failure too.
     this.opened.catch(() => undefined);
     this.#call = channel.bidiStream(METHOD, options);
     this.#call.on("data", ({ frame }: TunnelFrame) => this.#receive(frame));
@@ -60,21 +63,21 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "open", value: { target: open, windowBytes: WINDOW_BYTES } });
   }
 
-  /** Every reader's way to bytes that wait. */
+  /** Readable calls this when it can take more: passes waiting bytes on. */
   override read(sizeBytes?: number): unknown {
     const bytes: unknown = super.read(sizeBytes);
     this.#returnWindow();
     return bytes;
   }
 
-  /** Bytes come by themselves, as the window allows. */
+  /** Nothing to request: bytes arrive as the window allows. */
   override _read(): void {}
 
   override _write(bytes: Buffer, _encoding: BufferEncoding, done: () => void): void {
     void this.#sendAll(bytes, done);
   }
 
-  /** What waited for the window goes in large frames. */
+  /** Sends what waited for the window in large frames. */
   override _writev(chunks: { chunk: Buffer }[], done: () => void): void {
     void this.#sendAll(Buffer.concat(chunks.map(({ chunk }) => chunk)), done);
   }
@@ -106,7 +109,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Not before the agent says that it is over: what was sent last may still be on its way. */
+  /** Not before the agent ends the call: the last bytes may still be on their way. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }
@@ -154,7 +157,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   #send(frame: FrameInit, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end; why it has ended is told by its error.
+    // grpc-js fails a call that is written to after its end; the call's own error says why it ended.
     if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
     else sent?.();
   }

@@ -15,7 +15,7 @@ interface Attachment {
   readonly isTerminal: boolean;
   /** The escape character's byte, if the local terminal is raw; undefined: none. */
   readonly escape: number | undefined;
-  /** The time that it has, as it was asked for. */
+  /** The command's time limit, as the user wrote it. */
   readonly timeout?: string | undefined;
   /** Signals end guestctl, and so the command, instead of being passed on. */
   readonly endsBySignals?: boolean;
@@ -24,8 +24,8 @@ interface Attachment {
 }
 
 /**
- * Joins guestctl to a command until that has ended, says so where it timed out, and gives the exit status: one that handles
- * SIGTERM and leaves with 0 has timed out all the same.
+ * Joins guestctl to a command until it has ended, reports a timeout, and returns the exit status. A command that
+ * handles SIGTERM and exits with 0 has timed out all the same.
  */
 export async function runAttached(
   attachment: Attachment,
@@ -33,7 +33,7 @@ export async function runAttached(
   host: NodeJS.Process,
 ): Promise<number> {
   const { code, timedOut } = await (isForPrograms ? attachAsEvents(attachment, host) : attach(attachment, host));
-  // Frees its name and buffer. Otherwise it lingers: nothing is lost by that.
+  // Frees its name and buffer. If that fails, the command lingers, and nothing is lost.
   await attachment.kept?.process.forget().catch(() => undefined);
   const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
@@ -64,7 +64,7 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
   }
 }
 
-/** The connection is gone, rather than that the agent has answered with an error. */
+/** Whether the connection is gone, as opposed to an error from the agent. */
 function isLost(error: unknown): error is GuestError {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
@@ -126,7 +126,7 @@ function inSnakeCase(result: ExecResult): Readonly<Record<string, unknown>> {
 /** Signals to forward to the command. */
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 
-/** After that many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
+/** After this many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
 const PATIENCE = 3;
 
 /**

@@ -4,7 +4,7 @@ import { UsageError } from "../errors.ts";
 import { jsonLine, printable } from "../output.ts";
 import { localSize } from "./terminal.ts";
 
-/** For a program to see the first of two sizes before the second comes; one that sees only the last draws nothing. */
+/** Pause between two sizes: a program that sees only the second draws nothing. */
 const NUDGE_MS = 50;
 
 /** How guestctl is joined to a kept command. */
@@ -12,13 +12,13 @@ export interface KeptAttachment {
   readonly name: string;
   /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
   readonly isTerminal: boolean;
-  /** Events are lines of JSON, and not said otherwise. */
+  /** Events are reported only as lines of JSON. */
   readonly isForPrograms: boolean;
 }
 
 /**
- * Takes up a kept command so that it survives a lost connection, and says so when that happens. A person at a terminal leaves
- * by the escape key; whatever else waits ten minutes.
+ * Attaches to a kept command so that it survives a lost connection, and reports each loss. A person at a terminal can
+ * leave by the escape key; anything else waits ten minutes.
  *
  * @param open makes the call with the options that it is given
  */
@@ -48,7 +48,7 @@ export function openKept(
   return process;
 }
 
-/** Has whatever runs in the terminal draw it anew: by a size that is another for a moment, as with dtach(1). */
+/** Makes the program in the terminal redraw it, by a different size for a moment, as dtach(1) does. */
 export function redraw(process: KeptProcess, host: NodeJS.Process): void {
   const size = localSize(host);
   if (size === undefined) return;

@@ -14,7 +14,7 @@ interface Typed {
   readonly process: ExecProcess;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
-  /** What becomes of the command when the user leaves. */
+  /** What happens to the command when the user leaves. */
   readonly leaving: string;
 }
 
@@ -28,7 +28,7 @@ export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, ho
   const left = new Promise<never>((_resolve, reject) => {
     leave = reject;
   });
-  // Nobody may be waiting for it then.
+  // Perhaps nobody awaits it then.
   left.catch(() => undefined);
   const say = (...lines: readonly string[]): void =>
     void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
@@ -73,7 +73,7 @@ function helpLines(name: string, leaving: string): readonly string[] {
   ];
 }
 
-/** What the keys after the escape character do. */
+/** Actions of the keys after the escape character. */
 export interface EscapeActions {
   leave(): void;
   suspend(): void;
@@ -88,7 +88,7 @@ const CONTROL_Z = 0x1a;
 /** Ctrl clears these bits of a letter. */
 const CONTROL_BITS = 0x1f;
 
-/** That of ssh(1). */
+/** The escape character of ssh(1). */
 const DEFAULT_ESCAPE = "~";
 
 /** The option that names the escape character. */

@@ -4,12 +4,12 @@ import { runAttached } from "./attach.ts";
 import { openKept, redraw } from "./kept.ts";
 import { localSize } from "./terminal.ts";
 
-/** How a kept command is taken up. */
+/** How to attach to a kept command. */
 export interface TakeUp {
   readonly exec: KeptExec;
   /** Only output from now on. Default: of a terminal in which something runs. */
   readonly fromNow?: boolean | undefined;
-  /** The very command that is meant. Default: `exec`. */
+  /** Identity of the command. Default: `exec`. */
   readonly execId?: string | undefined;
   /** Whether to connect standard input. Default: from a terminal to a terminal. */
   readonly isInteractive?: boolean | undefined;
@@ -17,7 +17,9 @@ export interface TakeUp {
   readonly isForPrograms: boolean;
 }
 
-/** Takes a kept command up, from whoever is attached to it, until it has ended. Resolves with the exit status. */
+/**
+ * Attaches to a kept command, in the place of any attached client, until it has ended. Resolves with the exit status.
+ */
 export async function takeUp(
   { exec, fromNow, execId, isInteractive, escape, isForPrograms }: TakeUp,
   client: GuestClient,
@@ -34,7 +36,7 @@ export async function takeUp(
       terminal: localSize(host),
     }),
   );
-  // Once it is attached: of two sizes that were asked for before, the agent would see the last alone.
+  // Only once attached: of two sizes sent earlier, the agent would see only the last.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

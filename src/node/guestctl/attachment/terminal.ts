@@ -16,7 +16,7 @@ export function localSize(host: NodeJS.Process): { readonly cols: number; readon
     : undefined;
 }
 
-/** Has the terminal of a command follow the size of the local one until disposed of. */
+/** Makes a command's terminal follow the size of the local one until disposed of. */
 export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
   const local = localTerminal(host);
   const follow = (): void => {

@@ -22,10 +22,10 @@ direction ends by itself; it leaves after both, from a terminal after the sandbo
     using client = await openClient(values, host);
     using tunnel = client.connect(place);
     const closed = once(tunnel, "close");
-    // Told by the others.
+    // The other promises report this failure.
     closed.catch(() => undefined);
     await tunnel.opened;
-    // A source that fails is no end.
+    // A failed source is not an end of input.
     host.stdin.on("error", (error) => tunnel.destroy(error));
     host.stdin.pipe(tunnel);
     const ended = host.stdin.isTTY ? once(tunnel, "end") : closed;

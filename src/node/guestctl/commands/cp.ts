@@ -5,7 +5,7 @@ import { CopyReport } from "../copy/report.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 
-/** The options, with the sandbox that the paths name. Throws UsageError where the options name another agent. */
+/** The options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
   if (sandbox === undefined) return values;
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);

@@ -153,7 +153,7 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       );
       return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
-      // Somebody else was faster.
+      // Another client took the name first.
       const after = isTakenFirst && isNameInUse(error) ? await taken() : undefined;
       if (after === undefined) throw error;
       return after;
@@ -182,12 +182,12 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     bufferBytes: parseSizeBytes(buffer, "--buffer"),
     whenFull,
     lingerMs: parseDurationMs(linger, "--linger"),
-    // One that has ended is not to be taken up.
+    // Do not attach to an ended command.
     replaceEnded: replace === true || isAttachOrStart === true,
   };
 }
 
-/** A name for a command that was given none: its own and four digits, such as `make-3f9a`. */
+/** A name for a command without one: the program's name and four digits, such as `make-3f9a`. */
 function madeUpName(command: string): string {
   const base = posix
     .basename(command)
@@ -196,7 +196,7 @@ function madeUpName(command: string): string {
   return `${base === "" ? "exec" : base}-${randomBytes(2).toString("hex")}`;
 }
 
-/** What guestctl's user has probably meant. */
+/** What the user probably meant. */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
   if (reason !== "EXEC_NOT_FOUND") return undefined;
   if (/\s/.test(command) && args.length === 0) {
@@ -207,7 +207,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   return `if ${printable(command)} is a sandbox: guestctl exec --sandbox ${quoted(printable(command))} -- ${quoted(printable(meant))}`;
 }
 
-/** Leaves a command to itself as soon as it runs, and tells how to find it. */
+/** Detaches from a command as soon as it runs, and prints how to find it. */
 async function detach(process: KeptProcess, name: string): Promise<Answer> {
   const { execId, pid } = await process.attached;
   await process.detach();

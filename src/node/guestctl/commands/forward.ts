@@ -52,7 +52,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       await writeAll(host.stdout, isForPrograms ? jsonLine({ host: address, port, target }) : line);
     };
     const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
-    // They end with the process: nobody waits for what they still carry.
+    // The connections end with the process, without waiting for what they still carry.
     await Promise.race([left, Promise.all(mappings.map(begin)).then(() => left)]);
     return 0;
   },

@@ -76,7 +76,7 @@ function asText(response: Health): string {
   return reportText(lines, 20);
 }
 
-/** Only of a session that a snapshot has left its mark on. */
+/** Only if a snapshot has affected the session. */
 function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
   if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
   if (!thawedWithoutDuties) return [];

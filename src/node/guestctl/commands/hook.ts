@@ -53,7 +53,7 @@ and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_proble
   },
 });
 
-/** What became of --freeze; empty without it. */
+/** The result of --freeze; empty without it. */
 function freezeText(
   freezeMs: number,
   { frozen, frozenProcesses, freezePending, freezeProblem }: RunHookResponse,

@@ -3,7 +3,7 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 import { UsageError } from "../errors.ts";
 import { parseSignal } from "../values.ts";
 
-/** Those that people send. */
+/** The signals that people send. */
 const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"] as const;
 
 export const kill: Command = defineCommand({

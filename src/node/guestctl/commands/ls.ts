@@ -76,7 +76,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
   },
 });
 
-/** A listing; of what is no folder, the entry itself. */
+/** A listing; of anything but a folder, the entry itself. */
 async function orItself(
   client: GuestClient,
   path: string,
@@ -107,7 +107,7 @@ interface FolderText {
 async function writeFolders(host: Host, { path, entries, isLong, heads, isFirst }: FolderText): Promise<void> {
   const folders = new Map<string, ListEntry[]>([["", []]]);
   for (const entry of entries) {
-    // What could not be listed to its end is told twice.
+    // An incomplete folder comes twice.
     const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
     const holder = folders.get(parent) ?? [];
     const isTwice = entry.attributes === undefined && holder.some(({ name }) => name === entry.name);

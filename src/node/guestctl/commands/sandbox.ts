@@ -95,7 +95,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   node: nodeStatus,
   images,
 };
-/** They change nothing, and work beside a node that does. */
+/** These verbs change nothing, so they work beside a running node. */
 const READING: ReadonlySet<string | undefined> = new Set(["ls", "node", "images"]);
 
 export const sandbox: Command = defineCommand({
@@ -181,7 +181,7 @@ async function specOf(path: string): Promise<object> {
   try {
     spec = JSON.parse(text);
   } catch {
-    // What is wrong with it may be said by quoting it, and it may hold secrets.
+    // The parser's message could quote the spec, which may hold secrets.
     throw new CliError(`${path} is no JSON`);
   }
   if (typeof spec !== "object" || spec === null || Array.isArray(spec))
@@ -272,7 +272,7 @@ async function watch(node: Sandboxes, names: readonly string[], values: Values, 
       host.stdout.write(values.json === true ? jsonLine(event) : text);
     },
   });
-  // What it is doing to a sandbox when the signal comes is done to its end.
+  // An action that runs when the signal comes is completed.
   await Promise.race([once(host, "SIGINT", end), once(host, "SIGTERM", end), once(host, "SIGHUP", end)]);
   end.abort();
   await watching;

@@ -13,7 +13,7 @@ export const version: Command = defineCommand({
   examples: ["version", "version --client"],
   async run({ values }, host) {
     const isForPeople = values.json !== true;
-    // First: it is worth knowing whatever becomes of the connection.
+    // Print this first: it is useful even if the connection fails.
     if (isForPeople) host.stdout.write(reportText([["guestctl", AGENT_VERSION]], WIDTH));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);

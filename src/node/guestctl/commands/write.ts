@@ -27,13 +27,13 @@ a new one belongs to the workload's user. The path may begin with a colon, as th
     const path = guestPath(positionals[0] ?? "");
     const mode = parseMode(values.mode, "--mode");
     const file = {
-      // Only who asks for JSON sees the sum.
+      // Only --json shows the checksum.
       skipSha256: values.json !== true,
       createParents: values.parents === true,
       exclusive: values.exclusive === true,
       ...(mode !== undefined && { mode }),
     };
-    // Node takes it for an empty stream, and the file would be emptied.
+    // Node treats a closed standard input as an empty stream, and the file would be emptied.
     if (fstatSync(host.stdin.fd).isDirectory())
       throw new CliError("standard input is a directory; give a file or a pipe");
     using client = await openClient(values, host);

@@ -24,7 +24,7 @@ export async function copy(order: CopyOrder, context: CopyContext): Promise<void
     throw new CliError(`${destination} is no directory; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
-    // As with cp(1): what `..` names goes into the folder itself, and not above it.
+    // As with cp(1): the content of `..` goes into the folder itself, not above it.
     const below = name === ".." ? "" : name;
     const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoDirectory ? destination : undefined;
@@ -115,7 +115,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   );
 }
 
-/** `HOST:PATH` of scp(1), which is neither. */
+/** `HOST:PATH` of scp(1), which is neither a sandbox's path nor a local one. */
 const NAMED = /^([^/:]+):(.*)$/s;
 
 /** A path as it is written here. */

@@ -47,7 +47,7 @@ export async function downloadFile(
   }
 }
 
-/** Files that the kernel generates tell a size of 0 or 4096, whatever they hold. */
+/** Files that the kernel generates report a size of 0 or 4096, whatever they hold. */
 function isGenerated(path: string): boolean {
   return /^\/+(?:proc|sys)\//.test(path);
 }

@@ -9,7 +9,7 @@ export async function statIfThere(client: GuestClient, remote: string): Promise<
   });
 }
 
-/** Whether it is that error of the agent. */
+/** Whether the error is the agent's, with that status. */
 export function isReason(error: unknown, reason: string): boolean {
   return error instanceof GuestError && error.reason === reason;
 }

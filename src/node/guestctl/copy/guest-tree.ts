@@ -15,7 +15,7 @@ const TYPES: ReadonlyMap<FileType, TarType> = new Map([
 ]);
 const NONE = Buffer.alloc(0);
 
-/** What the copy of a tree out of a sandbox tells of it. */
+/** Callbacks of a copy out of a sandbox. */
 interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip">;
@@ -23,7 +23,10 @@ interface TreeParts {
   readonly progress: (bytes: number) => void;
 }
 
-/** A folder of the sandbox with all in it, as entries of an archive: itself first, by an empty name. Skips what is no file, folder or link. */
+/**
+ * A folder of the sandbox and all in it, as entries of an archive: the folder first, with an empty name. Skips
+ * anything but files, folders and links.
+ */
 export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report } = parts;
   const top = await client.statPath(remote);
@@ -51,8 +54,8 @@ async function* nothing(): AsyncGenerator<Buffer> {
 }
 
 /**
- * As much as the file had when it was listed. Over no link: the agent reads with its own rights, and whoever owns the folder
- * could put one there meanwhile. Throws CliError for a file that has become shorter.
+ * As many bytes as the file had when it was listed. Follows no link: the agent reads with its own rights, and the
+ * folder's owner could put a link there in the meantime. Throws CliError for a file that has become shorter.
  */
 async function* contentOf({ client, progress }: TreeParts, remote: string, entry: ListEntry): AsyncGenerator<Buffer> {
   const sizeBytes = entry.attributes?.size ?? 0;

@@ -19,7 +19,7 @@ export interface CopyParts extends CopyContext {
 /** Why devices, sockets and FIFOs are skipped. */
 export const NOT_COPIED = "neither a file, a directory nor a link";
 
-/** What a copy has copied, and what it has left out. */
+/** Counts of copied and skipped entries. */
 export class CopyReport {
   files = 0;
   bytes = 0;

@@ -139,12 +139,12 @@ class GuestTarget {
     this.#top = top;
   }
 
-  /** Makes all entries, so many files at once. */
+  /** Creates all entries, several files at once. */
   async fill(entries: AsyncIterable<TreeEntry>, atOnce: number): Promise<void> {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Folders and links first: a file may be on its way into the one, or be named by the other.
+      // Before a folder or link: an earlier file may go into that folder, and a hard link may name it.
       const made = this.#add(entry).catch((error: unknown) => {
         failure ??= { error };
       });
@@ -177,7 +177,7 @@ class GuestTarget {
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }
 
-  /** In the place of whatever is there, as tar(1) does. */
+  /** Replaces whatever is there, as tar(1) does. */
   async #link(path: Buffer, target: Buffer): Promise<void> {
     const beneath = this.#beneath;
     const make = (): Promise<void> => this.#client.symlink(path, target, { beneath });

@@ -66,7 +66,7 @@ function nodeObject(status: NodeStatus): object {
     resources: {
       vcpus: { most: vcpus, used: used.vcpus },
       memory_bytes: { most: memoryBytes, used: used.memoryBytes },
-      // 0 is said where it is not known.
+      // 0 means unknown.
       disk_bytes: { most: diskBytes === 0 ? null : diskBytes, used: used.diskBytes },
     },
   };

@@ -8,7 +8,7 @@ import { parseCount, parseDurationMs, parseWaitMs } from "../values.ts";
 /** hypeman 7a99231, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
 
-/** Options of all that is done with sandboxes. */
+/** Options of every command that works with sandboxes. */
 export const NODE_OPTIONS = {
   api: {
     type: "string",

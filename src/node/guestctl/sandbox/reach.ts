@@ -19,7 +19,7 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
 /** Where a sandbox is now. Throws SandboxError, which names the next command, where no agent answers in it. */
 export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Target> {
   const folder = stateFolder(values.state, host.env);
-  // Who has no sandboxes needs no token to learn that.
+  // A user without sandboxes needs no token to learn that.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, folder);
   using node = await openNode(values, host, { readOnly: true, json: false });

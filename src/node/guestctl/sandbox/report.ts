@@ -88,7 +88,7 @@ export function awakeningObject(awakening: Awakening | undefined): object | null
   };
 }
 
-/** The lines about how something woke up: what went wrong, or that nothing did. */
+/** Lines about a wake-up: what went wrong, or that nothing did. */
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted anew\n`;
   const { warnings, ready, postRestore } = awakening;
@@ -96,7 +96,7 @@ export function awakeningText(name: string, awakening: Awakening | undefined): s
   return `${lines.join("")}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}\n`;
 }
 
-/** The exit status that says whether nothing went wrong with any of them. */
+/** The exit status: 0 if nothing went wrong with any of them. */
 export function awakeningStatus(...awakenings: readonly (Awakening | undefined)[]): number {
   const isWhole = awakenings.every((each) => each === undefined || (each.warnings.length === 0 && each.ready));
   return isWhole ? 0 : STATUS_NOT_AS_INTENDED;
