@@ -2,14 +2,14 @@ import { SandboxError } from "./errors.ts";
 import { type AgentSource, type AgentVolume, agentVolume } from "./injection.ts";
 import type { Substrate } from "./substrate.ts";
 
-/** On the volumes of agents. */
+/** Tag of the agents' volumes. */
 const AGENT_TAG = "svc.agent";
 
 /** The volumes of agents, which all nodes of a substrate share: one for each archive that sandboxes were made with. */
 export class AgentVolumes {
   readonly #substrate: Substrate;
   readonly #source: AgentSource | undefined;
-  /** Without its content, which is large. */
+  /** Only its name and program: the content is large. */
   #own: Omit<AgentVolume, "content"> | undefined;
 
   /** @param source the agent that this node puts into sandboxes */
@@ -18,7 +18,10 @@ export class AgentVolumes {
     this.#source = source;
   }
 
-  /** That of this node, whether or not it is there. Rejects with SandboxError (INVALID_SPEC) without an agent, or for one that cannot be read. */
+  /**
+   * This node's volume, whether or not it exists. Rejects with SandboxError (INVALID_SPEC) without an agent, or for
+   * an unreadable one.
+   */
   async own(): Promise<Omit<AgentVolume, "content">> {
     if (this.#own === undefined) {
       const { id, entrypoint } = await this.#read();
@@ -27,7 +30,7 @@ export class AgentVolumes {
     return this.#own;
   }
 
-  /** Makes that of this node where it is not there. */
+  /** Makes this node's volume if it does not exist. */
   async provide(): Promise<void> {
     const { id } = await this.own();
     if ((await this.#substrate.volume(id)) !== undefined) return;
@@ -36,16 +39,18 @@ export class AgentVolumes {
     try {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
-      // No failure where another node has just made it, or where only the answer was lost.
+      // Not a failure if another node has just made it, or if only the answer was lost.
       if ((await this.#substrate.volume(id)) === undefined) throw error;
     }
   }
 
-  /** Ids of those that are older than that of this node; none where it has no agent, or has made no sandbox with it yet. */
+  /**
+   * Ids of the volumes that are older than this node's; none if it has no agent, or has made no sandbox with it yet.
+   */
   async older(): Promise<readonly string[]> {
     if (this.#source === undefined) return [];
     const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });
-    // As mostly; then the archive need not be read.
+    // The usual case, in which the archive need not be read.
     if (all.length < 2) return [];
     const { id: ownId } = await this.own();
     const own = all.find(({ id }) => id === ownId);

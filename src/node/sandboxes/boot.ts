@@ -5,11 +5,11 @@ import type { SandboxEntry } from "./journal.ts";
 import type { Node } from "./node.ts";
 import type { Instance } from "./substrate.ts";
 
-/** Between two looks at the console of an instance that initializes: each starts a process of the daemon's. */
+/** Between two looks at the console of an initializing instance: each look starts a process of the daemon. */
 const LOOK_PAUSE_MS = 1_000;
-/** The substrate's init, where it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
+/** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
-/** A kernel that can start no init: -8 is ENOEXEC, of a program for other processors. */
+/** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
   "the daemon's init is made for other processors, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put init and " +
@@ -52,7 +52,10 @@ export async function booted(
   }
 }
 
-/** Rejects where init could not start the entrypoint, or could not be started: its kernel panics then, and it initializes for ever. */
+/**
+ * Rejects if init could not start the entrypoint, or if the kernel could not start init: the kernel panics then, and
+ * the instance initializes for ever.
+ */
 async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const tail = await consoleTail(node.substrate, id);
   const panic = tail.find((line) => NO_INIT.test(line));

@@ -15,7 +15,7 @@ const OPERATION = "create";
 /** An image that starts one of these is booted with it, whatever the entrypoint (hypeman, lib/images/systemd.go). */
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 
-/** Makes a sandbox from a checked specification. Where any step fails, all that was made is removed again. */
+/** Makes a sandbox from a checked specification. If any step fails, everything made is removed again. */
 export async function create(node: Node, spec: SandboxSpec): Promise<SandboxEntry> {
   const name = spec.name ?? randomName("sandbox");
   return node.alone(OPERATION, name, async () => {
@@ -51,7 +51,7 @@ async function plan(node: Node, name: string, spec: SandboxSpec): Promise<Sandbo
   };
 }
 
-/** What is left of an earlier sandbox of the name, its snapshots and forks, has its volume still. */
+/** Snapshots and forks of an earlier sandbox of this name may still use its volume. */
 function freeVolumeId({ journal }: Node, name: string): string {
   const usual = `${name}-credentials`;
   const isTaken = journal.all().some(({ volumeId }) => volumeId === usual);
@@ -67,7 +67,7 @@ async function suitableImage(node: Node, image: Image | undefined, name: string)
   throw new SandboxError("IMAGE_UNSUITABLE", message);
 }
 
-/** Throws SandboxError (CAPABILITY_MISSING) for what the daemon answers, if at all, with an internal error. */
+/** Throws SandboxError (CAPABILITY_MISSING) for requests that the daemon at best answers with an internal error. */
 function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAction }: SandboxSpec): void {
   if (features === undefined) return;
   const own = features.get(hypervisor);
@@ -88,7 +88,7 @@ async function checkSizes(node: Node, { vcpus = 0, memory = "0B", overlaySize = 
   for (const [field, wanted, most] of [
     ["vcpus", vcpus, capacity.vcpus],
     ["memory", sizeBytesOf(memory) ?? 0, capacity.memoryBytes],
-    // A daemon that tells 0 does not know.
+    // 0 means that the daemon does not know.
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;
@@ -103,7 +103,7 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   node.step(OPERATION, name, "make the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   const agent = await node.agents.own();
-  // Before the agent's is looked for: no sweep that sees this one removes that.
+  // Before the lookup of the agent's volume: a sweep that sees this volume does not remove the agent's.
   await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
   const parts: InstanceParts = {
     name,
@@ -133,7 +133,10 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   return ready;
 }
 
-/** Whether the daemon refused because a sweep of another node had not seen the credential volume yet, and removed the agent's. */
+/**
+ * Whether the daemon refused because another node's sweep removed the agent's volume before it saw this credential
+ * volume.
+ */
 async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;

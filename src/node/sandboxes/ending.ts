@@ -3,15 +3,15 @@ import { GuestError } from "../client/index.ts";
 import { SandboxError, sandboxError } from "./errors.ts";
 import type { Instance, Substrate } from "./substrate.ts";
 
-/** Lines of the console that an error has, and the longest part of each. */
+/** Console lines in an error, and the most characters of each. */
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
 /** Between two looks at whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
-/** For init to power off after the agent's end. */
+/** Time for init to power off after the agent's end. */
 const POWER_OFF_MS = 5_000;
 
-/** A sandbox whose end is looked for. */
+/** A sandbox that may end. */
 export interface Subject {
   readonly name: string;
   readonly substrate: Substrate;
@@ -38,7 +38,7 @@ export async function whileUp<Value>(
     return await action(off.signal);
   } catch (error) {
     if (!isAgents(error)) throw error;
-    // What refuses connections may be powering off.
+    // An instance that refuses connections may be powering off.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();
@@ -64,7 +64,7 @@ export function isOff({ state }: Instance): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 
-/** The end of the console. A failure to get it must not hide what the error is about. */
+/** The end of the console. A failure to read it must not hide the error. */
 export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
   return consoleTail(substrate, id).catch(() => []);
 }
@@ -74,7 +74,7 @@ export async function consoleTail(substrate: Substrate, id: string): Promise<rea
   return lines.map((line) => line.slice(0, LINE_CHARACTERS));
 }
 
-/** Resolves with the instance once it is off; with undefined once nobody waits for that any more. */
+/** Resolves with the instance once it is off; with undefined once the signal is aborted. */
 async function offInstance({ instance }: Subject, signal: AbortSignal): Promise<Instance | undefined> {
   for (;;) {
     await pause(LOOK_PAUSE_MS, undefined, { signal }).catch(() => undefined);

@@ -37,12 +37,12 @@ export type SandboxCode =
 /** Longest excerpt of an answer in a message. */
 const EXCERPT_CHARACTERS = 300;
 
-/** What a node may do at the daemon, as its token has to say (hypeman 5d9eff0, lib/scopes/scopes.go:203-290). */
+/** Scopes that the node's token needs (hypeman 5d9eff0, lib/scopes/scopes.go:203-290). */
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
-/** What to do, for codes whose messages do not say it. */
+/** Next steps for codes whose messages have none. */
 const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
   BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
@@ -72,20 +72,20 @@ const NEXT_STEPS: Readonly<Partial<Record<SandboxCode, string>>> = {
   JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
 };
 
-/** What an error has beside code and message. */
+/** Optional parts of an error. */
 interface ErrorDetails {
   /** Default: that of the code. */
   readonly nextStep?: string | undefined;
   readonly consoleTail?: readonly string[] | undefined;
 }
 
-/** The only error of this library. What the failed operation had made is removed, or left to the next sweep. */
+/** The only error of this library. Everything that the failed operation made is removed, or left to the next sweep. */
 export class SandboxError extends Error {
   override readonly name = "SandboxError";
   readonly code: SandboxCode;
   /** What to do; undefined where the message says it. */
   readonly nextStep: string | undefined;
-  /** The instance's last words, as the guest wrote them; empty where they say nothing about the failure. */
+  /** The end of the instance's console, as the guest wrote it; empty if it says nothing about the failure. */
   readonly consoleTail: readonly string[];
 
   constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {

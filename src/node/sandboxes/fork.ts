@@ -59,9 +59,9 @@ export async function fork(
       making(node, "fork", entry, async () => {
         const source = (suspended = await quiesced(node, "fork", parent, choices));
         const forked = await copy(node, source, entry);
-        // Where the fork's answer was lost.
+        // If the fork's answer was lost.
         if ((await node.existing(source)).state === "Standby") await wake(node, source);
-        // At once: neither must wait for the other's duties.
+        // In parallel: neither must wait for the other's duties.
         const awakening = node.awaken("fork", source);
         const made = welcomed(forked);
         await Promise.allSettled([awakening, made]);
@@ -74,7 +74,7 @@ export async function fork(
 export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Default: a random one. */
   readonly name?: string | undefined;
-  /** Hand a fork out whose generators of random numbers could not be reseeded. */
+  /** Accept a fork whose random number generators could not be reseeded. */
   readonly acceptDegraded?: boolean | undefined;
 }
 
@@ -100,9 +100,9 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
 }
 
 /**
- * Gives a fork that has woken up credentials of its own: duties, which end the connections of its origin; the new credential
- * files; duties once more, for which the agent reads them. In between the agent may take any mixture of old and new, so the
- * mixtures are tried. Resolves once it answers to the new ones.
+ * Gives a fork that has woken up credentials of its own: duties, which end the connections of its origin; the new
+ * credential files; duties once more, for which the agent reads them. In between the agent may accept any mixture of
+ * old and new, so all mixtures are tried. Resolves once it answers to the new ones.
  */
 async function welcome(
   node: Node,
@@ -121,7 +121,7 @@ async function welcome(
   await restoreDuties(inherited, { reachMs, signal: AbortSignal.any([signal, AbortSignal.timeout(3 * reachMs)]) });
   const files = await node.credentials.guestFiles(name);
   let dial = inherited;
-  // All of them again where the agent took a part of them, and so ended the connection.
+  // Write all files again if the agent read some of them and so ended the connection.
   const write = async (): Promise<void> => {
     using client = await dial();
     dial = () => accepted(false);
@@ -145,7 +145,7 @@ async function welcome(
   return { fork: ready, awakening };
 }
 
-/** All mixtures that the agent may take, the likeliest first: each attempt with another is a refused call in its log. */
+/** All mixtures that the agent may accept, the likeliest first: each wrong one is a refused call in its log. */
 function mixturesOf(
   parent: ClientCredentials,
   fresh: ClientCredentials,
@@ -160,7 +160,7 @@ function mixturesOf(
   return [...whole, { ...fresh, caPem, token: parent.token }, { ...parent, caPem, token: fresh.token }];
 }
 
-/** A client with the credentials that the agent takes at this moment. */
+/** A client with the credentials that the agent accepts at this moment. */
 function acceptedClient(
   node: Node,
   entry: SandboxEntry,

@@ -13,7 +13,7 @@ import type { HookOutcome, Rest } from "./journal.ts";
 /** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
 const ATTEMPT_MS = 2_000;
 const PAUSE_MS = 100;
-/** Time for a call over the network, beside the work that it asks for. */
+/** Time for a call over the network, on top of its work. */
 export const CALL_MS = 10_000;
 /** The agent's default for a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
@@ -21,12 +21,12 @@ const HOOK_TIMEOUT_MS = 30_000;
 const SUBSTRATE_CALL_MS = 60_000;
 /** The agent's limit of a freeze. */
 const FREEZE_LIMIT_MS = 600_000;
-/** What a freeze may add to the answer: two seconds for starts, two for processes to stop. */
+/** What a freeze may add to the answer's time: two seconds for starts, two for processes to stop. */
 const FREEZE_WAIT_MS = 4_000;
 /** With a larger clock error after the duties, the guest's schedules, leases and logs are wrong. */
 const CLOCK_OFF_MS = 100;
 
-/** Words of the duties' answer that speak of generators, and not of the clock or of credit for entropy. */
+/** Tokens of `degraded` about generators, not about the clock or the entropy's credit. */
 const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
 
 /** Limits of waiting for an agent. */
@@ -40,7 +40,7 @@ export interface Patience {
 /**
  * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
  * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
- * @param what has not happened then, such as "the agent has not answered"
+ * @param the failure's text, such as "the agent has not answered"
  * @param attempt gets the milliseconds that an answer may take
  * @param signal aborting gives up at the next failure
  */
@@ -65,8 +65,9 @@ export async function retried<Value>(
 }
 
 /**
- * Whether a sandbox's session is frozen for its suspension, until its duties. "on": where that is possible; what became of it is
- * recorded. "required": what cannot be frozen is not suspended. "off": it runs on until it is suspended, and from its resume.
+ * Whether a sandbox's session is frozen from before its suspension until its duties. "on": if possible; the result is
+ * recorded. "required": no suspension without a freeze. "off": the session runs until the suspension, and again from
+ * the resume.
  */
 export type Freeze = "on" | "required" | "off";
 
@@ -103,13 +104,13 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
   return timedOut ? "timed out" : `exit ${exitCode}`;
 }
 
-/** What became of a freeze as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
+/** A freeze's result as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: Rest): string {
-  // Behind a colon there may be names of processes, which are the guest's.
+  // Cut at the colon: process names of the guest may follow.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : (freeze ?? "off");
 }
 
-/** Something that went wrong with an operation that was done nevertheless. */
+/** A problem of an operation that succeeded. */
 export interface Warning {
   readonly code:
     | "DUTIES_DEGRADED"
@@ -134,7 +135,10 @@ export interface Awakening {
   /** Guest time minus host time at the end, in milliseconds. NaN: not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
-  /** Generators of random numbers that could not be reseeded, by the agent's words: what they draw, another guest may draw too. */
+  /**
+   * Random number generators that could not be reseeded, as the agent names them: another guest may draw the same
+   * numbers.
+   */
   readonly notReseeded: readonly string[];
 }
 

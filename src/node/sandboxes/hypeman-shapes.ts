@@ -7,7 +7,7 @@ const USUAL_LISTEN_PORT = 80;
 
 export type SdkInstance = Hypeman.Instance;
 
-/** What an instance is asked for with. */
+/** Body of the create call. */
 export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
   const { image, hypervisor, vcpus, memory, overlaySize, network = {} } = spec;
   const { name, entrypoint, env, tags, volumes } = parts;
@@ -19,7 +19,7 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     cmd: ["run"],
     env,
     tags,
-    // A standby waits for the substrate's own agent.
+    // Needed: a standby waits for the substrate's own agent.
     skip_guest_agent: false,
     network: {
       enabled: true,

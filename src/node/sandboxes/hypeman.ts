@@ -58,9 +58,10 @@ export async function connectHypeman(options: HypemanOptions): Promise<Substrate
     apiKey: apiToken,
     baseURL: baseUrl ?? null,
     timeout: timeoutMs,
-    // A repeated call could make two instances; a caller whose answer is lost looks the outcome up by name.
+    // No retries: a repeated call could make two instances. A caller whose answer is lost looks the outcome up by
+    // name.
     maxRetries: 0,
-    // The client would write to the console of the program that uses it.
+    // Otherwise the client would write to the console of the program that uses it.
     logLevel: "off",
   });
   return new HypemanSubstrate(client, timeoutMs);
@@ -82,7 +83,7 @@ class HypemanSubstrate implements Substrate {
   async facts(): Promise<DaemonFacts> {
     const facts = await this.#found((client, options) => client.capabilities.get(options));
     if (facts === undefined) {
-      // Younger than API 0.3.0. What is there at all is asked instead.
+      // /capabilities is newer than API 0.3.0. Without it, ask for /resources.
       await this.capacity();
       return { version: "unknown", defaultHypervisor: undefined, features: undefined };
     }
@@ -245,7 +246,7 @@ class HypemanSubstrate implements Substrate {
     }
   }
 
-  /** The same; undefined where there is no such thing. */
+  /** The same; undefined: not found. */
   async #found<Answer>(call: Call<Answer>): Promise<Answer | undefined> {
     try {
       return await this.#call(call);

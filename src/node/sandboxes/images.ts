@@ -7,7 +7,7 @@ import type { Image } from "./substrate.ts";
 const LONG_MS = 10 * 60_000;
 const BLOCK_BYTES = 512;
 
-/** An image of the substrate, and what to do where it is not ready. */
+/** An image of the substrate, and what to do if it is not ready. */
 export interface ImageInfo {
   readonly name: string;
   /** Empty until the daemon knows it. */
@@ -16,14 +16,17 @@ export interface ImageInfo {
   readonly status: string;
   /** Length of its disk, in bytes; undefined until it is ready. */
   readonly apparentBytes: number | undefined;
-  /** What the disk takes of the host's, in bytes: disks are sparse. Undefined: the daemon's folder is not known here. */
+  /** Bytes allocated on the host: disks are sparse. Undefined: the daemon's folder is not known here. */
   readonly allocatedBytes: number | undefined;
-  /** Why it is not ready, as far as that is known. */
+  /** Why it is not ready, if known. */
   readonly problem: string | undefined;
   readonly nextStep: string | undefined;
 }
 
-/** All images with what is wrong with them. The API tells only the lengths of disks; the daemon's own folder has the rest. */
+/**
+ * All images, with their problems. The API has only the lengths of disks; the daemon's own folder has the allocated
+ * sizes.
+ */
 export function imageInfos(images: readonly Image[], daemonFolder: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
     images.map(async (image) => ({
@@ -87,7 +90,7 @@ async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Pr
     const disk = (await readdir(folder)).find((file) => file.startsWith("rootfs."));
     return disk === undefined ? undefined : (await stat(join(folder, disk))).blocks * BLOCK_BYTES;
   } catch {
-    // Not there, or not to be read by this user: as with another host.
+    // Missing, or unreadable for this user, as on another host.
     return undefined;
   }
 }

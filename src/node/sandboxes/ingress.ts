@@ -5,7 +5,7 @@ import { isUnknownOutcome, type Node, OPERATION_TAG } from "./node.ts";
 import { ingressAnswers } from "./probe.ts";
 import type { Ingress } from "./substrate.ts";
 
-/** The host's port that the daemon's reverse proxy listens on where nobody says otherwise. */
+/** Default port of the host on which the daemon's reverse proxy listens. */
 const USUAL_LISTEN_PORT = 80;
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 const MOST_PORT = 65_535;
@@ -41,7 +41,7 @@ export async function publish(
     const message = `${hostname} leads to port ${known.port} of ${entry.name} already; unpublish it first`;
     throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it anew" });
   }
-  // What an earlier attempt has left.
+  // An earlier attempt may have left it.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
   const { id: instanceId } = await node.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
@@ -52,7 +52,7 @@ export async function publish(
     const { id } = await made(node, planned, instanceId);
     return noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
-    // What cannot be withdrawn now is left to the next sweep.
+    // If it cannot be withdrawn now, the next sweep does it.
     await withdraw(node, "publish", node.sandbox(entry.name), planned).catch(() => undefined);
     throw error;
   }
@@ -89,7 +89,10 @@ export async function unpublish(
   await withdraw(node, "unpublish", entry, known);
 }
 
-/** Ends all publications of a sandbox: before its instance goes, as an ingress leads to whatever has its instance's name. */
+/**
+ * Ends all publications of a sandbox. Call it before its instance is removed: an ingress leads to whatever instance
+ * has that name.
+ */
 export async function withdrawAll(node: Node, operation: string, entry: SandboxEntry): Promise<void> {
   for (const publication of entry.published ?? []) {
     node.step(operation, entry.name, `delete the ingress of ${publication.hostname}`);
@@ -98,8 +101,8 @@ export async function withdrawAll(node: Node, operation: string, entry: SandboxE
 }
 
 /**
- * Rejects with ALREADY_EXISTS where an ingress is left that leads to this name: it would lead to the sandbox that is to be made.
- * None can be made later for a name that nothing has (hypeman 7a99231, lib/ingress/manager.go:317-320).
+ * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can
+ * make one later for a name without an instance (hypeman 7a99231, lib/ingress/manager.go:317-320).
  */
 export async function demandUnpublished(node: Node, name: string): Promise<void> {
   const all = await node.substrate.ingresses({});
@@ -111,7 +114,7 @@ export async function demandUnpublished(node: Node, name: string): Promise<void>
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
 }
 
-/** What of a sandbox's publications an earlier process has not finished. */
+/** A sandbox's publications that an earlier process did not finish. */
 export function unfinished({ published = [] }: SandboxEntry): readonly Publication[] {
   return published.filter(({ ingressId }) => ingressId === undefined);
 }
@@ -128,7 +131,7 @@ export async function withdraw(
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // Only the answer was lost. After a 500 the rule may be gone and served nevertheless (lib/ingress/manager.go:494-518).
+      // Only the answer was lost. After a 500 the rule may be gone and still served (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }
@@ -157,7 +160,7 @@ async function made(node: Node, { ingress: name, ...rule }: Publication, instanc
   }
 }
 
-/** Writes a publication down, new or as it is now. */
+/** Records a publication in the journal, new or changed. */
 function noted(node: Node, name: string, publication: Publication): Publication {
   const entry = node.sandbox(name);
   const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
@@ -179,7 +182,7 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
   if (port === agentPort)
     throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, which only its node has business with`);
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
-  // The substrate also takes patterns, which lead to all sandboxes, and takes capitals for another name.
+  // The substrate also accepts patterns, which lead to all sandboxes, and treats capitals as a different name.
   const message = "hostname wants a name in lowercase without a pattern, such as web.example.com";
   throw new SandboxError("INVALID_SPEC", message);
 }

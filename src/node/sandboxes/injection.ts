@@ -31,7 +31,7 @@ const VALIDITY_MS = 10 * 365 * 86_400_000;
 /** Bytes of a .gz that surely hold the first header of its archive. */
 const BEGINNING_BYTES = 4096;
 
-/** Where the agent's volume comes from: an archive of the build, which is uploaded once, or a volume that exists. */
+/** Source of the agent's volume: an archive of the build, which is uploaded once, or an existing volume. */
 export type AgentSource =
   | { readonly archive: string }
   | {
@@ -45,7 +45,7 @@ export interface AgentVolume {
   readonly id: string;
   /** Path of the program in the guest. */
   readonly entrypoint: string;
-  /** To make the volume from; undefined: the volume exists. */
+  /** Content for a new volume; undefined: the volume exists. */
   readonly content: Buffer | undefined;
 }
 

@@ -19,7 +19,7 @@ export interface HookOutcome {
   readonly exitCode: number;
 }
 
-/** How a sandbox came to rest for its suspension: how the PRE_SNAPSHOT hook ended, and what became of the freeze. */
+/** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
 export interface Rest extends HookOutcome {
   /**
    * "frozen": its session stands still until the duties. "off": nobody asked for it. "unsupported": the agent is older than
@@ -30,7 +30,7 @@ export interface Rest extends HookOutcome {
   readonly freezeProblem?: string | undefined;
 }
 
-/** What sandboxes and snapshots have in common. */
+/** Fields that sandboxes and snapshots share. */
 export interface Entry {
   /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
   readonly name: string;
@@ -49,11 +49,11 @@ export interface Entry {
   readonly agentVersion?: string | undefined;
   /** Port of its agent; undefined: the node's, in a journal of before 0.2.0. */
   readonly agentPort?: number | undefined;
-  /** What it needs to be restored, as of its last suspension; before the first, only the template is right. */
+  /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */
   readonly keys: SnapshotKeys;
-  /** The bundle that a caller has accepted in place of that of its keys. */
+  /** The bundle that a caller has accepted instead of the one in its keys. */
   readonly acceptedBundle?: string | undefined;
-  /** How its last suspension began: whether the workload was at rest. */
+  /** How it was prepared for its last suspension. */
   readonly preSnapshot?: Rest | undefined;
 }
 
@@ -83,7 +83,7 @@ export interface SandboxEntry extends Entry {
   readonly runEpochMs?: number | undefined;
   /** Its address at its last suspension: a daemon that is away cannot tell it, and its session may be frozen. */
   readonly lastIp?: string | undefined;
-  /** Why it sleeps although nobody asked it to: it could not be restored after a snapshot or a fork of it. */
+  /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */
   readonly asleepBecause?: string | undefined;
   /** Its hostnames; undefined: none. They stay while it sleeps or is stopped, and no fork has them. */
   readonly published?: readonly Publication[] | undefined;
@@ -101,9 +101,11 @@ export interface SnapshotEntry extends Entry {
 
 export type JournalEntry = SandboxEntry | SnapshotEntry;
 
-/** The first version with node:sqlite without a flag. */
+/** The first version that has node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
-/** For another process to end its transaction. Each is short; a machine may be slow. By a pragma: Node's option is younger than 22.13. */
+/**
+ * Time for another process to end its short transaction. Set by a pragma, because Node's option is newer than 22.13.
+ */
 const BUSY_MS = 30_000;
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -111,8 +113,9 @@ const SCHEMA = `
 `;
 
 /**
- * What a node has at the substrate: a SQLite database in a folder that nobody else may enter. An entry is written before the
- * call that makes its instance or snapshot, and removed after the call that removes that: what a crash leaves has an entry.
+ * What a node has at the substrate: a SQLite database in a private folder. An entry is written before the call that
+ * makes its instance or snapshot, and removed after the call that removes it. So everything that a crash leaves has
+ * an entry.
  */
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
@@ -149,7 +152,7 @@ export class Journal {
     });
   }
 
-  /** All entries. Throws SandboxError (JOURNAL_FAILED), as all that follow. */
+  /** All entries. Throws SandboxError (JOURNAL_FAILED), as every method below. */
   all(): readonly JournalEntry[] {
     return attempt("read the journal", () =>
       this.#database.prepare("SELECT body FROM entry ORDER BY rowid").all().map(entryOf),
@@ -178,7 +181,7 @@ export class Journal {
     this.#run("DELETE FROM entry WHERE name = ?", name);
   }
 
-  /** Takes a name for this process. Returns who has it; undefined: this process, until it releases it. */
+  /** Takes a name for this process. Returns the other holder; undefined: taken, until this process releases it. */
   take(name: string, operation: string): Holder | undefined {
     return attempt("lock the journal", () => this.#locks.take(name, operation));
   }

@@ -4,7 +4,9 @@ import { messageOf } from "../../shared/errors.ts";
 import { SandboxError } from "./errors.ts";
 import type { DaemonFacts, Image } from "./substrate.ts";
 
-/** What a restore must find as it was at the suspension. The substrate does not compare it, and keeps little of it. */
+/**
+ * What must be the same at a restore as at the suspension. The substrate does not compare it, and keeps little of it.
+ */
 export interface SnapshotKeys {
   /** Digest of the image at the sandbox's creation. */
   readonly template: string;
@@ -14,7 +16,7 @@ export interface SnapshotKeys {
   readonly cpuClass: string;
 }
 
-/** What a caller takes upon itself at a restore or fork. */
+/** Differences that a caller accepts at a restore or fork. */
 export interface RestoreChoices {
   /** Restore under another hypervisor or with another agent than it was suspended under. It is noted in the journal. */
   readonly acceptBundle?: boolean | undefined;
@@ -49,7 +51,7 @@ function noCpuClass(problem: string): SandboxError {
   );
 }
 
-/** The same facts, at a restore or fork. */
+/** The present values, at a restore or fork. */
 export interface Present {
   readonly daemon: DaemonFacts;
   readonly images: readonly Image[];
@@ -59,8 +61,9 @@ export interface Present {
 }
 
 /**
- * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH or
- * CPU_CLASS_MISMATCH. Returns what differs and was accepted, or does no harm by itself, as another build of the daemon.
+ * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED,
+ * BUNDLE_MISMATCH or CPU_CLASS_MISMATCH. Returns differences that were accepted or harmless, such as another build of
+ * the daemon.
  */
 export function compareKeys(
   what: string,

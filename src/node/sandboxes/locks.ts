@@ -27,20 +27,20 @@ const SCHEMA = `
 const ENDING = ".sqlite";
 
 /**
- * Which process works on which sandbox or snapshot of a journal. Its rows say so; whether the process of a row still lives, a file
- * of that process says, of which the kernel drops the lock with the process, however that ends. So a holder that has died
- * holds nothing, whoever has its pid by then.
+ * Which process works on which sandbox or snapshot of a journal. Rows name the processes. Each process locks a file
+ * of its own, and the kernel drops that lock when the process ends, however it ends. So a dead holder holds nothing,
+ * even if its pid is reused.
  */
 export class Locks {
   readonly #Database: typeof Sqlite.DatabaseSync;
   readonly #journal: Sqlite.DatabaseSync;
-  /** Of the files of processes. */
+  /** Names of the processes' files. */
   readonly #folder: string;
   readonly #process = randomUUID();
-  /** This process's file, locked; undefined: it has taken nothing yet. */
+  /** This process's locked file; undefined: it has taken nothing yet. */
   #life: Sqlite.DatabaseSync | undefined;
 
-  /** @param journal the database that the rows are in */
+  /** @param journal the database with the rows */
   constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, folder: string) {
     this.#Database = Database;
     this.#journal = journal;
@@ -48,7 +48,7 @@ export class Locks {
     journal.exec(SCHEMA);
   }
 
-  /** Takes a name for this process. Returns who has it; undefined: this process, from now on. Throws errors of SQLite. */
+  /** Takes a name for this process. Returns the other holder; undefined: taken. Throws errors of SQLite. */
   take(name: string, operation: string): Holder | undefined {
     return this.#whole(() => {
       this.#live();
@@ -65,7 +65,7 @@ export class Locks {
     this.#journal.prepare("DELETE FROM lock WHERE name = ? AND process = ?").run(name, this.#process);
   }
 
-  /** The other process that has a name; undefined: none that lives. */
+  /** The living process, other than this one, that holds a name; undefined: none. */
   holder(name: string): Holder | undefined {
     const row = this.#row(name);
     return row !== undefined && row.process !== this.#process && this.#isAlive(row.process) ? holderOf(row) : undefined;
@@ -93,7 +93,7 @@ export class Locks {
         rmSync(join(this.#folder, file), { force: true });
     }
     const life = new this.#Database(this.#pathOf(this.#process));
-    // A journal of it would be a file too, which a killed process leaves.
+    // Without a SQLite journal, which would be a file that a killed process leaves.
     life.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
     this.#life = life;
   }
@@ -118,7 +118,7 @@ export class Locks {
     return join(this.#folder, `${id}${ENDING}`);
   }
 
-  /** No other process takes anything, or makes or removes a file, meanwhile. */
+  /** In the meantime no other process takes a name, or makes or removes a file. */
   #whole<Value>(action: () => Value): Value {
     this.#journal.exec("BEGIN IMMEDIATE");
     try {
@@ -129,7 +129,7 @@ export class Locks {
       try {
         this.#journal.exec("ROLLBACK");
       } catch {
-        // A full disk has rolled it back already.
+        // After a full disk SQLite has already rolled back.
       }
       throw error;
     }

@@ -63,12 +63,14 @@ export interface NodeOptions {
 /** Tags by which a node finds what it has made. */
 export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
-/** By which the outcome of a call that made something is found where its answer was lost. Forks have that of their origin. */
+/** Identifies the result of a call whose answer was lost. Forks have their origin's. */
 export const OPERATION_TAG = "svc.operation";
-/** The id of the agent's volume that a sandbox is made with, and which its snapshots and forks need. */
+/** Id of the agent's volume that a sandbox, its snapshots and forks need. */
 export const AGENT_VOLUME_TAG = "svc.agent_volume";
 
-/** What all operations of a node share: substrate, journal and credentials, and the rules for lost answers and removal. */
+/**
+ * Shared by all operations of a node: substrate, journal and credentials, and the rules for lost answers and removal.
+ */
 export class Node {
   readonly substrate: Substrate;
   readonly journal: Journal;
@@ -128,7 +130,7 @@ export class Node {
     }
   }
 
-  /** Whether somebody is working on it, so that it is not something that an earlier process left behind. */
+  /** Whether a process works on it, so that it is not left over from an earlier one. */
   isBusy(name: string): boolean {
     return this.#turns.has(name) || this.journal.holder(name) !== undefined;
   }
@@ -152,7 +154,7 @@ export class Node {
       try {
         this.journal.release(name);
       } catch {
-        // As on a full disk. It is this process's for as long as that lives, and nobody else's.
+        // For example on a full disk. The name then stays this process's for as long as it lives.
       }
     }
   }
@@ -182,7 +184,7 @@ export class Node {
     return (await this.substrate.instances(own)).find((instance) => instance.name === name);
   }
 
-  /** A sandbox as one whose end is looked for. */
+  /** A sandbox as `ending` needs it. */
   subject(entry: SandboxEntry): Subject {
     return { name: entry.name, substrate: this.substrate, instance: () => this.instanceOf(entry) };
   }
@@ -195,9 +197,9 @@ export class Node {
   }
 
   /**
-   * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if one is
-   * named, until the time is up or the daemon is away. An internal error says as little: the daemon cancels every call after
-   * a minute and answers so, whatever was done by then; but what it is doing is over, so that one look is enough.
+   * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if
+   * one is named, until the time is up or the daemon is away. An internal error says as little, because the daemon
+   * cancels every call after a minute and answers so. But the call is then over, so one look is enough.
    */
   async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
@@ -252,8 +254,8 @@ export class Node {
   }
 
   /**
-   * Rejects with SandboxError, as `compareKeys` throws it, where something suspended cannot be restored here and now. Resolves
-   * with what differs and does not stop it; what was accepted is in the journal from then on.
+   * Rejects with `compareKeys`'s SandboxError if a suspended sandbox or snapshot cannot be restored here. Resolves
+   * with the differences that do not prevent it; the journal then has the accepted ones.
    */
   async compareKeys(operation: string, entry: JournalEntry, choices: RestoreChoices): Promise<readonly Warning[]> {
     const { name, keys, hypervisor, agentVersion = "" } = entry;

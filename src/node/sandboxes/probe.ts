@@ -2,10 +2,10 @@ import { request } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../shared/errors.ts";
 
-/** Also of the last one: a verdict of an attempt that was cut short would say nothing. */
+/** Time of each attempt, even the last: a shortened attempt would prove nothing. */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
-/** Of a body that only its beginning is of interest. */
+/** Bytes of a body to read. */
 const BEGINNING_CHARACTERS = 256;
 /** The answer of a daemon's proxy that has no such rule (hypeman 7a99231, lib/ingress/config.go:436-447). */
 const NO_RULE = /no ingress configured for hostname/;
@@ -45,7 +45,7 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
     answer = await get(host, listenPort, hostname);
   } catch (error) {
     const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
-    // A proxy that waits for the guest longer than this does.
+    // The proxy waits longer for the guest than this attempt.
     return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
   }
   const { status, isGuests, beginning } = answer;

@@ -3,7 +3,7 @@ import type { SandboxEntry } from "./journal.ts";
 import { NODE_TAG, type Node, ready } from "./node.ts";
 import { paused, sourceAsleep } from "./suspend.ts";
 
-/** Where a sandbox's agent answers, and what lets a client in. */
+/** A sandbox's agent: its address and credentials. */
 export interface Reach {
   /** HOST:PORT. */
   readonly address: string;
@@ -35,7 +35,7 @@ function asleep(message: string, call: string): SandboxError {
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep: `first: ${call}` });
 }
 
-/** The entry of a sandbox. Rejects with NOT_FOUND, which says whose it is where another node has one of that name. */
+/** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
 async function ownSandbox(node: Node, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;

@@ -24,7 +24,7 @@ export async function discard(node: Node, operation: string, entry: JournalEntry
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
   node.journal.remove(name);
-  // The others may have been removed meanwhile, and each was not the last.
+  // The others may have been removed in the meantime, each while it was not the last.
   if (wasShared && !isShared()) await discardVolume(node, volumeId);
 }
 
@@ -35,7 +35,7 @@ async function discardInstance(node: Node, entry: SandboxEntry): Promise<void> {
   await gone(node.substrate.deleteInstance(id), async () => (await node.substrate.instance(id)) === undefined);
 }
 
-/** Deletes the volume, unless another node has made it under the same id. */
+/** Deletes the volume, unless another node made it under the same id. */
 async function discardVolume(node: Node, id: string): Promise<void> {
   const tags = (await node.substrate.volume(id))?.tags;
   if (tags?.[JOURNAL_TAG] !== node.journal.id) return;
@@ -50,7 +50,7 @@ async function discardSnapshot(node: Node, { name, snapshotId }: SnapshotEntry):
   await gone(node.substrate.deleteSnapshot(id), isGone);
 }
 
-/** Waits for a removal. A failure does not count where the thing is gone: only the answer was lost. */
+/** Waits for a removal. Ignores a failure if the thing is gone: only the answer was lost. */
 async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<void> {
   try {
     await removal;
@@ -60,7 +60,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
 }
 
 /**
- * Writes an entry down and makes what it is about. Where that fails, all that was made is removed again; what cannot be
+ * Writes an entry and then makes its sandbox or snapshot. If that fails, removes everything made; what cannot be
  * removed now is left to the next sweep.
  */
 export async function making<Made>(

@@ -27,7 +27,7 @@ export interface SandboxInfo extends SandboxEntry {
   readonly credentials: string;
 }
 
-/** What this node can do. The substrate accepts more than it does. */
+/** What this node can do. The substrate accepts more than it carries out. */
 export interface NodeCapabilities {
   /** The substrate accepts an egress policy and enforces none. */
   readonly egress_control: false;
@@ -42,7 +42,7 @@ export interface NodeCapabilities {
 export interface NodeStatus extends NodeCapabilities {
   /** Undefined: the daemon does not tell, as one without /capabilities. */
   readonly apiVersion: string | undefined;
-  /** Of sandboxes that name none; undefined as above. */
+  /** Default hypervisor; undefined as above. */
   readonly defaultHypervisor: string | undefined;
   /** Whether the daemon has /capabilities: without, what a hypervisor cannot do shows when it is asked to. */
   readonly hasCapabilities: boolean;

@@ -42,7 +42,7 @@ export interface NetworkSpec {
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }
 
-/** So many of the substrate's 50 tags are for the node's own. */
+/** How many of the substrate's 50 tags the node needs itself. */
 const OWN_TAGS = 10;
 const TAGS_LIMIT = 50;
 const TAG_KEY_CHARACTERS = 128;
@@ -78,7 +78,7 @@ const NETWORK_FIELDS: ReadonlySet<string> = new Set<keyof NetworkSpec>([
 ]);
 
 /**
- * Checks what a caller asks for. Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts and
+ * Checks a specification. Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts but
  * does not do.
  */
 export function checkSpec(spec: SandboxSpec): void {
@@ -100,20 +100,20 @@ export function checkSpec(spec: SandboxSpec): void {
   }
 }
 
-/** A size such as "512MB" in bytes, by powers of 1024 as the substrate counts; undefined for what is none. */
+/** A size such as "512MB" in bytes, by powers of 1024 as the substrate counts; undefined: not a size. */
 export function sizeBytesOf(text: string): number | undefined {
   const [, number, unit = ""] = SIZE.exec(text) ?? [];
   return number === undefined ? undefined : Number(number) * 1024 ** SIZE_UNITS.indexOf(unit.toUpperCase());
 }
 
-/** Throws SandboxError (INVALID_SPEC) for what can be no node id: it is the value of a tag. */
+/** Throws SandboxError (INVALID_SPEC) for an invalid node id, which must fit into a tag. */
 export function checkNodeId(nodeId: string): void {
   if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
   const message = `nodeId wants 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
   throw new SandboxError("INVALID_SPEC", message);
 }
 
-/** Throws SandboxError (INVALID_SPEC) for what can be no name of a sandbox or snapshot. */
+/** Throws SandboxError (INVALID_SPEC) for an invalid name of a sandbox or snapshot. */
 export function checkName(name: string): void {
   const [wanted, is] = FIELDS.name;
   if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name wants ${wanted}, not ${JSON.stringify(name)}`);

@@ -6,7 +6,7 @@ import type { SandboxEntry } from "./journal.ts";
 import type { Node } from "./node.ts";
 import { orAwaken, running } from "./suspend.ts";
 
-/** Beyond the workload's grace: for commands, last frames and the substrate's init to end. */
+/** Time on top of the workload's grace, for commands, last frames and the substrate's init to end. */
 const MARGIN_MS = 5_000;
 const LOOK_PAUSE_MS = 250;
 
@@ -17,8 +17,9 @@ export interface Stopping {
 }
 
 /**
- * Stops a sandbox: memory is lost, disks stay. The agent is asked, which gives the workload its whole grace; the substrate's own
- * stop kills after five seconds (hypeman 5d9eff0, lib/instances/stop.go:22), and is what is left where the agent does not end.
+ * Stops a sandbox: memory is lost, disks stay. Asks the agent first, which gives the workload its whole grace. The
+ * substrate's own stop kills after five seconds (hypeman 5d9eff0, lib/instances/stop.go:22); it is used if the agent
+ * does not end.
  */
 export async function stop(node: Node, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
   await running(node, entry);
@@ -41,7 +42,7 @@ export async function stop(node: Node, entry: SandboxEntry, operation = "stop"):
     try {
       await node.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
-      // Refused, because it has ended by itself meanwhile.
+      // Refused, because the instance ended by itself in the meantime.
       if ((await node.existing(stopping)).state !== "Stopped") throw error;
     }
   });
@@ -59,7 +60,7 @@ async function askAgent(
     return { graceMs: (await client.stop({ deadlineMs: CALL_MS })).stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // Somebody has asked it before. How long its workload has is not known then.
+    // The agent was asked before, so its workload's remaining time is not known.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN") return { graceMs: node.patience.reachMs };
     return { refusal: error.message };
   } finally {

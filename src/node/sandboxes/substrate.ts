@@ -99,7 +99,7 @@ export interface DaemonFacts {
   readonly features: ReadonlyMap<string, ReadonlySet<string>> | undefined;
 }
 
-/** What the host has for instances: the most, whatever others of them use, and what they use at the moment. */
+/** The host's resources for instances: the total, and what instances use now. */
 export interface Capacity {
   readonly vcpus: number;
   readonly memoryBytes: number;
@@ -108,11 +108,11 @@ export interface Capacity {
   readonly used: { readonly vcpus: number; readonly memoryBytes: number; readonly diskBytes: number };
 }
 
-/** What an instance is made of, beside its specification. */
+/** An instance to create, on top of its specification. */
 export interface InstanceParts {
   readonly name: string;
   readonly entrypoint: string;
-  /** No place for a secret: every read of the instance returns it. */
+  /** Must not hold a secret: every read of the instance returns it. */
   readonly env: Readonly<Record<string, string>>;
   readonly tags: Tags;
   readonly volumes: readonly VolumeMount[];
@@ -160,7 +160,7 @@ export interface Substrate {
   /** Makes a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance>;
   ingresses(tags: Tags): Promise<readonly Ingress[]>;
-  /** Says nothing about whether it is served. */
+  /** Success does not mean that the rule is served. */
   createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress>;
   /** A missing one is no error. */
   deleteIngress(id: string): Promise<void>;

@@ -39,8 +39,8 @@ export async function standby(
 }
 
 /**
- * Does something for which a sandbox is suspended or stopped. Where that fails and the sandbox still runs, it does its
- * duties: it may have been suspended meanwhile. Rejects with PAUSED where it neither runs nor sleeps from then on.
+ * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its
+ * duties, because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
  */
 export async function orAwaken<Value>(
   node: Node,
@@ -70,17 +70,17 @@ async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
 }
 
 /**
- * Has a sandbox do its duties after something has failed: its session may be frozen. One whose state is not known may sleep, and
- * is not waited for as long.
+ * Makes a sandbox do its duties after a failure, because its session may be frozen. Waits less for a sandbox of
+ * unknown state, which may sleep.
  */
 async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
 }
 
 /**
- * Does something for which the substrate suspends a sandbox that runs. Where that fails, whatever was made is gone by now and
- * has given back its memory: the sandbox is restored once, if it sleeps, and does its duties. Rejects with the failure; with
- * SOURCE_ASLEEP, which has the failure in its message, where it is refused again.
+ * Runs an action for which the substrate suspends a running sandbox. If it fails, everything that it made is already
+ * removed, and its memory is free: a sleeping sandbox is then restored once, and does its duties. Rejects with the
+ * failure, or with SOURCE_ASLEEP, whose message has the failure, if the restore is refused again.
  * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
  */
 export async function orRestored<Value>(
@@ -116,7 +116,7 @@ async function restoredAgain(node: Node, operation: string, entry: SandboxEntry,
   }
 }
 
-/** Restores what sleeps. The substrate may have been at it: it refuses what runs by then. */
+/** Restores a sleeping sandbox. The substrate may be restoring it already, and then refuses because it runs. */
 export async function wake(node: Node, entry: SandboxEntry): Promise<void> {
   try {
     await node.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
@@ -230,7 +230,7 @@ async function take(node: Node, source: Suspended, entry: SnapshotEntry): Promis
   return taken;
 }
 
-/** What a snapshot or fork has of its original. */
+/** Fields that a snapshot or fork takes from its original. */
 export function inheritance(original: JournalEntry): Omit<Entry, "name" | "phase" | "createdMs"> {
   const { image, hypervisor, volumeId, agentVolumeId, ttlMs, idleAction, agentVersion, agentPort, keys, preSnapshot } =
     original;
@@ -259,7 +259,7 @@ export async function quiesced(
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip };
   // An agent that cannot be reached has frozen nothing.
   await askAgent(node, suspending, (client) => client.health({ deadlineMs: CALL_MS }));
-  // From here on its session may be frozen, also if this process ends now: the next sweep has it do its duties.
+  // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
   node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
@@ -314,7 +314,9 @@ function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError 
   );
 }
 
-/** As `running`, once its init is done, for which the substrate suspends nothing. Waits as long as for an agent. */
+/**
+ * As `running`, once its init is done: until then the substrate refuses to suspend it. Waits as long as for an agent.
+ */
 export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
   const untilMs = performance.now() + node.patience.reachMs;
   for (let isFirst = true; ; isFirst = false) {

@@ -43,7 +43,7 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
   const found = await nodesThings(node);
   const foreign = found.filter(({ tags }) => isForeign(node, tags));
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
-  // What belongs to an entry goes with it, and is told by its name alone.
+  // Whatever belongs to an entry is removed with it, and reported under its name alone.
   const strays = found.filter((thing) => !isKnown(node, thing));
   const report = { removed: [], orphans: [], awakened: [], failed: [] } as Writable<SweepReport>;
   const attempt = async (name: string, action: () => Promise<void>): Promise<void> => {
@@ -51,7 +51,7 @@ export async function sweep(node: Node, { takeOver = false }: SweepOptions): Pro
       await action();
     } catch (error) {
       const failure = sandboxError(error);
-      // Another process works on it, and so has not left it behind.
+      // Another process works on it, so it is not left over.
       if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
       const { code, nextStep } = failure instanceof SandboxError ? failure : { code: "INTERNAL", nextStep: undefined };
       report.failed.push({ name, code, message: messageOf(failure), nextStep });
@@ -105,7 +105,7 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
   ]);
   const done = (removing: Promise<void>): Promise<boolean> => removing.then(() => true);
   return [
-    // First: they lead to whatever has the name of their instance.
+    // Ingresses first: they lead to whatever has the name of their instance.
     ...ingresses.map((each): Thing => {
       return { ...each, kind: "ingress", remove: () => done(substrate.deleteIngress(each.id)) };
     }),
@@ -119,7 +119,9 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
   ];
 }
 
-/** Whether it has an entry. To be asked right before the removal: it may have been made, with its entry, since the listing. */
+/**
+ * Whether it has an entry. Check right before the removal: it may have been made, with its entry, since the listing.
+ */
 function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;
@@ -157,7 +159,7 @@ async function sweepAgents(node: Node, report: Writable<SweepReport>): Promise<v
   }
 }
 
-/** Also where that cannot be known: what was made before 0.2.0 does not say which it has. */
+/** True also if that is unknown: what was made before 0.2.0 does not say which volume it has. */
 async function isAgentUsed({ journal, substrate }: Node, id: string): Promise<boolean> {
   if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
   const things = await Promise.all([substrate.volumes({}), substrate.instances({}), substrate.snapshots({})]);

@@ -11,7 +11,7 @@ import { standby } from "./suspend.ts";
 const DEFAULT_POLL_MS = 5_000;
 const HEALTH_MS = 5_000;
 
-/** Something that the watch has noticed or done. */
+/** An observation or action of the watch. */
 export interface WatchEvent {
   readonly name: string;
   /** What was done ("standby", "stop", "remove"), whether the agent answers, or that one of these failed. */
@@ -64,8 +64,8 @@ function millisecondsOf(time: Date | undefined, nanos: number): number | undefin
 }
 
 /**
- * Looks at all running sandboxes until the signal is aborted, and acts on what it finds; one that is slow keeps no other
- * waiting. Resolves when what it was doing then is done. Never rejects.
+ * Looks at all running sandboxes until the signal is aborted, and acts on what it finds; a slow one delays no other.
+ * Resolves when the last action is done. Never rejects.
  */
 export async function watch(node: Node, options: WatchOptions): Promise<void> {
   const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
@@ -115,13 +115,13 @@ class Watcher {
     this.#onEvent = onEvent;
   }
 
-  /** Looks once, unless it still does or somebody is working on the sandbox. */
+  /** Looks once, unless the last look still runs or a process works on the sandbox. */
   look(): void {
     if (this.#looking !== undefined || this.#node.isBusy(this.#name)) return;
     this.#looking = this.#look().finally(() => (this.#looking = undefined));
   }
 
-  /** Closes the connection, and says whether that was all: a look goes on, and may connect again. */
+  /** Closes the connection. False: a look still runs, and may connect again. */
   close(): boolean {
     this.#client?.close();
     this.#client = undefined;
@@ -138,7 +138,7 @@ class Watcher {
     try {
       if ((await this.#verdict()) !== undefined) await this.#node.alone("watch", this.#name, () => this.#act());
     } catch (error) {
-      // Its user works on it; the next look decides anew.
+      // Its user works on it; the next look decides again.
       if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
       this.#tell("failed", messageOf(sandboxError(error)));
     }

@@ -144,7 +144,7 @@ class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Before a folder or link: an earlier file may go into that folder, and a hard link may name it.
+      // Folders and links are complete before the next entry, which may lie in the one or have the name of the other.
       const made = this.#add(entry).catch((error: unknown) => {
         failure ??= { error };
       });
