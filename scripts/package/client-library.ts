@@ -8,8 +8,8 @@ const CLIENT_PACKAGE = "guest-agent-client";
 
 /** The packages that it imports; their versions are the project's. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
-/** What only sandboxes need, and load when they need it: the substrate's client, and what issues certificates. */
-const FOR_SANDBOXES = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
+/** What sandboxes and tests alone need, and load when they need it: the substrate's client, and what issues certificates. */
+const WHEN_NEEDED = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
 
 interface Manifest {
   readonly version: string;
@@ -99,14 +99,13 @@ function manifestOf({ version, license, dependencies, devDependencies }: Manifes
     exports: {
       ".": entryOf("./lib/node/client/index"),
       "./sandboxes": entryOf("./lib/node/sandboxes/index"),
+      "./testing": entryOf("./lib/node/testing/index"),
       "./package.json": "./package.json",
     },
     files: ["lib"],
     dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
     // The types name Node's own; a program in JavaScript needs none.
-    peerDependencies: { "@types/node": ">=20", ...Object.fromEntries(FOR_SANDBOXES.map((name) => [name, all[name]])) },
-    peerDependenciesMeta: Object.fromEntries(
-      ["@types/node", ...FOR_SANDBOXES].map((name) => [name, { optional: true }]),
-    ),
+    peerDependencies: { "@types/node": ">=20", ...Object.fromEntries(WHEN_NEEDED.map((name) => [name, all[name]])) },
+    peerDependenciesMeta: Object.fromEntries(["@types/node", ...WHEN_NEEDED].map((name) => [name, { optional: true }])),
   };
 }

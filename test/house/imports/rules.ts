@@ -29,7 +29,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
     "node",
     new Map([
       ["guestctl", 3],
-      ["sandboxes", 2],
+      ...["sandboxes", "testing"].map((room) => [room, 2] as const),
       ...["client", "credentials"].map((room) => [room, 1] as const),
       ["tar", 0],
     ]),
@@ -40,6 +40,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
 /** Rooms that not everyone above may enter. */
 const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["sandboxes", new Set(["guestctl"])],
+  ["testing", new Set()],
   ["config", new Set(["boot"])],
   ["platform", new Set(["boot"])],
   ["native", new Set(["platform", "boot", "main"])],

@@ -1,0 +1,152 @@
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import type { Socket } from "node:net";
+import type { Readable } from "node:stream";
+import { messageOf } from "../../shared/errors.ts";
+import { TestAgentError } from "./errors.ts";
+
+/** How an agent ended: with its workload's status, or with one of its own. */
+export interface AgentEnd {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** Of each stream, in characters: a workload may write for ever. */
+const KEPT_CHARACTERS = 256 * 1024;
+/** An emergency brake, far more than a start takes on a busy machine. */
+const START_LIMIT_MS = 120_000;
+/** The same for an end: workload, commands and connections have their grace before. */
+const STOP_LIMIT_MS = 60_000;
+
+/** For the rest of the output. A process that has left the workload's tree may hold the pipes for ever. */
+const HELD_PIPES_MS = 2_000;
+
+const running = new Set<AgentProcess>();
+
+/** A test that is over leaves no agent behind, whatever it forgot. */
+function endAll(): void {
+  for (const agent of running) agent.terminate();
+}
+
+/** A line of the agent's log, as far as its start needs it. */
+interface LogLine {
+  readonly event?: unknown;
+  readonly reason?: unknown;
+}
+
+/** An agent as a process. It does not keep this process alive once it listens, and ends with it. */
+export class AgentProcess {
+  readonly #program: string;
+  readonly #child: ChildProcessByStdio<null, Readable, Readable>;
+  readonly #output = { stdout: "", stderr: "" };
+  /** Resolves when it has ended, and its output is read; never, where it could not be started. */
+  readonly ended: Promise<AgentEnd>;
+
+  constructor(program: string, env: Readonly<Record<string, string>>) {
+    this.#program = program;
+    this.#child = spawn(program, [], { env, stdio: ["ignore", "pipe", "pipe"] });
+    if (running.size === 0) process.once("exit", endAll);
+    running.add(this);
+    for (const name of ["stdout", "stderr"] as const) {
+      this.#child[name].setEncoding("utf8").on("data", (text: string) => {
+        this.#output[name] = (this.#output[name] + text).slice(-KEPT_CHARACTERS);
+      });
+    }
+    this.ended = new Promise((resolve) => {
+      this.#child.once("exit", (code, signal) => {
+        this.#forget();
+        const late = setTimeout(() => resolve({ code, signal }), HELD_PIPES_MS);
+        this.#child.once("close", () => {
+          clearTimeout(late);
+          resolve({ code, signal });
+        });
+      });
+    });
+  }
+
+  /** What agent and workload have written, at most the last 256 Ki characters of each; the agent's log is in `stderr`. */
+  get output(): { readonly stdout: string; readonly stderr: string } {
+    return { ...this.#output };
+  }
+
+  /** Sends SIGTERM. */
+  terminate(): void {
+    this.#child.kill("SIGTERM");
+  }
+
+  /**
+   * Resolves with whether it listens now; with false, another program has its port. Rejects with TestAgentError if it cannot
+   * be started.
+   */
+  async listening(): Promise<boolean> {
+    let brake: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<boolean>((resolve, reject) => {
+        const look = (): void => {
+          if (this.#hasLogged(({ event }) => event === "management_listening")) resolve(true);
+        };
+        this.#child.stderr.on("data", look);
+        this.#child.once("error", (error) => {
+          this.#forget();
+          reject(new TestAgentError(`${this.#program} cannot be run: ${messageOf(error)}`, { cause: error }));
+        });
+        // After the last of its output.
+        this.#child.once("close", (code, signal) => {
+          if (this.#hasLogged(({ event, reason }) => event === "start_failed" && reason === "ALREADY_EXISTS")) {
+            resolve(false);
+          } else {
+            const said = this.#output.stderr.trim() || "it said nothing";
+            reject(new TestAgentError(`${this.#program} ended (${code ?? signal}) before it listened: ${said}`));
+          }
+        });
+        brake = setTimeout(() => {
+          this.#child.kill("SIGKILL");
+          const message = `${this.#program} did not listen within ${START_LIMIT_MS / 1000} s: is it the program guest-agent?`;
+          reject(new TestAgentError(message));
+        }, START_LIMIT_MS);
+      });
+    } finally {
+      clearTimeout(brake);
+      this.#hold(false);
+    }
+  }
+
+  /** Sends SIGTERM and resolves when it has ended. */
+  async stop(): Promise<AgentEnd> {
+    this.#hold(true);
+    this.terminate();
+    const brake = setTimeout(() => this.#child.kill("SIGKILL"), STOP_LIMIT_MS);
+    try {
+      return await this.ended;
+    } finally {
+      clearTimeout(brake);
+      // What the workload left behind may hold them for ever.
+      this.#child.stdout.destroy();
+      this.#child.stderr.destroy();
+    }
+  }
+
+  #forget(): void {
+    running.delete(this);
+    if (running.size === 0) process.off("exit", endAll);
+  }
+
+  /** Whether this process stays for it. */
+  #hold(isHeld: boolean): void {
+    const method = isHeld ? "ref" : "unref";
+    this.#child[method]();
+    // Pipes are sockets in Node.
+    (this.#child.stdout as Socket)[method]();
+    (this.#child.stderr as Socket)[method]();
+  }
+
+  #hasLogged(matches: (line: LogLine) => boolean): boolean {
+    const lines = this.#output.stderr.split("\n").slice(0, -1);
+    return lines.some((line) => {
+      try {
+        return line.startsWith("{") && matches(JSON.parse(line) as LogLine);
+      } catch {
+        return false;
+      }
+    });
+  }
+}

@@ -1,0 +1,47 @@
+import { accessSync, constants, statSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { TestAgentError } from "./errors.ts";
+
+/** Names the program guest-agent for tests, where they do not name it themselves. */
+export const AGENT_VARIABLE = "GUEST_AGENT";
+/** Of this package. Where it was not installed but linked from the project's build, the agent stands beside it. */
+const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
+
+/**
+ * Path of the program guest-agent: the one that is given, the one that GUEST_AGENT names, or the built one beside this
+ * package. Throws TestAgentError where there is none.
+ */
+export function agentProgram(given: string | undefined, named: string | undefined): string {
+  if (process.platform !== "linux") {
+    throw new TestAgentError(
+      `the agent runs on Linux only, and this is ${process.platform}: test there, or in a container`,
+    );
+  }
+  if (given !== undefined) return checked(given, "the option agent");
+  if (named !== undefined && named !== "") return checked(named, `the variable ${AGENT_VARIABLE}`);
+  const beside = resolve(PACKAGE_FOLDER, "..", `linux-${process.arch}`, "guest-agent");
+  if (isProgram(beside)) return beside;
+  throw new TestAgentError(
+    `there is no agent to start: set ${AGENT_VARIABLE}, or the option agent, to the program guest-agent in the folder ` +
+      `that the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz holds`,
+  );
+}
+
+function checked(path: string, source: string): string {
+  if (isProgram(path)) return resolve(path);
+  const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  throw new TestAgentError(
+    isFolder
+      ? `${source} names a folder, ${path}: name the program in it, ${join(path, "guest-agent")}`
+      : `${source} names ${path}, which is no program that can be run: name the file guest-agent of a release's folder`,
+  );
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,144 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect, DEFAULT_SERVER_NAME, type GuestClient, type TcpOptions } from "../client/index.ts";
+import type * as Certificates from "../credentials/certificates.ts";
+import { agentVariables, generateToken, readClientCredentials, writeFolder } from "../credentials/index.ts";
+import { type AgentEnd, AgentProcess } from "./agent-process.ts";
+import { TestAgentError } from "./errors.ts";
+import { AGENT_VARIABLE, agentProgram } from "./program.ts";
+
+const HOUR_MS = 3_600_000;
+/** Certificates are for one test, and clocks differ. */
+const VALID_FROM = new Date(0);
+const VALID_MS = 24 * HOUR_MS;
+/** A test waits for the end of its workload; the agent's own default is 10 s. */
+const STOP_GRACE_MS = 1_000;
+/** Another program may take a port between its choice and its use. */
+const PORT_ATTEMPTS = 10;
+
+/** What an agent for tests is started with. */
+export interface TestAgentOptions {
+  /** The workload's command: program and arguments. Default: none; the agent stays until it is stopped. */
+  readonly workload?: readonly string[] | undefined;
+  /**
+   * The other fields of `Process` as proto3 JSON: `env`, `cwd`, `user`, `ready_cmd`, `stop_grace_ms`, which is 1 s unless
+   * given here.
+   */
+  readonly process?: object | undefined;
+  /** `Hooks` as proto3 JSON: `pre_snapshot` and `post_restore`, each with `args`. Default: none. */
+  readonly hooks?: object | undefined;
+  /** Path of the program guest-agent. Default: that of the variable GUEST_AGENT, else the built one beside this package. */
+  readonly agent?: string | undefined;
+}
+
+/** A real agent on a port of this machine's loopback, with credentials of its own. Dispose of it (`await using`). */
+export interface TestAgent extends AsyncDisposable {
+  /** Address and credentials, for `connect`. */
+  readonly connection: TcpOptions;
+  /** The credentials as a folder, for `guestctl --credentials`. It goes with the agent. */
+  readonly credentials: string;
+  /** What agent and workload have written, at most the last 256 Ki characters of each; the agent's log is in `stderr`. */
+  readonly output: { readonly stdout: string; readonly stderr: string };
+  /** Resolves when the agent has ended, with its workload's status. */
+  readonly ended: Promise<AgentEnd>;
+  /** A client of it, closed when the agent is disposed of. */
+  client(): GuestClient;
+  /** Ends workload and agent as SIGTERM does, and resolves when both are gone. */
+  stop(): Promise<AgentEnd>;
+}
+
+const OPTION_NAMES = { workload: true, process: true, hooks: true, agent: true } satisfies Record<
+  keyof TestAgentOptions,
+  true
+>;
+
+/**
+ * Starts an agent for a test, with throwaway credentials, and resolves when it can be dialled. Needs the packages
+ * `@peculiar/x509` and `reflect-metadata`, and the built agent. Rejects with TestAgentError.
+ */
+export async function startTestAgent(options: TestAgentOptions = {}): Promise<TestAgent> {
+  const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTION_NAMES, name));
+  if (unknown !== undefined) throw new TestAgentError(`startTestAgent has no option ${JSON.stringify(unknown)}`);
+  const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
+  const { issueCertificates } = await loadIssuer();
+  const folder = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
+  try {
+    const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALID_MS) };
+    await writeFolder(folder, await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
+    const credentials = await readClientCredentials(folder);
+    const { agent, port } = await listeningAgent(program, environment(folder, options));
+    return testAgent(folder, { address: `127.0.0.1:${port}`, ...credentials }, agent);
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+function testAgent(folder: string, connection: TcpOptions, agent: AgentProcess): TestAgent {
+  const clients: GuestClient[] = [];
+  return {
+    connection,
+    credentials: folder,
+    get output() {
+      return agent.output;
+    },
+    ended: agent.ended,
+    client: () => {
+      const client = connect(connection);
+      clients.push(client);
+      return client;
+    },
+    stop: () => agent.stop(),
+    [Symbol.asyncDispose]: async () => {
+      for (const client of clients) client.close();
+      await agent.stop();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The agent's whole environment: nothing of the test's own but where programs are. */
+function environment(folder: string, options: TestAgentOptions): Readonly<Record<string, string>> {
+  const { workload = [], process: rest, hooks } = options;
+  return {
+    PATH: process.env["PATH"] ?? "/usr/local/bin:/usr/bin:/bin",
+    ...agentVariables(folder),
+    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_PROCESS_SPEC: JSON.stringify({ stop_grace_ms: STOP_GRACE_MS, ...rest, args: workload }),
+    ...(hooks && { SVC_HOOKS_SPEC: JSON.stringify(hooks) }),
+  };
+}
+
+async function listeningAgent(
+  program: string,
+  env: Readonly<Record<string, string>>,
+): Promise<{ readonly agent: AgentProcess; readonly port: number }> {
+  for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
+    const port = await freePort();
+    const agent = new AgentProcess(program, { ...env, SVC_GUEST_PORT: String(port) });
+    if (await agent.listening()) return { agent, port };
+  }
+  throw new TestAgentError(`no port of the loopback stays free: ${PORT_ATTEMPTS} were tried`);
+}
+
+/** A port that nobody listens on now. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0);
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+async function loadIssuer(): Promise<Pick<typeof Certificates, "issueCertificates">> {
+  try {
+    return await import("../credentials/certificates.ts");
+  } catch (error) {
+    const message = "no credentials can be issued: npm install --save-dev @peculiar/x509 reflect-metadata";
+    throw new TestAgentError(message, { cause: error });
+  }
+}

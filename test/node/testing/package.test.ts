@@ -1,0 +1,76 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
+import { standaloneFolder } from "../../fixtures/standalone.ts";
+
+const ROOT = join(import.meta.dirname, "../../..");
+const machine = machineNode();
+const PAGE = readFileSync(join(ROOT, "docs/node/client.md"), "utf8");
+/** The five lines of the page. */
+const [, EXAMPLE = ""] = /^```ts\n(import [^\n]*guest-agent-client\/testing[\s\S]*?)^```$/m.exec(PAGE) ?? [];
+
+describe(
+  "an agent for tests, of the installed package",
+  { skip: typeof machine === "string" ? machine : false },
+  () => {
+    const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
+    let folder: string;
+    let installed: InstalledClient;
+    before(async () => {
+      folder = await mkdtemp(join(tmpdir(), "testing-package-"));
+      installed = await installClient(folder, path);
+      await writeFile(join(installed.folder, "example.ts"), EXAMPLE);
+      await writeFile(
+        join(installed.folder, "required.cts"),
+        `import { startTestAgent, type TestAgent } from "guest-agent-client/testing";
+       export const start: () => Promise<TestAgent> = () => startTestAgent();`,
+      );
+    });
+    after(() => rm(folder, { recursive: true, force: true }));
+
+    const run = async (agent?: string): Promise<string> => {
+      const env = { PATH: path, ...(agent !== undefined && { GUEST_AGENT: agent }) };
+      const { all } = await execa(node, ["example.js"], {
+        cwd: installed.folder,
+        extendEnv: false,
+        env,
+        all: true,
+        reject: false,
+      });
+      return all;
+    };
+
+    test("type-checks in a strict program, also in one that requires it", async () => {
+      assert.equal(await installed.compile("node16", ["*.cts"]), "");
+      assert.equal(await installed.compile(), "");
+    });
+
+    test("says what to do where there is no agent, and where no credentials can be issued", async () => {
+      assert.match(
+        await run(),
+        /there is no agent to start: set GUEST_AGENT, or the option agent, to the program guest-agent/,
+      );
+      assert.match(await run(folder), /the variable GUEST_AGENT names a folder, .*: name the program in it/);
+      const agent = join(standaloneFolder(), "guest-agent");
+      assert.match(
+        await run(agent),
+        /no credentials can be issued: npm install --save-dev @peculiar\/x509 reflect-metadata/,
+      );
+    });
+
+    test("runs the page's example on this machine's own Node with the built agent, named or beside the package", async () => {
+      for (const name of ["@peculiar", "reflect-metadata"]) {
+        await symlink(join(ROOT, "node_modules", name), join(installed.folder, "node_modules", name));
+      }
+      const built = standaloneFolder();
+      assert.equal(await run(join(built, "guest-agent")), "0 hello\n");
+      await symlink(built, join(installed.folder, "node_modules", `linux-${process.arch}`));
+      assert.equal(await run(), "0 hello\n");
+    });
+  },
+);

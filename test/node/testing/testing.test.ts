@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { execa } from "execa";
+import { HookKind } from "../../../src/node/client/index.ts";
+import { startTestAgent, TestAgentError, type TestAgentOptions } from "../../../src/node/testing/index.ts";
+import { AGENT_COMMAND } from "../../fixtures/agent.ts";
+import { noProcessWith, processGone } from "../../fixtures/processes.ts";
+
+const TESTING = join(import.meta.dirname, "../../../src/node/testing/index.ts");
+
+describe("an agent for tests", () => {
+  let folder: string;
+  /** The agent that is tested, as one program. */
+  let program: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), "testing-"));
+    program = await script("guest-agent", `exec ${AGENT_COMMAND.map((word) => `'${word}'`).join(" ")} "$@"`);
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  async function script(name: string, text: string): Promise<string> {
+    const file = join(folder, name);
+    await writeFile(file, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    return file;
+  }
+
+  const waitFor = (file: string): string => `until test -e '${file}'; do sleep 0.05; done`;
+
+  function failureOf(options: TestAgentOptions): Promise<TestAgentError> {
+    return startTestAgent(options).then(
+      () => assert.fail("it was started"),
+      (error: unknown) => {
+        assert.ok(error instanceof TestAgentError, String(error));
+        return error;
+      },
+    );
+  }
+
+  test("runs commands beside its workload, in the workload's environment and no other", async () => {
+    process.env["OF_THE_TEST"] = "secret";
+    await using agent = await startTestAgent({
+      agent: program,
+      workload: ["sh", "-c", 'echo up; : >"$0"; exec sleep 1000', join(folder, "up")],
+      process: { env: { COLOUR: "blue" } },
+    });
+    delete process.env["OF_THE_TEST"];
+    const client = agent.client();
+    const { stdout, code } = await client.run({ args: ["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"] });
+    assert.deepEqual([stdout.toString(), code], ["blue\n", 0]);
+    assert.equal((await client.health()).ready, true);
+    await client.run({ args: ["sh", "-c", waitFor(join(folder, "up"))] });
+    const { code: status } = await agent.stop();
+    assert.equal(status, 143);
+    assert.equal(agent.output.stdout, "up\n");
+  });
+
+  test("runs its hooks, and has a socket for its workload", async () => {
+    await using agent = await startTestAgent({
+      agent: program,
+      workload: ["sh", "-c", "test -S $SVC_WORKLOAD_SOCKET && exec sleep 1000"],
+      hooks: { pre_snapshot: { args: ["echo", "at rest"] } },
+    });
+    const client = agent.client();
+    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.deepEqual([ran, stdoutTail], [true, "at rest\n"]);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+  });
+
+  test("ends with its workload, whose status it has", async () => {
+    const go = join(folder, "go");
+    await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });
+    await agent.client().writeFile(go, "");
+    assert.deepEqual(await agent.ended, { code: 5, signal: null });
+    assert.deepEqual(await agent.stop(), { code: 5, signal: null });
+  });
+
+  test("refuses whoever has not its own credentials", async () => {
+    await using first = await startTestAgent({ agent: program });
+    await using second = await startTestAgent({ agent: program });
+    assert.notEqual(first.connection.token, second.connection.token);
+    const options = { ...first.connection, certPem: second.connection.certPem, keyPem: second.connection.keyPem };
+    const { connect } = await import("../../../src/node/client/index.ts");
+    using stranger = connect(options);
+    await assert.rejects(stranger.health(), /refused your client certificate/);
+    assert.equal((await first.client().health()).alive, true);
+  });
+
+  test("leaves nothing when it is disposed of: no process, no folder, no open client", async () => {
+    const seconds = `1000.${process.pid}${Date.now()}`;
+    const agent = await startTestAgent({ agent: program, workload: ["sleep", seconds] });
+    const client = agent.client();
+    assert.equal((await client.statPath(join(agent.credentials, "token"))).mode, 0o600);
+    await agent[Symbol.asyncDispose]();
+    await noProcessWith(seconds);
+    assert.equal(existsSync(agent.credentials), false);
+    await assert.rejects(client.health(), /closed/);
+  });
+
+  test("does not keep its process alive, and ends with it", async () => {
+    const seconds = `1000.${process.pid}${Date.now()}`;
+    const forgetful = `const { startTestAgent } = await import(process.argv[1]);
+      const agent = await startTestAgent({ agent: process.argv[2], workload: ["sleep", process.argv[3]] });
+      console.log((await agent.client().run({ args: ["sh", "-c", "echo $PPID"] })).stdout.toString());`;
+    const { stdout } = await execa(process.execPath, [
+      "--input-type=module",
+      "--eval",
+      forgetful,
+      "--",
+      TESTING,
+      program,
+      seconds,
+    ]);
+    await processGone(Number(stdout));
+    await noProcessWith(seconds);
+  });
+
+  test("gets another port where another program has taken its own", async () => {
+    const taker = join(folder, "taker.mjs");
+    const [file, ...args] = AGENT_COMMAND;
+    await writeFile(
+      taker,
+      `import { spawnSync } from "node:child_process";
+      import { createServer } from "node:net";
+      createServer().listen(Number(process.env.SVC_GUEST_PORT), () => {
+        process.exit(spawnSync(${JSON.stringify(file)}, ${JSON.stringify(args)}, { stdio: "inherit" }).status);
+      });`,
+    );
+    const once = join(folder, "once");
+    const late = await script("late", `mkdir '${once}' && exec '${process.execPath}' '${taker}'\nexec '${program}'`);
+    await using agent = await startTestAgent({ agent: late });
+    assert.ok(existsSync(once));
+    assert.equal((await agent.client().health()).alive, true);
+  });
+
+  for (const [what, options, says] of [
+    [
+      "a program that is not there",
+      () => ({ agent: join(folder, "none") }),
+      /the option agent names .*none, which is no/,
+    ],
+    ["a folder", () => ({ agent: folder }), /names a folder, .*: name the program in it, .*\/guest-agent/],
+    [
+      "a program that ends",
+      () => ({ agent: "/bin/false" }),
+      /\/bin\/false ended \(1\) before it listened: it said noth/,
+    ],
+    ["a process that is none", () => ({ agent: program, process: { cwd: 7 } }), /ended \(78\).*SVC_PROCESS_SPEC/s],
+    ["an option that does not exist", () => ({ wrokload: ["sh"] }), /startTestAgent has no option "wrokload"/],
+  ] as const) {
+    test(`says what is wrong with ${what}`, async () => {
+      assert.match((await failureOf(options() as TestAgentOptions)).message, says);
+    });
+  }
+});
