@@ -49,7 +49,7 @@ function otherArchitecture(): Architecture {
   return process.arch === "x64" ? "arm64" : "x64";
 }
 
-/** Those asked for, which then must be possible; else all that are. */
+/** The requested architectures, which must be possible; by default all possible ones. */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
   if (unknown !== undefined) throw new UsageError(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
@@ -98,7 +98,7 @@ await runScript("build", USAGE, async () => {
   takeTurn(join(DIST, ".build.lock"), () => {
     process.stderr.write("build: waiting for another build of this checkout\n");
   });
-  // Taken before the build: what changes during it is not in it.
+  // Taken before the build, which may miss later changes.
   const digest = sourcesDigest(ROOT);
   const wanted = [
     "guestctl",

@@ -7,7 +7,7 @@ import { floods } from "./soak/floods.ts";
 import { GROWTH_LIMIT_BYTES, soak } from "./soak/soak.ts";
 
 const MIB = 2 ** 20;
-/** Of memory that must not grow: what the heap is off by between two collections. */
+/** Allowed growth of memory: the heap varies by this between two collections. */
 const FLOOD_GROWTH_LIMIT_BYTES = 16 * MIB;
 const USAGE = `usage: npm run soak [-- EXECS [AT-ONCE]]
        npm run soak -- floods [SECONDS]
@@ -15,7 +15,7 @@ const USAGE = `usage: npm run soak [-- EXECS [AT-ONCE]]
   AT-ONCE   how many at a time; default: 50
   SECONDS   how long 64 kept commands flood their buffers with nobody attached; default: 30`;
 
-/** What a byte that is dropped may cost the agent, in seconds of processor time for a GiB. */
+/** Allowed cost of dropped output, in seconds of processor time for a GiB. */
 const FLOOD_CPU_LIMIT = 0.5;
 const GIB = 2 ** 30;
 

@@ -94,7 +94,7 @@ async function administer(machine: BareMachine, title: string, line: string): Pr
   judge(`root ${title}: ${told}`, outcome, outcome.code === 0 ? undefined : `exit ${outcome.code}`);
 }
 
-/** Nothing about the packages themselves, which apt-get tells at length where it fails. */
+/** Quiet about the packages; if apt-get fails it prints enough. */
 function aptInstall(packages: string): string {
   return `export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && apt-get -qq -y install --no-install-recommends ${packages}`;
 }

@@ -39,10 +39,10 @@ export const ATTACKS: readonly Attack[] = [
 export const PEAK_LIMIT_BYTES: number = 128 * 2 ** 20;
 /** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
-/** For Health beside any attack. */
+/** Limit for Health beside any attack. */
 const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
-/** That stay when the agent is told to leave, each beside one that never spoke. */
+/** Peers that do not read, and as many that never speak, at the agent's end. */
 const UNREAD_PEERS = 8;
 /** Time for an attack's leftovers to go: more than the longest of the agent's limits. */
 const SETTLE_LIMIT_MS = 30_000;
@@ -56,14 +56,14 @@ export interface AbuseRow {
   readonly seconds: number;
   /** CPU time of the agent itself. */
   readonly cpuSeconds: number;
-  /** Of Health on a connection of its own beside the attack. Not judged: it depends on the machine's other work. */
+  /** Latency of Health on its own connection beside the attack. Not judged: it depends on the machine's other work. */
   readonly health: HealthTimes;
   readonly peakOwnBytes: number;
-  /** What the agent holds in addition; empty: nothing. */
+  /** Leftovers: what the agent holds in addition; empty: nothing. */
   readonly left: string;
   /** The failure; empty: none. */
   readonly problem: string;
-  /** Figures of the attack's own. */
+  /** The attack's own figures. */
   readonly measured: string;
 }
 
@@ -119,7 +119,7 @@ export async function abuse(options: AbuseOptions): Promise<void> {
         outcome.problem = `Health got no answer within ${answerLimitMs / 1000} s`;
       onRow({ name: attack.name, seconds, cpuSeconds, left, ...outcome, ...seen });
     } catch (error) {
-      // What is gone has no footprint any more.
+      // An agent that has ended has no footprint.
       if (existsSync(`/proc/${agent.pid}`)) throw error;
       onRow({
         name: attack.name,

@@ -9,15 +9,15 @@ export interface Target {
   readonly scratch: string;
   /** Approximate number of inputs to send. */
   readonly inputs: number;
-  /** Runs `work` without the calls of Health that are made beside every attack, as they cost the agent something too. */
+  /** Runs `work` while the Health calls beside the attack pause, because they cost the agent something too. */
   quietly(work: () => Promise<void>): Promise<void>;
 }
 
-/** What an attack has done. */
+/** Result of an attack. */
 export interface Outcome {
   /** Inputs that it has sent. */
   readonly inputs: number;
-  /** Figures that it has judged. */
+  /** Figures that it has checked. */
   readonly measured: string;
 }
 

@@ -31,7 +31,7 @@ const LARGE_FILE = "/proc/kallsyms";
 /** The beginning of a TLS record with a ClientHello of 512 bytes. */
 const CLIENT_HELLO_BEGIN = Buffer.from([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
 const GOAWAY = frame(FRAME.goaway, 0, 0, Buffer.alloc(8));
-/** The window that a client has who never speaks of it (RFC 9113, 6.9.2). */
+/** The window of a client that never changes it (RFC 9113, 6.9.2). */
 const DEFAULT_WINDOW_BYTES = 65_535;
 
 /** A connection that never sends anything. */
@@ -85,7 +85,7 @@ async function leaveUnread({ agent, inputs }: Target): Promise<number> {
   return count;
 }
 
-/** The agent accepts a node agent, whoever else holds connections. */
+/** The agent accepts a node agent, even while others hold connections. */
 async function serves(agent: Target["agent"]): Promise<void> {
   using peer = await connectPatiently(agent);
   const stream = peer.call("Health", agent.token, new Uint8Array());
@@ -195,7 +195,9 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
   return sent;
 }
 
-/** A call of one message over an ordinary client, which keeps to the windows. Resolves with the number of its status. */
+/**
+ * A call of one message over an ordinary client, which respects the windows. Resolves with the number of its status.
+ */
 function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
   const metadata = new Metadata();
   metadata.set("svc-instance-token", token);

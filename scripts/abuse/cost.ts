@@ -3,11 +3,11 @@ import { cpuMs } from "../../test/fixtures/cpu.ts";
 
 const MIB = 2 ** 20;
 
-/** What something costs the agent. */
+/** A cost to the agent. */
 export interface Cost {
   readonly connections: number;
   readonly cpuMs: number;
-  /** Bytes that the agent has read meanwhile. */
+  /** Bytes that the agent read. */
   readonly readMib: number;
 }
 
@@ -24,7 +24,7 @@ export function sum(costs: readonly Cost[]): Cost {
   return { connections: total("connections"), cpuMs: total("cpuMs"), readMib: total("readMib") };
 }
 
-/** What the agent has read from its files and sockets so far: `rchar` of proc_pid_io(5). */
+/** Bytes that the agent has read from its files and sockets so far: `rchar` of proc_pid_io(5). */
 function readBytes(pid: number): number {
   return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "latin1"))?.[1]);
 }

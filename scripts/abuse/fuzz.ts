@@ -102,7 +102,7 @@ function setsClock(schema: DescMessage, bytes: Uint8Array): boolean {
   }
 }
 
-/** Never waits for a port: the answer may take a day, as is asked for. */
+/** Never waits for a port: the fuzzed time limit may be a day. */
 function waits(schema: DescMessage, bytes: Uint8Array): boolean {
   if (schema !== WaitForPortRequestSchema) return false;
   try {

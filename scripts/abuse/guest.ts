@@ -7,10 +7,10 @@ import { clientOf } from "../../test/fixtures/guest-client.ts";
 import { memoryCgroup } from "../../test/fixtures/memory-cgroup.ts";
 import type { Attack, Target } from "./attack.ts";
 
-/** Calls into the dead file system: several times as many as the agent gives threads up for. */
+/** Calls into the dead file system: several times the number of threads that the agent gives up. */
 const HUNG_CALLS = 48;
 const ANSWER_LIMIT_MS = 60_000;
-/** Of the agent and its commands together. */
+/** Memory limit of the agent and its commands together. */
 const MEMORY_BYTES = 384 * 2 ** 20;
 /** Each smaller than the agent; together more than there is. */
 const HOGS = 100;

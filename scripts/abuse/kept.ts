@@ -14,12 +14,12 @@ type FrameInit = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 /** Streams of one connection: fewer than the agent allows. */
 const CALLS_AT_ONCE = 48;
 const FRAMES_A_CALL = 4;
-/** Of what the floods write, which nobody needs. */
+/** Bytes of the floods' output that a peer reads; nobody needs the rest. */
 const READ_BYTES = 2 ** 24;
 const ANSWER_LIMIT_MS = 30_000;
 const EXTREME = [0n, 1n, 65_536n, 2n ** 53n, 2n ** 63n, 2n ** 64n - 1n] as const;
 const NAMES = ["flood", "pipe", "gone", "", ".", "__proto__", "x".repeat(129), "\0", "../a"] as const;
-/** One that writes without an end, one that stops when nobody acknowledges, one that is over. */
+/** A command that writes endlessly, one that stops without acknowledgements, and one that has ended. */
 const COMMANDS: readonly FrameInit[] = [
   { case: "start", value: { args: ["yes"], keep: { name: "flood", bufferBytes: 1 } } },
   {
@@ -58,7 +58,7 @@ function laterFrame(random: Random): FrameInit {
   ]);
 }
 
-/** Calls that take each other's place, with offsets, names and frames that cannot be, half of them unread. */
+/** Calls that take each other's place, with impossible offsets, names and frames; half of them do not read. */
 async function attachOften({ agent, inputs, random }: Target): Promise<number> {
   let sent = 0;
   while (sent < inputs) {
@@ -71,14 +71,14 @@ async function attachOften({ agent, inputs, random }: Target): Promise<number> {
       for (let count = 0; count < frames; count++) peer.data(stream, envelope(message(laterFrame(random))), false);
       sent += 1 + frames;
     }
-    // The calls that found nothing, or lost their places, are answered whoever reads.
+    // Calls that found nothing or lost their places are answered even if nobody reads.
     if (!(await peer.holds(() => peer.answered.size > 1, ANSWER_LIMIT_MS)))
       throw new Error("nobody was answered in a storm of attaches");
     peer[Symbol.dispose]();
     const kept = await listExecs(agent);
     if (kept.length > COMMANDS.length) throw new Error(`${kept.length} execs are kept`);
   }
-  // A start that was on its way when its peer went can come after the list of what is to be ended.
+  // A start that was on its way when its peer left can come after the list of commands to end.
   const deadline = performance.now() + ANSWER_LIMIT_MS;
   do await endAll(agent);
   while ((await listExecs(agent)).length > 0 && performance.now() < deadline);
@@ -93,7 +93,7 @@ const PEERS = 16;
 const TAKEN_OVER = 100;
 const WIDE_BYTES = 2 ** 30;
 
-/** Calls that have got a part of a message when the next one takes their place, and that never read on. */
+/** Calls that have received a part of a message when the next one takes their place, and that never read on. */
 async function takeOverOften({ agent, inputs }: Target): Promise<number> {
   let sent = 0;
   const args = ["head", "-c", String(2 ** 20), "/dev/zero"];

@@ -12,7 +12,7 @@ export type Watched = Dialled & {
   readonly answerLimitMs: number;
 };
 
-/** Observations since the last report, the call that was on its way when this one was asked for included. */
+/** Observations since the last report, including the call that was under way when this report was requested. */
 export interface Seen {
   readonly healthMs: readonly number[];
   /** Calls that got no answer in time. Those whose connection a restore ended do not count. */
@@ -20,7 +20,7 @@ export interface Seen {
   readonly peakOwnBytes: number;
 }
 
-/** What is asked of this thread: its observations, or to make no calls for a while. */
+/** A request to this thread: report the observations, or make no calls for a while. */
 export type Request = "seen" | "pause" | "resume";
 
 const PAUSE_MS = 20;

@@ -14,7 +14,7 @@ const CALLS_AT_ONCE = 48;
 const FRAMES_A_CALL = 6;
 const ANSWER_LIMIT_MS = 30_000;
 const EXTREME = [0, 1, 64, 65_536, 2 ** 31, 2 ** 32 - 1] as const;
-/** Of what the servers write, which half of the peers take. */
+/** Bytes of the servers' output that half of the peers read. */
 const READ_BYTES = 2 ** 24;
 const PIECE: Buffer = Buffer.alloc(2 ** 16);
 
@@ -42,7 +42,7 @@ function openFrame(port: number, agentPort: number, random: Random): FrameInit {
   return { case: "open", value: { target: { case: "port", value }, windowBytes: random.oneOf(EXTREME) } };
 }
 
-/** Tunnels to servers of every manner, from peers that send any frames in any order, and half of which never read. */
+/** Tunnels to servers of every kind, from peers that send any frames in any order; half of the peers never read. */
 async function stormOfTunnels({ agent, inputs, random }: Target): Promise<number> {
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -75,7 +75,7 @@ async function stormOfTunnels({ agent, inputs, random }: Target): Promise<number
         }
         sent += 1 + frames;
       }
-      // Refusals come whoever reads.
+      // Refusals come even if nobody reads.
       if (!(await peer.holds(() => peer.answered.size > 1, ANSWER_LIMIT_MS)))
         throw new Error("nobody was answered in a storm of tunnels");
     }

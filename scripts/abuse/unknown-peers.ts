@@ -7,11 +7,9 @@ import { memoryOf } from "../soak/footprint.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";
 import { type Cost, costOf, sum } from "./cost.ts";
 
-/*
- * What peers do of whom nobody knows who they are. Each connection costs a handshake and what it sends before it is ended; a
- * peer may dial again at once. So the cost of a connection is told as a multiple of one that is refused in the ordinary way,
- * by a client without a certificate, in the same run and in turns with it.
- */
+/* Attacks by unknown peers. Each connection costs a handshake and what it sends before it is ended, and a peer may
+ * dial again at once. So the cost of a connection is given as a multiple of an ordinary refusal, of a client without
+ * a certificate, measured in turns in the same run. */
 
 const MIB = 2 ** 20;
 /** Handshakes at once. */
@@ -20,13 +18,13 @@ const AT_ONCE = 60;
 const ROUNDS = { least: 4, most: 20 } as const;
 /** CPU of a connection, as a multiple of an ordinary refused one. */
 const HANDSHAKE_LIMIT = 2;
-/** Of one that was let in as far as HTTP/2: it may send some hundred frames, or as many KiB. */
+/** The same for a connection that reaches HTTP/2: it may send some hundred frames, or as many KiB. */
 const CONNECTION_LIMIT = 10;
 /** CPU for what such a connection sends, beside its handshake, where that is more than a few KiB. */
 const MIB_LIMIT_MS = 50;
 /** What the agent reads of one connection before it ends it. */
 const READ_LIMIT_MIB = 0.5;
-/** Memory of all that it remembers of them. */
+/** Memory of everything that it remembers of them. */
 const GROWTH_LIMIT_BYTES = 30 * MIB;
 const WRONG_TOKEN = "wrong-token-0123456789";
 const BATCH = 100;
@@ -79,7 +77,7 @@ function judged({ ordinary, attack }: Compared, limit: number): string {
   const times = connectionMs / ordinaryMs;
   const readMib = attack.readMib / attack.connections;
   const mibMs = (connectionMs - ordinaryMs) / readMib;
-  // Of less than that the handshake is the most.
+  // Below that, the handshake is most of the cost.
   const isMuch = readMib >= 0.1;
   const told = `${times.toFixed(1)} x a refused handshake, ${(readMib * 1024).toFixed(0)} KiB read of each`;
   const figures = isMuch ? `${told}, ${mibMs.toFixed(0)} ms of CPU a MiB` : told;
@@ -90,8 +88,9 @@ function judged({ ordinary, attack }: Compared, limit: number): string {
 }
 
 /**
- * Chains that anybody can make, of certificates that cost much to read (RFC 8446, 4.4.2, bounds a chain at 16 MiB): random
- * signatures, long exponents, points that are compressed, extensions. Whoever reads and verifies them in good faith stands still.
+ * Chains that anybody can make, of certificates that cost much to read (RFC 8446, 4.4.2, bounds a chain at 16 MiB):
+ * random signatures, long exponents, points that are compressed, extensions. A server that reads and verifies all of
+ * it stands still.
  */
 const CHAINS: readonly [string, () => Identity][] = [
   ["75 of RSA-3072", () => forgeChain({ links: 75, exponent: "usual" })],
@@ -150,7 +149,7 @@ async function sendOnReset(peer: RawHttp2, block: Buffer): Promise<void> {
   }
 }
 
-/** The same on one connection after another, until nobody listens any more. */
+/** The same on one connection after another, until the agent has left. */
 export async function floodHeaders(agent: Target["agent"]): Promise<void> {
   for (;;) {
     using peer = await RawHttp2.dial(agent).catch(() => undefined);
@@ -192,7 +191,7 @@ async function sendDifferent(target: Target): Promise<Outcome> {
   return { inputs: sent, measured };
 }
 
-/** Attacks by peers none of whose calls was let in. */
+/** Attacks by peers without an admitted call. */
 export const unknownPeerAttacks: readonly Attack[] = [
   { name: "forged chains", weight: 2, run: forgeChains },
   { name: "KeyUpdates without a certificate", weight: 1, run: (target) => updateKeys(target, undefined) },

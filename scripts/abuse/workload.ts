@@ -8,7 +8,7 @@ const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /** A workload that is not root. */
 const WORKLOAD_USER = "65534:65534";
 const BURST = 32;
-/** Each takes up to two seconds. */
+/** Runs of the hostile workload; each takes up to two seconds. */
 const COMMANDS = 28;
 
 /** Attacks the workload's socket: half a request, a too large one, garbage, nothing. */

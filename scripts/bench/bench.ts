@@ -57,7 +57,7 @@ export async function sideBySide(
   return runs;
 }
 
-/** Has all contenders do a job that does not count; whether a peer can do it shows when it is measured. */
+/** Lets all contenders do a job without measuring it. A failure counts only when the job is measured. */
 export async function warmUp({ contenders }: Bench, job: Job): Promise<void> {
   for (const [contender, { load }] of contenders) {
     try {

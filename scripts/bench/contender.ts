@@ -74,7 +74,7 @@ export interface Running extends AsyncDisposable {
   pids(): readonly number[];
 }
 
-/** What a peer is started with. */
+/** Inputs of a peer's start. */
 export interface Grounds {
   /** The native program. */
   readonly program: string;
@@ -85,7 +85,7 @@ export interface Grounds {
   readonly token: string;
 }
 
-/** How to start a peer's server, and how the client gets to it. */
+/** How to start a peer's server, and how the client reaches it. */
 export interface PeerPlan {
   readonly description: string;
   readonly command: readonly [file: string, ...args: string[]];

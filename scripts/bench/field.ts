@@ -15,7 +15,7 @@ export interface Field extends AsyncDisposable {
   readonly folder: string;
 }
 
-/** What contenders are made of. */
+/** Inputs of all contenders. */
 export interface Programs {
   /** The native program: the load client, and the servers in Go. */
   readonly native: string;

@@ -25,7 +25,7 @@ export class LineProcess implements AsyncDisposable {
     return this.#process.pid ?? 0;
   }
 
-  /** The next line that it prints; throws what it complained of when it has ended instead. */
+  /** The next line that it prints; throws its standard error if it has ended instead. */
   async line(): Promise<string> {
     const next = await this.#lines.next();
     return next.done === true ? this.#throwEnd() : next.value;
@@ -39,12 +39,12 @@ export class LineProcess implements AsyncDisposable {
   /** Resolves once `isUp` holds; throws when it has ended instead. */
   async until(isUp: () => boolean | Promise<boolean>): Promise<void> {
     const ended = this.#throwEnd();
-    // Nobody waits for it any more once `isUp` holds.
+    // Once `isUp` holds, nobody awaits this promise.
     ended.catch(() => {});
     while (!(await isUp())) await Promise.race([ended, delay(LOOK_MS)]);
   }
 
-  /** Ends it, by SIGKILL if it takes long. */
+  /** Ends it; if that takes long, by SIGKILL. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#process.kill();
     await this.#process;

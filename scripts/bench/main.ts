@@ -55,7 +55,7 @@ export async function main(args: readonly string[]): Promise<number> {
   return options.guard ? await guard(bench, rows) : 0;
 }
 
-/** A loss must still be there with the rounds of all tries: otherwise the machine was only busy. */
+/** A loss counts only if it remains with the rounds of all tries: otherwise the machine was only busy. */
 async function guard(bench: Bench, measured: ReadonlyMap<Group, readonly Row[]>): Promise<number> {
   const recorded = readRecorded();
   const lossesOf = (rows: readonly Row[]): readonly Loss[] => {

@@ -10,7 +10,7 @@ export type Peer = Exclude<Contender, "ours">;
 /** One value for each round that a contender was measured in, in the order of the rounds. */
 export type Samples = Readonly<Partial<Record<Contender, readonly number[]>>>;
 
-/** What is wanted of a row: our value is at most, or at least, so many times the peer's; or an absolute bound. */
+/** A row's goal: a bound on our value as a multiple of the peer's, or an absolute bound. */
 export interface Goal {
   /** Undefined: `limit` is a bound on our own value, in the row's unit. */
   readonly peer?: Peer;
@@ -47,7 +47,7 @@ export interface RowSpec {
   readonly goal?: Goal;
   /** A note for the reader. */
   readonly note?: string;
-  /** What it says about growth, if it does. */
+  /** Its data about growth, if any. */
   readonly growth?: GrowthFigure;
 }
 

@@ -3,10 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Check, complaintsOf, ROOT } from "./tool.ts";
 
-/**
- * What a client of any release would no longer understand of the schema in a folder with a buf.yaml: every released one
- * is kept.
- */
+/** Changes in a folder's schema that would break a client of any release; every released schema is kept. */
 export async function incompatibilities(folder: string): Promise<string> {
   const snapshots = globSync("schema/*.json", { cwd: ROOT });
   if (snapshots.length === 0) return "no released schema in schema/";

@@ -26,7 +26,7 @@ export interface Check {
   readonly name: string;
   /** Whether it needs git to list the repository's files. */
   readonly readsRepository?: true;
-  /** Resolves to the problem and how to fix it; empty if there is none. */
+  /** Resolves with the problem and how to fix it; empty: none. */
   readonly run: () => Promise<string>;
 }
 

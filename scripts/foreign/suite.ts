@@ -15,7 +15,7 @@ export interface Suite {
   readonly run: () => Promise<Outcome>;
 }
 
-/** What came of a run. */
+/** Result of a run. */
 export interface Outcome {
   /** Of the suite. */
   readonly version: string;
@@ -27,7 +27,7 @@ export interface Outcome {
 /** A case that failed. */
 export interface Failure {
   readonly name: string;
-  /** What came instead of what was expected. */
+  /** The actual result, and the expected one. */
   readonly problem: string;
 }
 

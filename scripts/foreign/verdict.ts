@@ -1,10 +1,10 @@
 import { messageOf } from "../../src/shared/errors.ts";
 import { type Outcome, type Suite, Unavailable } from "./suite.ts";
 
-/** What a suite's run means for us. */
+/** Verdict on a suite's run. */
 export interface Verdict {
   readonly name: string;
-  /** Undefined: it did not come to it. */
+  /** Undefined: the suite did not run. */
   readonly version: string | undefined;
   readonly passed: number;
   /** Known differences that occurred, by case. */

@@ -81,7 +81,7 @@ function entryOf(path: string): object {
   };
 }
 
-/** Other documents do not come along. */
+/** Other documents are not in the package. */
 function withoutLinks(text: string): string {
   return text.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1");
 }

@@ -4,7 +4,7 @@ import { dirname, join, relative } from "node:path";
 
 import { filesBelow } from "./inspect.ts";
 
-/** What a distribution is made from; what comes from npm is named by the lock file. */
+/** Inputs of a distribution; the lock file names what comes from npm. */
 const SOURCES = ["src", "scripts/package", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"];
 
 /** Digest of the project's own part in a build. */
@@ -36,7 +36,7 @@ export function isCurrent(root: string, product: string, digest: string): boolea
   );
 }
 
-/** Notes what a product was made from. */
+/** Records the sources of a product. */
 export function markCurrent(root: string, product: string, digest: string): void {
   const stamp = stampFile(root, product);
   mkdirSync(dirname(stamp), { recursive: true });

@@ -59,7 +59,7 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   return { folder, archives: await pack(folder, `guest-agent-${materials.project.version}-linux-${arch}`) };
 }
 
-/** Whatever the builder's umask: everybody may read and run, nobody but the owner may write. */
+/** Fixed modes, whatever the builder's umask: everybody may read and run, only the owner may write. */
 function setModes(folder: string): void {
   chmodSync(folder, 0o755);
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {

@@ -74,7 +74,7 @@ export function loadedSegments(file: string): Segment[] {
   }));
 }
 
-/** The last part of a file that is mapped to be read alone: in an executable made by pkg, what it carries. */
+/** The last part of a file that is mapped read-only: in an executable made by pkg, its payload. */
 export function lastReadOnlySegment(file: string): { readonly offset: number; readonly sizeBytes: number } {
   const last = loadedSegments(file).findLast(({ flags }) => flags === "R");
   if (last === undefined) throw new Error(`${file} has no part that is read alone`);

@@ -32,7 +32,10 @@ export async function makeExecutable(arch: Architecture, script: string, output:
   }
 }
 
-/** Fills the folder in which pkg looks before it downloads: with Node, stripped now, as the finished executable cannot be. */
+/**
+ * Puts Node into the folder in which pkg looks before it downloads. Node is stripped here, because the finished
+ * executable cannot be.
+ */
 function seedCache(home: string, arch: Architecture): void {
   const name = `node-v${process.versions.node}-linux-${arch}`;
   const cache = join(home, ".pkg-cache", "sea");

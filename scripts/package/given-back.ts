@@ -31,7 +31,7 @@ export class GivenBackPages implements Disposable {
     compile(process.arch as Architecture, import.meta.dirname, ["code-pages.c", rule, "-o", this.#program]);
   }
 
-  /** What is given back of an ELF file where the kernel's pages have one of these sizes. */
+  /** The pages of an ELF file that the agent gives back, for each of these sizes of the kernel's pages. */
   of(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const lines = runTool(this.#program, [file, ...pageSizesBytes.map(String)]).split("\n");
     return lines.filter(Boolean).map((line) => {
@@ -40,7 +40,7 @@ export class GivenBackPages implements Disposable {
     });
   }
 
-  /** Those of them that have a page that a writable segment touches: the agent would lose what is written there. */
+  /** The ranges with a page that a writable segment touches: the agent would lose what is written there. */
   writtenOf(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const writable = loadedSegments(file).filter(({ flags }) => flags.includes("W"));
     return this.of(file, pageSizesBytes).filter(({ pageBytes, start, end }) =>

@@ -21,7 +21,7 @@ const TYPES = {
 /** Of every image, so that building twice gives the same bytes. */
 const CREATED = "1970-01-01T00:00:00Z";
 
-/** What an image says about itself. */
+/** Labels of an image. */
 export interface ImageFacts {
   readonly version: string;
   readonly description: string;
@@ -138,7 +138,9 @@ function entryOf({ arch, manifest }: MachineImage): object {
   return { ...manifest, platform: { architecture: OCI_ARCHITECTURES[arch], os: "linux" } };
 }
 
-/** What `docker save` writes since Docker 25: a layout of one image, and the manifest.json that older ones read. */
+/**
+ * The format of `docker save` since Docker 25: a layout of one image, and the manifest.json that older versions read.
+ */
 function dockerArchive(from: Layout, dist: string, image: MachineImage, { version }: ImageFacts): Buffer {
   const folder = join(dist, ".unfinished", `docker-${image.arch}`);
   rmSync(folder, { recursive: true, force: true });

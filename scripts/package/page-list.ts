@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { lastReadOnlySegment } from "./elf.ts";
 import type { Architecture } from "./toolchain.ts";
 
-/** What runs are counted in, whatever the pages of the kernel are. */
+/** Unit of the runs, whatever the kernel's page size. */
 export const PAGE_BYTES = 4096;
 /** The agent's executable, and the list beside it, which the launcher reads. */
 export const PROGRAM = "agent.bin";
@@ -23,7 +23,7 @@ export function recordFile(arch: Architecture): string {
   return join(import.meta.dirname, `pages-${arch}.txt`);
 }
 
-/** What says that a file of a bundle is the one whose pages were recorded: of the executable, the Node that it is. */
+/** Identifies the file whose pages were recorded; for the executable, its Node. */
 export function identityOf(folder: string, name: string): string {
   if (name === PROGRAM) return `node-${process.versions.node}`;
   return createHash("sha256")

@@ -3,18 +3,18 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { RunningAgent } from "../../test/fixtures/agent.ts";
 import { openDescriptors } from "../../test/fixtures/proc.ts";
 
-/** Time for a connection that came or went to be known on both sides, on a busy machine. */
+/** Time until both sides know of a new or closed connection, on a busy machine. */
 const AGREE_LIMIT_MS = 20_000;
 const POLL_MS = 20;
 const PAUSE_MS = 250;
 
-/** What was seen of an agent's connections. */
+/** Observations of an agent's connections. */
 export interface ConnectionsSeen {
-  /** How often what it counts was compared with the sockets that it holds. */
+  /** How often its count was compared with its open sockets. */
   readonly compared: number;
   /** The most there were at once. */
   readonly most: number;
-  /** When the two stayed apart; empty: never. */
+  /** When the two stayed different; empty: never. */
   readonly differences: readonly string[];
 }
 

@@ -10,10 +10,10 @@ const BUFFER_BYTES = (32 * 2 ** 20) / FLOODS;
 /** For pools and heap to be as large as they get. */
 const WARM_UP_MS = 5_000;
 
-/** What floods that nobody is attached to have cost. */
+/** Cost of floods without an attached client. */
 export interface FloodsResult {
   readonly seconds: number;
-  /** What the commands wrote meanwhile, together. */
+  /** Bytes that the commands wrote in that time, together. */
   readonly bytes: number;
   /** Processor time of the agent, user and system. */
   readonly cpuSeconds: number;
@@ -22,7 +22,10 @@ export interface FloodsResult {
   readonly grownBytes: number;
 }
 
-/** Has 64 commands flood their buffers, which drop the oldest, with nobody attached, and measures the agent. */
+/**
+ * Lets 64 commands flood their buffers, which drop the oldest output, without an attached client, and measures the
+ * agent.
+ */
 export async function floods(seconds: number): Promise<FloodsResult> {
   await using agent = await startAgent();
   using client = clientOf(agent);

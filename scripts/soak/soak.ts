@@ -10,7 +10,7 @@ import { KINDS } from "./kinds.ts";
 const WARM_UP = 200;
 /** Time for the last cancelled commands and idle pool threads to end. */
 const SETTLE_LIMIT_MS = 20_000;
-/** For the agent to find itself at rest, where it gives back what is garbage. */
+/** Time for the agent to come to rest, where it frees garbage. */
 const REST_LIMIT_MS = 45_000;
 const POLL_MS = 100;
 /** Execs of one connection of a client that comes and goes, */
@@ -18,7 +18,7 @@ const EXECS_A_CONNECTION = 3;
 /** and how many such clients there are: the agent takes 64 connections, and one that goes may still be there. */
 const COMING_AND_GOING = 12;
 
-/** Memory of its own that an agent at rest may have gained by work that is over: what its heap and buffer pool keep. */
+/** Growth allowed to the memory of an agent at rest: what its heap and buffer pool keep after work. */
 export const GROWTH_LIMIT_BYTES: number = 64 * 2 ** 20;
 
 /** Outcome of a soak. */

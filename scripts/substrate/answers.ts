@@ -72,7 +72,10 @@ export function capabilitiesAnswer(version: string): Answer<Hypeman["capabilitie
   };
 }
 
-/** What this host has, and what of it running instances use. @param memoryBytes what all of them may use; undefined: all */
+/**
+ * The host's resources, and what running instances use of them. @param memoryBytes limit for all instances;
+ * undefined: none
+ */
 export function resourcesAnswer(
   instances: Instances,
   memoryBytes: number | undefined,

@@ -22,7 +22,7 @@ const SUBSTRATE_AGENT = "opt/substrate/agent";
 export const MOST_VOLUMES = 16;
 const FIRST_VOLUME = 2;
 
-/** What all guests of a daemon share: a kernel, an init, and the stand-in for the substrate's own agent. */
+/** Shared by all guests of a daemon: a kernel, an init, and the stand-in for the substrate's own agent. */
 export interface GuestParts {
   readonly kernel: GuestKernel;
   readonly accelerator: Accelerator;

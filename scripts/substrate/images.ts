@@ -149,7 +149,7 @@ export class Images {
     const conversion = this.#convert(image)
       .catch((error: unknown) => {
         if (this.#closing.signal.aborted) return;
-        // The API does not say why, so the log does.
+        // The log says why, because the API does not.
         this.#log(`image ${image.name} failed: ${messageOf(error)}`);
         this.#update(image, { status: "failed" });
       })

@@ -31,7 +31,7 @@ export class Ingresses {
     this.#proxy = proxy;
   }
 
-  /** Has those served that an earlier daemon has left. @throws Error where a port cannot be listened on */
+  /** Serves the ingresses that an earlier daemon left. @throws Error where a port cannot be listened on */
   async serve(): Promise<void> {
     await this.#proxy?.load(rulesOf(this.#records.all()));
   }

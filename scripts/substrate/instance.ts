@@ -12,7 +12,7 @@ export const DISK = "disk";
 /** What its machine boots from. */
 export const INITRAMFS = "initramfs";
 
-/** What the API tells of an instance, but for what its folder and its machine show. */
+/** The API's fields of an instance, except for those that its folder and its machine show. */
 type Told = Required<
   Pick<
     Hypeman.Instance,
@@ -23,7 +23,7 @@ type Told = Required<
 
 /** An instance on disk. */
 export interface InstanceRecord extends Readonly<Told> {
-  /** What the API does not tell. */
+  /** Fields that the API does not show. */
   readonly own: {
     readonly command: Command;
     readonly memoryBytes: number;

@@ -13,7 +13,7 @@ import type { Volumes } from "./volumes.ts";
 
 const MEBIBYTE = 2 ** 20;
 
-/** What machines run on. */
+/** The platform of all machines. */
 export interface Host {
   readonly images: Images;
   readonly volumes: Volumes;
@@ -92,7 +92,7 @@ export class Machines {
     return image;
   }
 
-  /** Boots an instance from its disk. Resolves when its machine runs; init may still be at work. */
+  /** Boots an instance from its disk. Resolves when its machine runs; init may still be running. */
   async boot(record: InstanceRecord): Promise<void> {
     writeInitramfs(await this.#host.guest(), join(this.folderOf(record.id), INITRAMFS), record, this.imageOf(record));
     await this.of(record.id).start(this.#options(record));
@@ -116,7 +116,7 @@ export class Machines {
     await this.of(record.id).standby(signal);
   }
 
-  /** Ends a machine, where there is one. Init first has so long to stop the entrypoint; 0: it is not asked. */
+  /** Ends a machine, if there is one. Init first gets `graceMs` to stop the entrypoint; 0: init is not asked. */
   async end(id: string, graceMs: number): Promise<void> {
     const vm = this.of(id);
     if (vm.isRunning && !(graceMs > 0 && (await vm.stop(graceMs * this.#host.rules.patience)))) await vm.kill();

@@ -10,7 +10,7 @@ import { hasTags, type Tags } from "./requests.ts";
  * keeps that.
  */
 export interface SnapshotRecord extends Readonly<Hypeman.Snapshot> {
-  /** What the API does not tell: the instance as it was. */
+  /** The instance at the time of the snapshot, which the API does not show. */
   readonly source: InstanceRecord;
 }
 

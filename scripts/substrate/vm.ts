@@ -133,7 +133,7 @@ export class Vm {
   async forward(address: string, port: number, guestPort: number): Promise<void> {
     using qmp = await this.#qmp();
     const line = `hostfwd_add n0 tcp:${address}:${port}-:${guestPort}`;
-    // It says what went wrong, and nothing where nothing did.
+    // QEMU answers with a message only if something went wrong.
     const said = String(await qmp.execute("human-monitor-command", { "command-line": line })).trim();
     if (said !== "") throw new Error(said);
   }
@@ -143,7 +143,7 @@ export class Vm {
     return textOf(this.#at(CONSOLE_LOG)).split(/\r*\n/).slice(0, -1).slice(-count);
   }
 
-  /** What init has said since the machine last booted. */
+  /** Init's messages since the machine last booted. */
   words(): ConsoleWords {
     const text = textOf(this.#at(CONSOLE_LOG));
     const entrypointStarted = text.includes(STARTED);

@@ -53,7 +53,7 @@ export async function joinPackages(): Promise<string> {
   for (const file of [join(ROOT, "package-lock.json"), import.meta.filename]) hash.update(readFileSync(file));
   const folder = join(DIST, `${PREFIX}${hash.digest("hex").slice(0, 16)}`);
   if (existsSync(folder)) {
-    // It is in use: removeUnused leaves it.
+    // Marks it as in use: removeUnused leaves it.
     utimesSync(folder, new Date(), new Date());
     return join(folder, LIST);
   }

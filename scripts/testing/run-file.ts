@@ -14,7 +14,7 @@ export interface FileLimits {
   readonly testMs: number;
   /** Time without any event after which the file counts as hung and is killed with all its processes. */
   readonly silenceMs: number;
-  /** Time for processes to end after the file. */
+  /** Grace for processes to end after the file. */
   readonly settleMs: number;
 }
 

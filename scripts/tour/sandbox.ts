@@ -34,7 +34,7 @@ export interface Sandbox extends AsyncDisposable {
   readonly log: readonly string[];
   /** Resolves when the agent has ended. */
   readonly ended: Promise<{ readonly exitCode?: number; readonly signal?: string }>;
-  /** Connects as a node agent would, but for what is given. */
+  /** Connects as a node agent would, except for the given options. */
   dial(changes?: { readonly token?: string; readonly address?: string }): Promise<GuestClient>;
   kill(signal: NodeJS.Signals): void;
 }

@@ -18,8 +18,8 @@ export interface MachinesFolder extends AsyncDisposable {
 }
 
 /**
- * Makes a folder whose machines end with this process, however it ends: those of the development substrate outlive whoever
- * started them, and a run that a time limit kills can end nothing. A process in a session of its own sees to it.
+ * Makes a folder whose machines end with this process, however it ends: those of the development substrate outlive
+ * whoever started them, and a run that a time limit kills can end nothing. A process in its own session does this.
  */
 export async function machinesFolder(): Promise<MachinesFolder> {
   const path = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));

@@ -24,7 +24,7 @@ export function dataOf({ rows, ...run }: Report): string {
   return `${head},\n "rows": [\n${rows.map((row) => `  ${JSON.stringify(row)}`).join(",\n")}\n ]\n}\n`;
 }
 
-/** Every document with figures, as this run makes it, by its path. */
+/** Every document with figures, rewritten with this run's, by path. */
 export function documentsOf(report: Report): ReadonlyMap<string, string> {
   const withFigures = (path: string, text: string): [string, string] => {
     const file = join(ROOT, path);

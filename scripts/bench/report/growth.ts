@@ -22,7 +22,10 @@ export function nameOfStep(step: GrowthStep): string {
 /** One cost of one load at one size. */
 type GrowingRow = Row & { readonly growth: GrowthFigure };
 
-/** How many times a contender's whole cost grew between two sizes. A row has it for each command or GiB; memory is that of all. */
+/**
+ * The factor by which a contender's total cost grew between two sizes. A row has the cost of each command or GiB;
+ * memory is the total.
+ */
 function costRatio(contender: Contender, from: GrowingRow, to: GrowingRow): number | undefined {
   const before = from.spreads[contender]?.median;
   const after = to.spreads[contender]?.median;

@@ -11,14 +11,14 @@ import { type Contender, type Goal, makeRow, type Row, type Samples, samplesOf }
 const MB = 1e6;
 const THOUSAND_MINUTES_S = 60_000;
 
-/** A row of bytes, and the most of them that we may have. */
+/** A row of bytes, and our limit. */
 function megabytesRow(name: string, bytes: Samples, limitMb?: number, note = ""): Row {
   const entries = Object.entries(bytes).map(([contender, values]) => [contender, values.map((value) => value / MB)]);
   const goal: Goal | undefined = limitMb === undefined ? undefined : { relation: "at most", limit: limitMb };
   return makeRow({ name, unit: "MB", samples: Object.fromEntries(entries) as Samples, ...(goal && { goal }), note });
 }
 
-/** What every contender does while nobody asks for anything, all at the same time; their clients are gone after this. */
+/** What every contender uses while idle, measured at the same time; their clients are gone after this. */
 export async function idleRows(bench: Bench): Promise<Row[]> {
   const { idleSeconds: seconds, settleSeconds } = bench.scale;
   bench.say(`idle for ${seconds} s`);

@@ -12,9 +12,9 @@ const GIB = 2 ** 30;
 const CHUNK_BYTES = 256 * 1024;
 const PEER = "grpc-go";
 const CONTENDERS = ["ours", PEER] as const;
-/** A small transfer is over before its CPU time can be read: so many are done that together they are this long. */
+/** A small transfer ends before its CPU time can be read, so many are done: this many bytes together. */
 const LEAST_BYTES = 64 * MIB;
-/** Rows of their own: a server that was just started compiles what it runs. Few, as memory is told from here on. */
+/** In rows of their own, because a new server compiles what it runs. Few, because memory counts from here on. */
 const FIRST_EXECS: Job = { kind: "run", command: ["/bin/true"], count: 100 };
 const FIRST_EXECS_NAME = "first 100 execs";
 

@@ -10,7 +10,7 @@ const CONTENDERS = ["ours", "grpc-go", "openssh"] as const;
 /** Which way the bytes go. */
 type Direction = "out" | "in";
 
-/** What is wanted of a transfer, as multiples of the best peer's that does the same work. */
+/** Goals of a transfer, as multiples of the best peer's that does the same work. */
 export interface TransferGoals {
   readonly peer: Peer;
   /** At least. */
@@ -32,7 +32,7 @@ export function cpuOfGib(runs: Runs): Samples {
   return samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB));
 }
 
-/** What a second caller sees beside a load. */
+/** Latency for a second caller beside a load. */
 export function besideRow(name: string, runs: Runs, { goal, note }: Pick<RowSpec, "goal" | "note"> = {}): Row {
   return makeRow({
     name,

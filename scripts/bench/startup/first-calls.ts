@@ -9,7 +9,7 @@ const SETTLE_MS = 1_000;
 /** Calls after the first one. */
 const NEXT_CALLS = 19;
 
-/** What a new server's first calls take. */
+/** Times of a new server's first calls. */
 interface FirstCalls {
   readonly firstMs: number;
   /** Median of the next ones. */

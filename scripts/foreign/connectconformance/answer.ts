@@ -12,9 +12,10 @@ const DETAILS = 3;
 const DETAILS_FIELD = "grpc-status-details-bin";
 
 /**
- * What the suite's calls say beside the agent's own answers: header fields, trailers, a status that no error of the agent has,
- * and details. They are added where the agent's gRPC hands its answer to its HTTP/2, which sends and splits it as any other.
- * The ErrorInfo of the agent's own errors is left out: the suite takes a detail that it did not ask for as a mistake.
+ * What the suite wants on top of the agent's own answers: header fields, trailers, statuses that no error of the
+ * agent has, and details. They are added where the agent's gRPC passes its answer to HTTP/2, which sends and splits
+ * it as any other. The ErrorInfo of the agent's own errors is left out, because the suite fails a detail that it did
+ * not request.
  */
 export class Answer {
   readonly #stream: Http2Stream;
@@ -35,7 +36,7 @@ export class Answer {
     };
   }
 
-  /** Adds header fields; and trailers, whatever the call ends with. */
+  /** Adds header fields, and trailers whatever the call's status. */
   add(headers: readonly Header[], trailers: readonly Header[]): void {
     this.#headers = fieldsOf(headers);
     this.#trailers = fieldsOf(trailers);

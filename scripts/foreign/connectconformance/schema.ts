@@ -93,7 +93,7 @@ type ConformanceService = GenService<{
   bidiStream: Method<"bidi_streaming", BidiRequest, Answer<"connectrpc.conformance.v1.BidiStreamResponse">>;
 }>;
 
-/** What a server has to be like. */
+/** Configuration of the server. */
 export interface ServerRequest extends Message<"connectrpc.conformance.v1.ServerCompatRequest"> {
   useTls: boolean;
   /** PEM; empty: clients show none. */

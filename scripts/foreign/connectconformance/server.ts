@@ -1,7 +1,7 @@
 /**
- * The server under test of connectconformance: the agent's own listeners, TLS, HTTP/2 and gRPC, with the suite's service in
- * place of GuestAgent. Reads from standard input what it has to be like, and tells on standard output where it listens. The
- * argument is the file of the suite's descriptors.
+ * The server under test of connectconformance: the agent's own listeners, TLS, HTTP/2 and gRPC, with the suite's
+ * service in place of GuestAgent. Reads its configuration from standard input, and prints where it listens on
+ * standard output. The argument is the file of the suite's descriptors.
  */
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -74,6 +74,6 @@ const length = Buffer.alloc(LENGTH_BYTES);
 length.writeUInt32BE(bytes.length);
 process.stdout.write(Buffer.concat([length, bytes]));
 await once(process, "SIGTERM");
-// What the agent would not have logged in its calls is a fault of its own, which no status tells.
+// An error that the agent logs in a call is a bug of its own, which no status shows.
 for (const { fields } of log.lines.filter(({ event }) => event === "call_failed")) console.error(fields);
 process.exit(0);

@@ -48,7 +48,7 @@ export class Service {
     return this.#router.answerOf(call.metadata);
   }
 
-  /** A payload with what was seen of the call so far. */
+  /** A payload that describes the call so far. */
   payload(data: Uint8Array, call: Call | undefined, requests: readonly Any[]): Payload {
     const requestInfo = create(this.#schema.requestInfo, { ...(call && seen(call)), requests: [...requests] });
     return create(this.#schema.payload, { data, requestInfo });
@@ -58,7 +58,7 @@ export class Service {
     return create(this.#schema.payload, { data });
   }
 
-  /** The error that a call ends with, if nothing else was sent: its details tell what was seen of the call. */
+  /** The error that a call ends with if nothing else was sent: its details describe the call. */
   failure(call: Call, { code, message, details }: WantedError, requests: readonly Any[] | undefined): AgentError {
     const info = requests && create(this.#schema.requestInfo, { ...seen(call), requests: [...requests] });
     this.answerOf(call).replaceStatus(code, info ? [...details, anyPack(this.#schema.requestInfo, info)] : details);
@@ -128,7 +128,7 @@ class Responses {
     this.#service.answerOf(this.#call).begin();
   }
 
-  /** Sends the next response: the first tells all about the call, a later one only the requests since then. */
+  /** Sends the next response: the first describes the whole call, a later one only the requests since then. */
   async send(requests: readonly Any[]): Promise<void> {
     const data = this.#definition.responseData[this.#sent] ?? new Uint8Array();
     const isFirst = this.#sent++ === 0;
@@ -160,7 +160,7 @@ async function pause({ signal }: Call, durationMs: number): Promise<void> {
   await delay(durationMs, undefined, { signal }).catch(() => signal.throwIfAborted());
 }
 
-/** What the server sees of a call before its messages. */
+/** What the server knows of a call before its messages. */
 function seen({ metadata }: Call): {
   requestHeaders: { name: string; value: string[] }[];
   timeoutMs?: bigint;

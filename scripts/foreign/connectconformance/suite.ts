@@ -50,7 +50,7 @@ export const CONNECTCONFORMANCE: Suite = {
       };
       const first = await run();
       if (first.failures.length === 0) return first;
-      // Deadlines of 200 ms, and delays of 50, suppose a machine that is not busy: what failed gets a second chance by itself.
+      // Deadlines of 200 ms, and delays of 50, assume an idle machine: failed cases are repeated alone.
       const again = await run(...first.failures.flatMap(({ name }) => ["--run", name]), "--parallel", "1");
       return { ...first, failures: again.failures };
     } finally {

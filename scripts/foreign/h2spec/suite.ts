@@ -13,11 +13,11 @@ import type { Outcome, Suite } from "../suite.ts";
  */
 
 const MODULE = "github.com/summerwind/h2spec";
-/** Cases of each list: one that shrinks has not been run as a whole. */
+/** Cases of each list: fewer mean that the list did not run completely. */
 const LISTS = { generic: 44, http2: 95, hpack: 7 } as const;
 /**
- * How long h2spec waits for what must come; what has come ends a case at once. Less than the 5 s after which the agent
- * closes a connection without a request, which h2spec would take for the right answer to many a mistake.
+ * How long h2spec waits for an expected frame, which ends a case at once. Less than the 5 s after which the agent
+ * closes a connection without a request, because h2spec would take that for the right answer to many mistakes.
  */
 const CASE_LIMIT_S = 4;
 const RUN_LIMIT_MS = 500_000;
@@ -72,7 +72,7 @@ function outcomeOf(report: string): Omit<Outcome, "version"> {
   return { cases: cases.length, failures };
 }
 
-/** The last line is what came, the others are what would have been right. */
+/** The last line is the actual result; the others are the accepted ones. */
 function instead(text: string): string {
   const lines = text.trim().split("\n");
   return `${lines.at(-1)} instead of ${lines.slice(0, -1).join(" or ")}`;

@@ -15,7 +15,7 @@ const PROGRAMS = [
   { name: "sshd", package: "openssh-server" },
   { name: "ssh", package: "openssh-client" },
 ];
-/** sshd(8) wants it even to check a configuration. */
+/** sshd(8) needs it even to check a configuration. */
 const PRIVILEGE_SEPARATION = "/run/sshd";
 
 /** Those tests of OpenSSH's own that are about what `guestctl rsh` does, with a shim for ssh. */

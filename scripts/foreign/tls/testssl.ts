@@ -26,8 +26,8 @@ interface Finding {
 }
 
 /**
- * It gave up before its first case: it closes at once after the handshake, and where the agent's refusal of a client without
- * a certificate overtakes that, it takes the port for none that it can connect to.
+ * It gave up before its first case: it closes right after the handshake, and if the agent's refusal of a client
+ * without a certificate comes first, it believes that it cannot connect to the port.
  */
 const NOT_BEGUN = "optimal_proto";
 const TRIES = 3;
