@@ -24,6 +24,7 @@ import {
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
 import { abortedError, explanationLimitMs, GuestError, guestError } from "./errors.ts";
 import type { Link } from "./link/link.ts";
+import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
 import { settlement } from "./settlement.ts";
 
@@ -48,13 +49,15 @@ const VERSION_HEADER = "svc-agent-version";
 export class Channel {
   readonly #client: Client;
   readonly #link: Link;
+  readonly #liveness: Liveness;
   readonly #token: string;
   #agentVersion: string | undefined;
   #isClosed = false;
 
-  constructor(client: Client, link: Link, token: string) {
+  constructor(client: Client, link: Link, liveness: Liveness, token: string) {
     this.#client = client;
     this.#link = link;
+    this.#liveness = liveness;
     this.#token = token;
   }
 
@@ -219,13 +222,14 @@ export class Channel {
     };
   }
 
-  /** Notes the version of the agent that answers a call; cancels the call with its signal. */
+  /** Follows a call to its status, the end of every call; notes the version of the agent that answers; cancels it with its signal. */
   #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
+    this.#liveness.begin();
+    call.once("status", () => this.#liveness.end());
     call.on("metadata", (headers: Metadata) => this.#noteVersion(headers));
     if (signal !== undefined) {
       const cancel = (): void => cancelCall(call);
       signal.addEventListener("abort", cancel, { once: true });
-      // Runs at the end of every call, however it ends.
       call.once("status", () => signal.removeEventListener("abort", cancel));
     }
     return call;

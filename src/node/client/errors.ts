@@ -267,7 +267,7 @@ function connectionStep(message: string): string {
     return "look at this host's clock: the agent's certificate begins later";
   if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
   if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
-  if (/dropped|ECONNRESET/.test(message)) return "the connection broke: look whether the call has taken effect";
+  if (/dropped|ECONNRESET|pings/.test(message)) return "the connection broke: look whether the call has taken effect";
   if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";
   return "check that the agent runs and that the address is right";
 }

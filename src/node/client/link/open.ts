@@ -5,9 +5,9 @@ import { invalidOption, tokenOf } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidArgument } from "../errors.ts";
 import { BridgeLink } from "./bridge.ts";
-import { NoticingCredentials } from "./cut-connections.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
+import { Liveness } from "./liveness.ts";
 
 /**
  * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
@@ -24,9 +24,6 @@ const OPTIONS: ChannelOptions = {
   // Instances may reuse an address, but never credentials: do not share connections by address.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
-  // Not sooner: grpc-js drops the calls of a connection that drains (GOAWAY) when its ping is due, as Node sends none then.
-  "grpc.keepalive_time_ms": 30_000,
-  "grpc.keepalive_timeout_ms": 10_000,
   // A sandbox boots in tens of milliseconds; the default pause of a second would be most of the wait.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
@@ -36,8 +33,8 @@ const OPTIONS: ChannelOptions = {
 export function openChannel(options: ConnectOptions): Channel {
   const token = tokenOf(options.token);
   const link = linkOf(options);
-  const client = new Client(link.target, new NoticingCredentials(link.credentials), { ...OPTIONS, ...link.options });
-  return new Channel(client, link, token);
+  const client = new Client(link.target, link.credentials, { ...OPTIONS, ...link.options });
+  return new Channel(client, link, new Liveness(client), token);
 }
 
 /** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */

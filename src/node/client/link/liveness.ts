@@ -1,0 +1,116 @@
+import type { ClientHttp2Session } from "node:http2";
+import { type Client, connectivityState } from "@grpc/grpc-js";
+
+/** How often connections are looked at while there are calls. */
+const LOOK_MS = 1_000;
+/** After so many looks at a connection on which nothing came it is asked for a sign of life, and after as many again. */
+const PING_LOOKS = 5;
+const PINGS = 3;
+
+/** The HTTP/2 of older versions may stop reading a connection whose peer resets it while it writes, and never learns of the end. */
+const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
+
+/**
+ * Finds out that a connection with calls is dead, by its silence: 20 s without a byte, and without an answer to three pings.
+ * grpc-js's own keepalive drops the calls of a connection that drains (GOAWAY), as Node sends no pings on one. Here that one is
+ * asked by SETTINGS, which its peer must acknowledge as well (RFC 9113, 6.5.3).
+ */
+export class Liveness {
+  readonly #client: Client;
+  /** Connections that were ready, also those that drain, and how many looks ago something came on each. */
+  readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietLooks: number }>();
+  #calls = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(client: Client) {
+    this.#client = client;
+    this.#noteWhenReady();
+  }
+
+  /** A call has begun. A connection that is not read keeps no program alive; its call does. */
+  begin(): void {
+    if (++this.#calls > 1) return;
+    this.#timer ??= setInterval(() => this.#look(), LOOK_MS);
+    this.#timer.ref();
+  }
+
+  /** A call has ended. */
+  end(): void {
+    if (--this.#calls === 0) this.#timer?.unref();
+  }
+
+  #look(): void {
+    if (this.#calls === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+    }
+    for (const [session, seen] of this.#connections) {
+      const { bytesRead } = session.destroyed ? seen : session.socket;
+      seen.quietLooks = this.#calls === 0 || bytesRead !== seen.bytesRead ? 0 : seen.quietLooks + 1;
+      seen.bytesRead = bytesRead;
+      if (session.destroyed) this.#connections.delete(session);
+      else if (seen.quietLooks > 0) ask(session, seen.quietLooks);
+    }
+  }
+
+  /** Notes each connection as it becomes ready; a later one may have taken its place at the next look. */
+  #noteWhenReady(): void {
+    const channel = this.#client.getChannel();
+    const state = channel.getConnectivityState(false);
+    if (state === connectivityState.SHUTDOWN) return;
+    channel.watchConnectivityState(state, Number.POSITIVE_INFINITY, () => {
+      // grpc-js tells of the state just before it stores the connection.
+      queueMicrotask(() => {
+        for (const session of sessionsOf(this.#client)) {
+          if (!this.#connections.has(session)) this.#connections.set(session, { bytesRead: -1, quietLooks: 0 });
+        }
+      });
+      this.#noteWhenReady();
+    });
+  }
+}
+
+/** What is to be done after so many looks at a connection on which nothing came. */
+function ask(session: ClientHttp2Session, quietLooks: number): void {
+  if (STOPS_READING) readAgain(session);
+  if (quietLooks % PING_LOOKS !== 0) return;
+  if (quietLooks > PINGS * PING_LOOKS) {
+    const seconds = (quietLooks * LOOK_MS) / 1_000;
+    const error = new Error(`the agent has said nothing for ${seconds} s and answered none of ${PINGS} pings`);
+    // grpc-js takes this code for a connection that is lost, and passes the message on.
+    session.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
+  } else if (session.closed) session.settings({});
+  else session.ping(() => undefined);
+}
+
+/** What Node's sockets have and do not declare. */
+interface WithHandle {
+  readonly _handle?: { readStart?(): number } | null;
+}
+
+/** On a socket that is being read this changes nothing. */
+function readAgain({ socket }: ClientHttp2Session): void {
+  (socket as WithHandle)._handle?.readStart?.();
+}
+
+/** Where grpc-js keeps its connections, which it shows to nobody. */
+interface WithSessions {
+  readonly internalChannel: {
+    readonly subchannelPool: {
+      readonly pool: Readonly<
+        Record<
+          string,
+          readonly { readonly subchannel: { readonly transport: { readonly session: ClientHttp2Session } | null } }[]
+        >
+      >;
+    };
+  };
+}
+
+/** The connections that take calls. The pool is the client's own (grpc.use_local_subchannel_pool). */
+function sessionsOf(client: Client): ClientHttp2Session[] {
+  const { pool } = (client.getChannel() as unknown as WithSessions).internalChannel.subchannelPool;
+  return Object.values(pool)
+    .flat()
+    .flatMap(({ subchannel: { transport } }) => (transport === null ? [] : [transport.session]));
+}

@@ -1,0 +1,216 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect as connectSocket, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setImmediate as immediate } from "node:timers/promises";
+import { after, afterEach, before, beforeEach, describe, mock, test } from "node:test";
+import { connect, type ExecProcess, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
+import { FLAG, FRAME, frame, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
+import { type SocketAgent, startSocketAgent } from "../../../fixtures/socket-agent.ts";
+
+const LAST_STREAM = 2 ** 31 - 1;
+
+/** A way to an agent's socket that counts what the client asks, and can withhold every answer. */
+class Way implements AsyncDisposable {
+  /** Frames of each type that came from the client, acknowledgements not counted. */
+  readonly #asked = new Map<number, number>();
+  readonly #server = createServer((client) => this.#join(client));
+  readonly #agentPath: string;
+  #wake: () => void = () => {};
+  #client: Socket | undefined;
+  #withheld: Buffer[] | undefined;
+
+  constructor(agentPath: string) {
+    this.#agentPath = agentPath;
+  }
+
+  async listen(path: string): Promise<void> {
+    this.#server.listen(path);
+    await once(this.#server, "listening");
+  }
+
+  asked(type: number): number {
+    return this.#asked.get(type) ?? 0;
+  }
+
+  /** Resolves when the client has asked that often. */
+  async untilAsked(type: number, times: number): Promise<void> {
+    while (this.asked(type) < times) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  /** Resolves when the client, which is in this process, has read what came before. */
+  async withhold(): Promise<void> {
+    this.#withheld = [];
+    await new Promise((resolve) => this.#client?.write(Buffer.alloc(0), resolve));
+    // A unix socket has at once what was written; between two of these the event loop reads.
+    await immediate();
+    await immediate();
+  }
+
+  handOver(): void {
+    const withheld = this.#withheld ?? [];
+    this.#withheld = undefined;
+    for (const bytes of withheld) this.#client?.write(bytes);
+  }
+
+  /** Says in the agent's name that this connection takes no more calls. The agent must be quiet. */
+  drain(): void {
+    this.#client?.write(frame(FRAME.goaway, 0, 0, uint32(LAST_STREAM, 0)));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#client?.destroy();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+
+  #join(client: Socket): void {
+    const agent = connectSocket(this.#agentPath);
+    const count = frameCounter((type) => {
+      this.#asked.set(type, this.asked(type) + 1);
+      this.#wake();
+    });
+    this.#client = client;
+    client.on("error", () => agent.destroy()).on("close", () => agent.destroy());
+    agent.on("error", () => client.destroy()).on("close", () => client.destroy());
+    client.on("data", (bytes: Buffer) => {
+      agent.write(bytes);
+      count(bytes);
+    });
+    agent.on("data", (bytes: Buffer) => {
+      if (this.#withheld === undefined) client.write(bytes);
+      else this.#withheld.push(bytes);
+    });
+  }
+}
+
+/** Reads a client's bytes, and tells the type of each frame that is no acknowledgement. */
+function frameCounter(tell: (type: number) => void): (bytes: Buffer) => void {
+  let unread: Buffer = Buffer.alloc(0);
+  let skip = PREFACE.length;
+  return (bytes) => {
+    unread = Buffer.concat([unread, bytes]);
+    while (unread.length >= skip + 9) {
+      const head = unread.subarray(skip, skip + 9);
+      unread = unread.subarray(skip);
+      skip = 9 + head.readUIntBE(0, 3);
+      const [type = 0, flags = 0] = head.subarray(3);
+      const isAnswer = (type === FRAME.ping || type === FRAME.settings) && (flags & FLAG.ack) !== 0;
+      if (!isAnswer) tell(type);
+    }
+  };
+}
+
+describe("a connection on which nothing comes while it has a call", () => {
+  let agent: SocketAgent;
+  let folder: string;
+  let way: Way;
+  let client: GuestClient;
+  let command: ExecProcess;
+  before(async () => {
+    agent = await startSocketAgent();
+    folder = await mkdtemp(join(tmpdir(), "liveness-"));
+  });
+  after(async () => {
+    await agent[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+  });
+  beforeEach(async () => {
+    mock.timers.enable({ apis: ["setInterval"] });
+    way = new Way(agent.socketPath);
+    await way.listen(join(folder, "way.sock"));
+    client = connect({ address: `unix:${join(folder, "way.sock")}`, token: agent.token });
+    command = client.exec({ args: ["cat"], stdin: true });
+    await echo();
+  });
+  afterEach(async () => {
+    mock.timers.reset();
+    client.close();
+    await way[Symbol.asyncDispose]();
+  });
+
+  /** Something comes, as the command repeats what it gets. */
+  async function echo(): Promise<void> {
+    const came = once(command.stdout, "data");
+    command.stdin.write("x");
+    await came;
+  }
+
+  /** Nothing comes any more, and what came was seen. */
+  async function silence(): Promise<void> {
+    await way.withhold();
+    pass(1);
+  }
+
+  /** So many seconds pass, and nothing comes meanwhile. */
+  function pass(seconds: number): void {
+    for (let second = 0; second < seconds; second++) mock.timers.tick(1_000);
+  }
+
+  test("is given up after 20 s, in which it was asked three times", async () => {
+    await silence();
+    const over = assert.rejects(command.wait(), (error) => {
+      assert.ok(error instanceof GuestError);
+      assert.equal(error.status, "UNAVAILABLE");
+      assert.equal(error.message, "the agent has said nothing for 20 s and answered none of 3 pings");
+      assert.match(error.nextStep ?? "", /look whether the call has taken effect/);
+      return true;
+    });
+    for (const times of [1, 2, 3]) {
+      pass(4);
+      assert.equal(way.asked(FRAME.ping), times - 1);
+      pass(1);
+      await way.untilAsked(FRAME.ping, times);
+    }
+    pass(5);
+    await over;
+    assert.equal(way.asked(FRAME.ping), 3);
+  });
+
+  test("is kept where answers come late, but come", async () => {
+    for (let round = 1; round <= 5; round++) {
+      await silence();
+      pass(19);
+      await way.untilAsked(FRAME.ping, 3 * round);
+      way.handOver();
+      await echo();
+    }
+    command.stdin.end();
+    assert.equal((await command.wait()).code, 0);
+  });
+
+  test("is asked also when it takes no more calls, and keeps the one that it has until nothing comes", async () => {
+    const atFirst = way.asked(FRAME.settings);
+    const goneAway = way.untilAsked(FRAME.goaway, 1);
+    way.drain();
+    // Node answers by one of its own.
+    await goneAway;
+    for (let round = 1; round <= 10; round++) {
+      await silence();
+      pass(5);
+      await way.untilAsked(FRAME.settings, atFirst + round);
+      way.handOver();
+      await echo();
+    }
+    assert.equal(way.asked(FRAME.ping), 0);
+    await silence();
+    const over = assert.rejects(command.wait(), /has said nothing for 20 s/);
+    pass(20);
+    await over;
+  });
+
+  test("is not asked when it has no call any more", async () => {
+    command.stdin.end();
+    await command.wait();
+    pass(60);
+    // Were there pings, they would come before this.
+    await client.health();
+    assert.equal(way.asked(FRAME.ping), 0);
+  });
+});
