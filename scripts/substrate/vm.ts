@@ -26,6 +26,9 @@ const PID = "qemu.pid";
 const COMPLAINTS = "qemu.log";
 const ANSWER_LIMIT_MS = 300_000;
 const KILL_LIMIT_MS = 60_000;
+const HELD_LIMIT_MS = 10_000;
+/** What QEMU says where a port or a disk is still another's. */
+const HELD = /Could not set up host forwarding rule|Failed to get .*lock/;
 /** Messages of init on the console. */
 const STARTED = "GUEST-ENTRYPOINT-STARTED";
 const ENDED = /GUEST-ENTRYPOINT-ENDED (exit|signal) (\d+)/;
@@ -44,6 +47,18 @@ export class Vm {
    * so far is killed. @throws Error with QEMU's message
    */
   async start(options: QemuOptions): Promise<void> {
+    const deadline = performance.now() + HELD_LIMIT_MS;
+    for (;;)
+      try {
+        return await this.#startOnce(options);
+      } catch (error) {
+        // A killed QEMU's port and locks go some milliseconds after its process: the kernel takes its io_uring apart then.
+        if (performance.now() > deadline || !(error instanceof Error && HELD.test(error.message))) throw error;
+        await pause(50);
+      }
+  }
+
+  async #startOnce(options: QemuOptions): Promise<void> {
     const isBoot = options.incoming === undefined;
     for (const name of [QMP_SOCKET, CONSOLE_SOCKET, PAUSED, ...(isBoot ? [CONSOLE_LOG] : [])])
       rmSync(this.#at(name), { force: true });

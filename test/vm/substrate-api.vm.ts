@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync, globSync, readFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
@@ -168,6 +169,18 @@ describe("machines of the development substrate", () => {
     using guest = dial(box);
     assert.equal(await print(guest, "cat /run/marker"), "kept");
     assert.ok(Number(await print(guest, "cut -d. -f1 /proc/uptime")) >= uptime);
+  });
+
+  test("a restore waits for the port of the machine before it, which is held a little longer than its process lives", async () => {
+    await client.instances.standby("box");
+    const holder = createServer().listen(7071, box.network?.ip);
+    await once(holder, "listening");
+    const restoring = client.instances.restore("box");
+    const complaints = join(daemon.state, "instances", box.id, "qemu.log");
+    while (!readFileSync(complaints, "utf8").includes("host forwarding")) await pause(20);
+    holder.close();
+    assert.equal((await restoring).state, "Running");
+    await restoreSequence(() => Promise.resolve(dial(box)), { reachMs: 600_000 });
   });
 
   test("a snapshot leaves its source running; forks of it and of the source run beside it, and outlive both", async () => {
