@@ -1,6 +1,6 @@
 /** What the native addon offers, as TypeScript sees it. Unless said otherwise a negative result is a negated errno. */
 
-import type { SpawnStep } from "../domain/index.ts";
+import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 
 /** Events of a descriptor, as a mask. */
 export const READABLE = 1;
@@ -60,19 +60,17 @@ export interface SummingWriter {
 /** Constructs a writer. The caller keeps the descriptor, and must not close it while a write runs. */
 type SummingWriterClass = new (fd: number) => SummingWriter;
 
-/**
- * Numbers of a spawn, as addon/spawn.c reads them: where the streams lead (STREAMS_*); 1 for a pipe as standard input, 0 for
- * /dev/null; columns and rows of the terminal; folder of the cgroup in which the child starts, or -1; soft RLIMIT_NOFILE,
- * which the hard limit bounds; priority (setpriority(2)) and oom_score_adj, both best effort, or UNCHANGED for the agent's
- * own; user id, or -1 for the agent's own identity, and then nothing follows; group id; supplementary groups.
- */
-export type SpawnNumbers = Int32Array;
-
-/** Where the child's streams lead: to the agent's own (it leads a group), to pipes, to a new terminal (it leads a session). */
-export const STREAMS_INHERITED = 0;
-export const STREAMS_PIPES = 1;
-export const STREAMS_TERMINAL = 2;
-export const UNCHANGED: number = -(2 ** 31);
+/** What a child is given beside its block. Undefined: as the agent has it. */
+export interface SpawnSettings {
+  /** Soft RLIMIT_NOFILE, which the hard limit bounds. */
+  readonly openFilesLimit: number;
+  /** Folder of the cgroup in which it starts. */
+  readonly cgroupFd: number | undefined;
+  /** Of setpriority(2), best effort. */
+  readonly priority?: number | undefined;
+  /** Of proc(5), best effort. */
+  readonly oomScoreAdj?: number | undefined;
+}
 
 /**
  * Called once. `errno` 0: the child runs the command, and the last three are the agent's ends of its streams, which do not
@@ -87,17 +85,10 @@ type SpawnDone = (
   stderr: number,
 ) => void;
 
-/** The addon. The files in addon/ say why a function does its work as it does. */
+/** The addon: what addon/addon.h lists, which a test compares. The files in addon/ say why a function works as it does. */
 export interface Addon {
   /** Returns a number for abortSpawn. 0: no memory; `done` will not be called then. */
-  spawn(
-    files: Uint8Array,
-    args: Uint8Array,
-    env: Uint8Array,
-    cwd: Uint8Array,
-    numbers: SpawnNumbers,
-    done: SpawnDone,
-  ): number;
+  spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /** Kills a child that is still starting (step "killed"); nothing once it has started or failed. */
   abortSpawn(number: number): void;
   /** 0 while the child runs; once it has ended CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
@@ -259,75 +250,3 @@ export interface Addon {
   readonly BackgroundWriter: BackgroundWriterClass;
   readonly SummingWriter: SummingWriterClass;
 }
-
-/** Everything an addon of this version exports. */
-export const ADDON_EXPORTS: readonly (keyof Addon)[] = [
-  "spawn",
-  "abortSpawn",
-  "peekEnd",
-  "reap",
-  "kill",
-  "killGroup",
-  "signalProcess",
-  "processTable",
-  "duplicate",
-  "read",
-  "readCached",
-  "write",
-  "bytesAvailable",
-  "hungUp",
-  "openTerminal",
-  "resizeTerminal",
-  "terminalEofByte",
-  "environ",
-  "realtimeNs",
-  "setRealtimeNs",
-  "creditEntropy",
-  "reseedCrng",
-  "makeCharacterDevice",
-  "reseedOpenssl",
-  "relaxCertificateChecks",
-  "boundHandshakes",
-  "acceptsTlsMaterial",
-  "cachedState",
-  "dropFileCache",
-  "adviseCode",
-  "trimHeap",
-  "openFilesLimitOf",
-  "openIn",
-  "placeIn",
-  "moveIn",
-  "makeFolderIn",
-  "removeIn",
-  "targetOf",
-  "entriesIn",
-  "removeEach",
-  "makeLinkIn",
-  "changeOwner",
-  "changeMode",
-  "changeModified",
-  "connectPort",
-  "connectPath",
-  "connected",
-  "peerProcess",
-  "endWriting",
-  "resetAtClose",
-  "exitNow",
-  "mountCgroups",
-  "openAt",
-  "makeFolderAt",
-  "removeFolderAt",
-  "namesIn",
-  "lock",
-  "sendDescriptor",
-  "forbidDumps",
-  "effectiveCapabilities",
-  "seccompMode",
-  "probeClockStep",
-  "probeCreditEntropy",
-  "probeClone3",
-  "probeCloseRange",
-  "FdWatch",
-  "BackgroundWriter",
-  "SummingWriter",
-];

@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import { join } from "node:path";
 import { messageOf } from "../../shared/errors.ts";
-import { type Addon, ADDON_EXPORTS } from "./addon.ts";
+import type { Addon } from "./addon.ts";
 
 /** Name of the addon's file. */
 export const ADDON_FILE = "agent.node";
@@ -21,14 +21,11 @@ export class AddonError extends Error {
   override readonly name = "AddonError";
 }
 
-function open(file: string): Record<string, unknown> {
-  const module: { exports: Record<string, unknown> } = { exports: {} };
+/** Whatever the file exports: the build makes it from the sources beside these. */
+function open(file: string): Addon {
+  const module = { exports: {} as Addon };
   process.dlopen(module, file, constants.dlopen.RTLD_NOW);
   return module.exports;
-}
-
-function isAddon(exports: object): exports is Addon {
-  return ADDON_EXPORTS.every((name) => name in exports);
 }
 
 /**
@@ -40,9 +37,7 @@ export function loadAddon(folders: readonly string[]): Addon {
   for (const folder of folders) {
     const file = join(folder, ADDON_FILE);
     try {
-      const exports = open(file);
-      if (isAddon(exports)) return exports;
-      failures.push(`${file}: built from other sources`);
+      return open(file);
     } catch (error) {
       failures.push(messageOf(error));
     }

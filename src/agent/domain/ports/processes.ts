@@ -22,7 +22,7 @@ export type StdioPlan =
     };
 
 /**
- * A command as the kernel takes it: everything looked up, the strings packed. It goes to the addon as it is. Packed strings
+ * A command as the kernel takes it: everything looked up, the strings packed. The addon reads it as it is (addon/spawn.c). Packed strings
  * stand one after another, each ended by a NUL, and hold no other.
  */
 export interface SpawnBlock {

@@ -38,45 +38,64 @@ static void free_job(struct spawn_job *job) {
   free(job);
 }
 
-/* Order of the numbers in a block, as in addon.ts. The supplementary groups follow. */
-enum number { STREAMS, HAS_INPUT, COLS, ROWS, CGROUP_FD, OPEN_FILES, PRIORITY, OOM_SCORE, USER_ID, GROUP_ID, NUMBERS };
+/* Where the streams lead: the port's StdioPlan. */
+static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
+  char kind[sizeof "terminal"] = "";
+  napi_get_value_string_utf8(env, property(env, plan, "kind"), kind, sizeof kind, NULL);
+  job->streams = strcmp(kind, "pipes") == 0      ? STREAMS_PIPES
+                 : strcmp(kind, "terminal") == 0 ? STREAMS_TERMINAL
+                                                 : STREAMS_INHERITED;
+  job->has_input = to_bool(env, property(env, plan, "stdin"));
+  get_int(env, plan, "cols", &job->cols);
+  get_int(env, plan, "rows", &job->rows);
+}
 
-static bool read_numbers(const int32_t *numbers, size_t count, struct spawn_job *job) {
-  if (count < NUMBERS) return false;
-  job->streams = (enum spawn_streams)numbers[STREAMS];
-  job->has_input = numbers[HAS_INPUT] != 0;
-  job->cols = numbers[COLS];
-  job->rows = numbers[ROWS];
-  job->cgroup_fd = numbers[CGROUP_FD];
-  job->resets_priority = numbers[PRIORITY] != INT32_MIN;
-  job->priority = numbers[PRIORITY];
-  if (numbers[OOM_SCORE] != INT32_MIN)
-    snprintf(job->oom_score, sizeof job->oom_score, "%d", (int)numbers[OOM_SCORE]);
-  /* Node raised its own soft limit. The child gets the requested one, at most the hard limit. */
-  rlim_t wanted = (rlim_t)numbers[OPEN_FILES];
-  getrlimit(RLIMIT_NOFILE, &job->open_files);
-  job->open_files.rlim_cur = wanted < job->open_files.rlim_max ? wanted : job->open_files.rlim_max;
-  /* No other number may mean the agent's own: an id from 2^31 on, which is refused earlier, would be negative here. */
-  job->has_identity = numbers[USER_ID] != -1;
+/* The port's Identity; undefined: the agent's own. False: out of memory. */
+static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
+  napi_valuetype type = napi_undefined;
+  int32_t uid = 0, gid = 0, group = 0;
+  uint32_t count = 0;
+  napi_typeof(env, identity, &type);
+  job->has_identity = type == napi_object;
   if (!job->has_identity) return true;
-  job->uid = (uid_t)numbers[USER_ID];
-  job->gid = (gid_t)numbers[GROUP_ID];
-  job->group_count = count - NUMBERS;
-  job->groups = malloc((job->group_count + 1) * sizeof *job->groups);
-  for (size_t i = 0; job->groups != NULL && i < job->group_count; i++) job->groups[i] = (gid_t)numbers[NUMBERS + i];
+  get_int(env, identity, "uid", &uid);
+  get_int(env, identity, "gid", &gid);
+  job->uid = (uid_t)uid;
+  job->gid = (gid_t)gid;
+  napi_value groups = property(env, identity, "groups");
+  napi_get_array_length(env, groups, &count);
+  job->group_count = count;
+  job->groups = malloc((count + 1) * sizeof *job->groups);
+  for (uint32_t i = 0; job->groups != NULL && i < count; i++) {
+    napi_value element = NULL;
+    napi_get_element(env, groups, i, &element);
+    napi_get_value_int32(env, element, &group);
+    job->groups[i] = (gid_t)group;
+  }
   return job->groups != NULL;
 }
 
-/* The block is copied: the thread reads it while JavaScript goes on. */
-static bool read_block(napi_env env, napi_value *args, struct spawn_job *job) {
-  void *numbers = NULL;
-  size_t count = 0;
-  napi_get_typedarray_info(env, args[4], NULL, &count, &numbers, NULL, NULL);
-  job->files = strings_of(env, args[0]);
-  job->args = strings_of(env, args[1]);
-  job->env = strings_of(env, args[2]);
-  job->cwd = strings_of(env, args[3]);
-  return read_numbers(numbers, count, job) && job->files && job->args && job->env && job->cwd;
+static void read_settings(napi_env env, napi_value settings, struct spawn_job *job) {
+  int32_t wanted = 0, score = 0;
+  job->cgroup_fd = -1;
+  get_int(env, settings, "cgroupFd", &job->cgroup_fd);
+  job->resets_priority = get_int(env, settings, "priority", &job->priority);
+  if (get_int(env, settings, "oomScoreAdj", &score)) snprintf(job->oom_score, sizeof job->oom_score, "%d", (int)score);
+  /* Node raised its own soft limit. The child gets the requested one, at most the hard limit. */
+  get_int(env, settings, "openFilesLimit", &wanted);
+  getrlimit(RLIMIT_NOFILE, &job->open_files);
+  rlim_t most = job->open_files.rlim_max;
+  job->open_files.rlim_cur = (rlim_t)wanted < most ? (rlim_t)wanted : most;
+}
+
+/* The port's SpawnBlock. It is copied: the thread reads it while JavaScript goes on. False: out of memory. */
+static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
+  job->files = strings_of(env, property(env, block, "files"));
+  job->args = strings_of(env, property(env, block, "args"));
+  job->env = strings_of(env, property(env, block, "env"));
+  job->cwd = strings_of(env, property(env, block, "cwd"));
+  read_streams(env, property(env, block, "stdio"), job);
+  return read_identity(env, property(env, block, "identity"), job) && job->files && job->args && job->env && job->cwd;
 }
 
 /* Takes the job off the starting ones. The last one lets the event loop end. */
@@ -121,21 +140,22 @@ static bool open_delivery(napi_env env) {
   return napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, deliver, &settled) == napi_ok;
 }
 
-/* spawn(files, args, env, cwd, numbers, done) */
+/* spawn(block, settings, done) */
 napi_value agent_spawn(napi_env env, napi_callback_info info) {
   static int last_number;
-  napi_value args[6];
-  get_arguments(env, info, 6, args);
+  napi_value args[3];
+  get_arguments(env, info, 3, args);
   struct spawn_job *job = calloc(1, sizeof *job);
   if (job == NULL) return from_int(env, 0);
   pthread_mutex_init(&job->lock, NULL);
   job->step = "prepare";
   for (int i = 0; i < 3; i++) job->ours[i] = job->theirs[i] = -1;
-  if (!read_block(env, args, job) || !open_delivery(env)) {
+  read_settings(env, args[1], job);
+  if (!read_block(env, args[0], job) || !open_delivery(env)) {
     free_job(job);
     return from_int(env, 0);
   }
-  napi_create_reference(env, args[5], 1, &job->done);
+  napi_create_reference(env, args[2], 1, &job->done);
   if (starting == NULL) napi_ref_threadsafe_function(env, settled);
   job->next = starting;
   starting = job;

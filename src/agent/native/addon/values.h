@@ -36,6 +36,18 @@ static inline bool to_bool(napi_env env, napi_value value) {
   return truth;
 }
 
+/* A property of an object; undefined where it has none of that name. */
+static inline napi_value property(napi_env env, napi_value object, const char *name) {
+  napi_value value = NULL;
+  napi_get_named_property(env, object, name, &value);
+  return value;
+}
+
+/* The same for a number. False where it is undefined; `number` then stays. */
+static inline bool get_int(napi_env env, napi_value object, const char *name, int32_t *number) {
+  return napi_get_value_int32(env, property(env, object, name), number) == napi_ok;
+}
+
 /* A path or name as the C library wants it. False with ENAMETOOLONG where it does not fit. */
 static inline bool to_path(napi_env env, napi_value value, char path[PATH_MAX]) {
   size_t length = 0;

@@ -7,17 +7,20 @@ import {
   type SpawnBlock,
   SpawnError,
 } from "../../domain/index.ts";
-import type { Addon } from "../../native/index.ts";
+import type { Addon, SpawnSettings } from "../../native/index.ts";
+import type { Standing } from "../self-protection.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
 import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { ChildEnds, childProcess, streamsOf } from "./child.ts";
 import { ProcessTable } from "./process-table.ts";
-import { type ChildSettings, spawnNumbers, start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
+import { start, startAborted, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** Settings that all children share. */
-export interface Surroundings extends ChildSettings {
+/** What all children share. */
+export interface Surroundings extends Pick<SpawnSettings, "openFilesLimit"> {
+  /** OOM score and priority. */
+  readonly standing?: Standing;
   /** Undefined: commands get no cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods of processes. */
@@ -76,9 +79,10 @@ export class NativeProcesses implements Processes {
     block: SpawnBlock,
     abort: AbortSignal | undefined,
   ): Promise<{ readonly started: Started; readonly cgroup: Cgroup | undefined }> {
-    const cgroup = this.#surroundings.cgroups?.create();
-    const startIn = (cgroupFd: number): Promise<Started> =>
-      start(this.#addon, block, spawnNumbers(block, this.#surroundings, cgroupFd), abort);
+    const { cgroups, openFilesLimit, standing } = this.#surroundings;
+    const cgroup = cgroups?.create();
+    const startIn = (cgroupFd: number | undefined): Promise<Started> =>
+      start(this.#addon, block, { openFilesLimit, cgroupFd, ...standing }, abort);
     if (cgroup !== undefined) {
       try {
         return { started: await startIn(cgroup.folder), cgroup };
@@ -87,7 +91,7 @@ export class NativeProcesses implements Processes {
         if (!(error instanceof SpawnError) || error.step !== "cgroup") throw error;
       }
     }
-    return { started: await startIn(-1), cgroup: undefined };
+    return { started: await startIn(undefined), cgroup: undefined };
   }
 }
 

@@ -1,14 +1,5 @@
 import { type Identity, type SpawnBlock, SpawnError } from "../../domain/index.ts";
-import {
-  type Addon,
-  errnoName,
-  type SpawnNumbers,
-  STREAMS_INHERITED,
-  STREAMS_PIPES,
-  STREAMS_TERMINAL,
-  UNCHANGED,
-} from "../../native/index.ts";
-import type { Standing } from "../self-protection.ts";
+import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts";
 
 /** The error of an aborted start. */
 export function startAborted(): SpawnError {
@@ -29,53 +20,27 @@ export interface Started {
  */
 export function start(
   addon: Addon,
-  { files, args, env, cwd }: SpawnBlock,
-  numbers: SpawnNumbers,
+  block: SpawnBlock,
+  settings: SpawnSettings,
   abort: AbortSignal | undefined,
 ): Promise<Started> {
   if (abort?.aborted === true) return Promise.reject(startAborted());
+  const isOwn = block.identity !== undefined && isOwnIdentity(block.identity);
   return new Promise((resolve, reject) => {
     const onAbort = (): void => addon.abortSpawn(number);
-    const number = addon.spawn(files, args, env, cwd, numbers, (errno, step, pid, stdin, stdout, stderr) => {
-      abort?.removeEventListener("abort", onAbort);
-      if (errno === 0) resolve({ pid, stdin, stdout, stderr });
-      else reject(new SpawnError(step ?? "prepare", errnoName(errno)));
-    });
+    const number = addon.spawn(
+      isOwn ? { ...block, identity: undefined } : block,
+      settings,
+      (errno, step, pid, stdin, stdout, stderr) => {
+        abort?.removeEventListener("abort", onAbort);
+        if (errno === 0) resolve({ pid, stdin, stdout, stderr });
+        else reject(new SpawnError(step ?? "prepare", errnoName(errno)));
+      },
+    );
     if (number === 0) reject(new SpawnError("prepare", "ENOMEM"));
     else abort?.addEventListener("abort", onAbort);
   });
 }
-
-/** Settings of a child that its command does not choose. */
-export interface ChildSettings {
-  /** Soft RLIMIT_NOFILE. */
-  readonly openFilesLimit: number;
-  /** OOM score and priority. */
-  readonly standing?: Standing;
-}
-
-/** What the addon reads beside the strings. `cgroupFd` is -1 for a child in the agent's own cgroup. */
-export function spawnNumbers(
-  { stdio, identity }: SpawnBlock,
-  { openFilesLimit, standing }: ChildSettings,
-  cgroupFd: number,
-): SpawnNumbers {
-  const own = identity === undefined || isOwnIdentity(identity);
-  const { cols, rows } = stdio.kind === "terminal" ? stdio : { cols: 0, rows: 0 };
-  return Int32Array.of(
-    STREAMS[stdio.kind],
-    stdio.kind === "pipes" && stdio.stdin ? 1 : 0,
-    cols,
-    rows,
-    cgroupFd,
-    openFilesLimit,
-    standing?.priority ?? UNCHANGED,
-    standing?.oomScoreAdj ?? UNCHANGED,
-    ...(own ? [-1, -1] : [identity.uid, identity.gid, ...identity.groups]),
-  );
-}
-
-const STREAMS = { inherit: STREAMS_INHERITED, pipes: STREAMS_PIPES, terminal: STREAMS_TERMINAL } as const;
 
 /**
  * Whether changing to it would change nothing: an agent without privileges may run commands as itself, but not call

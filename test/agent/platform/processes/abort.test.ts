@@ -77,7 +77,7 @@ test("an abort while the kernel refuses a start in a cgroup is not forgotten by 
   const abort = new AbortController();
   let starts = 0;
   const calls: Pick<Addon, "spawn" | "abortSpawn"> = {
-    spawn: (_files, _args, _env, _cwd, _numbers, done) => {
+    spawn: (_block, _settings, done) => {
       setImmediate(() => {
         abort.abort();
         done(constants.errno.EBUSY, "cgroup", 0, -1, -1, -1);
