@@ -50,7 +50,8 @@ export class Vm {
     const deadline = performance.now() + HELD_LIMIT_MS;
     for (;;)
       try {
-        return await this.#startOnce(options);
+        await this.#startOnce(options);
+        return;
       } catch (error) {
         // A killed QEMU's port and locks go some milliseconds after its process: the kernel takes its io_uring apart then.
         if (performance.now() > deadline || !(error instanceof Error && HELD.test(error.message))) throw error;

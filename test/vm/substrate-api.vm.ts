@@ -173,7 +173,7 @@ describe("machines of the development substrate", () => {
 
   test("a restore waits for the port of the machine before it, which is held a little longer than its process lives", async () => {
     await client.instances.standby("box");
-    const holder = createServer().listen(7071, box.network?.ip);
+    const holder = createServer().listen({ port: 7071, host: box.network?.ip ?? "" });
     await once(holder, "listening");
     const restoring = client.instances.restore("box");
     const complaints = join(daemon.state, "instances", box.id, "qemu.log");
