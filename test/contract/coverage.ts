@@ -16,14 +16,14 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
       says: "The management operations are not reachable on the workload socket",
       tests: [
         ["agent/health/health.test.ts", "does not have the management operations"],
-        ["agent/server/workload/server.test.ts", "has no management method"],
+        ["agent/workload-service/server.test.ts", "has no management method"],
       ],
     },
     {
       says: "WorkloadService is unauthenticated by design",
       tests: [
         ["agent/health/health.test.ts", "is open to every user of the guest"],
-        ["agent/server/workload/server.test.ts", "may be used by everybody"],
+        ["agent/workload-service/server.test.ts", "may be used by everybody"],
       ],
     },
   ],

@@ -3,7 +3,7 @@ import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
-import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/server/workload/limits.ts";
+import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/workload-service/limits.ts";
 
 const root = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
@@ -50,7 +50,7 @@ function loggedEvents(): string[] {
     ),
   );
   const refusals = Array.from(
-    read("src/agent/server/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
+    read("src/agent/listening/connections.ts").matchAll(/"(connection_[a-z]+)"/g),
     ([, event = ""]) => event,
   );
   return [...new Set([...calls, ...refusals])].toSorted();

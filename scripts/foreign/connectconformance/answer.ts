@@ -2,7 +2,8 @@ import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { type Any, AnySchema } from "@bufbuild/protobuf/wkt";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Fields, Http2Stream, RequestFields } from "../../../src/agent/http2/index.ts";
-import { Router, type Interceptor, type Connection } from "../../../src/agent/rpc/index.ts";
+import type { Connection } from "../../../src/agent/listening/index.ts";
+import { Router, type Interceptor } from "../../../src/agent/rpc/index.ts";
 import type { Header } from "./schema.ts";
 
 /** google.rpc.Status: code = 1, message = 2, details = 3. */

@@ -25,6 +25,7 @@ export class Agent {
   readonly #log: Log;
   readonly #listeners: Listeners;
   readonly #rooms: Rooms;
+  readonly #workloadSocketPath: string | undefined;
   /** Aborted by the first call, which has loaded what a call needs. */
   readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
@@ -35,6 +36,7 @@ export class Agent {
     const { clock, relaxClientCertificateChecks, boundHandshakes, watchArrivals, memory } = platform;
     this.#platform = platform;
     this.#log = log;
+    this.#workloadSocketPath = configuration.workloadSocketPath;
     this.#listeners = new Listeners({
       configuration,
       clock,
@@ -55,12 +57,12 @@ export class Agent {
   /** Resolves with the status that the process should exit with. */
   async run(): Promise<number> {
     const { signals } = this.#platform;
-    const { idle, readiness, rotation } = this.#rooms;
+    const { workloadService, readiness, rotation } = this.#rooms;
     signals.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
       // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
-      await this.#listeners.serveWorkload(() => idle.declare());
+      if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
       const { ended } = await this.#startWorkload();
       if (!this.#leaving) {
         readiness?.runNow();
@@ -143,13 +145,14 @@ export class Agent {
 
   /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
   async #leave(): Promise<void> {
-    const { workload, readiness, exec, hooks, files, tunnels, freeze } = this.#rooms;
+    const { workload, workloadService, readiness, exec, hooks, files, tunnels, freeze } = this.#rooms;
     this.#refuseCalls();
     freeze.leave();
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
     tunnels.ifBuilt((built) => built.leave(LEAVING));
+    workloadService.close();
     await this.#listeners.close(LAST_FRAMES_MS);
     await within(files.settled(), LAST_FRAMES_MS);
   }

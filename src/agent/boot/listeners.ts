@@ -2,9 +2,9 @@ import { type Configuration, type TlsMaterial, tokenDigest } from "../config/ind
 import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
-import type { Connection, Router } from "../rpc/index.ts";
+import type { Connection } from "../listening/index.ts";
+import type { Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
-import type { WorkloadServer } from "../server/workload/server.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 
 /** What the listeners need. */
@@ -23,36 +23,15 @@ export interface ListenerParts {
   readonly onLargeCalls: (any: boolean) => void;
 }
 
-/**
- * The sockets of the agent. Their code is loaded when they are opened, so that the workload does not wait for the code of
- * the management side.
- */
+/** The management listeners. Their code is loaded when they are opened: the workload does not wait for it. */
 export class Listeners {
   readonly #parts: ListenerParts;
   #management: ManagementServer | undefined;
   #router: Router | undefined;
-  #workload: WorkloadServer | undefined;
   #refusal: AgentError | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
-  }
-
-  /** Opens the workload's socket, if one is configured. Throws AgentError when it cannot. */
-  async serveWorkload(declareIdle: () => bigint): Promise<void> {
-    const { configuration, clock, log, watchArrivals } = this.#parts;
-    const path = configuration.workloadSocketPath;
-    if (path === undefined) return;
-    const { WorkloadServer } = await import("../server/workload/server.ts");
-    this.#workload = new WorkloadServer({
-      declareIdle,
-      agentVersion: AGENT_VERSION,
-      log,
-      clock,
-      watchArrivals,
-    });
-    await this.#workload.listen(path);
-    log.info("workload_socket_listening", { path });
   }
 
   /** Opens the configured management listeners. Throws AgentError when it cannot. */
@@ -142,7 +121,6 @@ export class Listeners {
 
   /** Closes everything; calls that are still in progress have `graceMs` to end. */
   async close(graceMs: number): Promise<void> {
-    this.#workload?.close();
     await this.#management?.shutdown(graceMs);
   }
 }

@@ -2,7 +2,6 @@ import { BOOTSTRAP_VARIABLES, type Configuration, describeFault } from "../confi
 import {
   ActivityClock,
   type ChildProcess,
-  IdleDeclarations,
   type Log,
   type ReadyCommandSpec,
   Stamps,
@@ -15,10 +14,12 @@ import type { Folders } from "../folders/index.ts";
 import { Health, ReadinessLoop } from "../health/index.ts";
 import { Hooks } from "../hooks/index.ts";
 import { CredentialRotation, Restore } from "../restore/index.ts";
-import type { Connection } from "../rpc/index.ts";
+import type { Connection } from "../listening/index.ts";
 import { CommandStarter, SessionEnvironment, SessionFreeze } from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
+import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
 import { Workload } from "../workload/index.ts";
+import { AGENT_VERSION } from "../../shared/version.ts";
 import { Later } from "./later.ts";
 import type { Listeners } from "./listeners.ts";
 import type { Platform } from "./platform.ts";
@@ -37,7 +38,7 @@ export interface Rooms {
   readonly health: Health;
   readonly restore: Restore<Connection>;
   readonly rotation: CredentialRotation;
-  readonly idle: IdleDeclarations;
+  readonly workloadService: WorkloadServer;
   readonly tunnels: Later<Tunnels>;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
@@ -118,7 +119,13 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     }),
     restore,
     rotation,
-    idle,
+    workloadService: new WorkloadServer({
+      idle,
+      agentVersion: AGENT_VERSION,
+      log,
+      clock,
+      watchArrivals: platform.watchArrivals,
+    }),
     tunnels: new Later(async () => {
       const [{ Tunnels: Room }, sockets] = await Promise.all([import("../tunnel/index.ts"), platform.sockets()]);
       return new Room({

@@ -4,7 +4,7 @@ import type { Clock } from "./ports/system.ts";
 const TOLERANCE_NS = 1_000_000n;
 
 /** A remembered time of the guest's clock, in nanoseconds since 1970. */
-interface Stamp {
+export interface Stamp {
   ns: bigint;
 }
 
@@ -63,6 +63,12 @@ export class Stamps {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
     return stamp;
+  }
+
+  /** A stamp's time, never in the future: hides steps below TOLERANCE_NS. */
+  timeOf(stamp: Stamp): bigint {
+    const nowNs = this.nowNs();
+    return stamp.ns < nowNs ? stamp.ns : nowNs;
   }
 
   #move(byNs: bigint): void {
@@ -129,34 +135,6 @@ export class ActivityClock {
   lastNs(): bigint {
     // Recorded, so that a later `cut` does not move the reported time back.
     if (this.#attached > 0) this.touch();
-    const nowNs = this.#stamps.nowNs();
-    return atMost(this.#last.ns, nowNs);
+    return this.#stamps.timeOf(this.#last);
   }
-}
-
-/** The workload's idle declarations (HealthResponse.idle_declared). */
-export class IdleDeclarations {
-  readonly #stamps: Stamps;
-  #last: Stamp | undefined;
-
-  constructor(stamps: Stamps) {
-    this.#stamps = stamps;
-  }
-
-  /** Records a declaration and returns its time, in nanoseconds since 1970. */
-  declare(): bigint {
-    this.#last ??= this.#stamps.stamp();
-    return (this.#last.ns = this.#stamps.nowNs());
-  }
-
-  /** Time of the last declaration; undefined when there has been none. Never in the future. */
-  lastNs(): bigint | undefined {
-    const nowNs = this.#stamps.nowNs();
-    return this.#last && atMost(this.#last.ns, nowNs);
-  }
-}
-
-/** Hides steps below TOLERANCE_NS. */
-function atMost(ns: bigint, limitNs: bigint): bigint {
-  return ns < limitNs ? ns : limitNs;
 }

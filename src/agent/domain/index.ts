@@ -1,4 +1,4 @@
-export { ActivityClock, type Attachment, IdleDeclarations, Stamps } from "./activity.ts";
+export { ActivityClock, type Attachment, type Stamp, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
 export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
 export {

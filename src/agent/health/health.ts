@@ -1,4 +1,4 @@
-import type { ActivityClock, Clock, IdleDeclarations } from "../domain/index.ts";
+import type { ActivityClock, Clock } from "../domain/index.ts";
 
 /** Readiness of the workload. */
 export interface Readiness {
@@ -26,7 +26,8 @@ export interface HealthReport {
 export interface HealthParts {
   readonly readiness: () => Readiness;
   readonly activity: ActivityClock;
-  readonly idle: IdleDeclarations;
+  /** The time of the last DeclareIdle; undefined: there was none. */
+  readonly idle: { lastNs(): bigint | undefined };
   readonly clock: Clock;
   readonly freeze: Pick<HealthReport, "frozen" | "thawedWithoutDuties">;
 }

@@ -1,7 +1,8 @@
 import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
 import type { Frame } from "./codec.ts";
-import type { Instant, Connection } from "./context.ts";
+import type { Connection } from "../listening/index.ts";
+import type { Instant } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";

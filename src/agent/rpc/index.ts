@@ -1,4 +1,4 @@
 export type { Call } from "./call.ts";
 export { bytesFieldFrame, decodeMessage, type Frame, messageFrame, timestamp, tryBytesField } from "./codec.ts";
-export type { Interceptor, PeerCertificate, Connection } from "./context.ts";
+export type { Interceptor } from "./context.ts";
 export { Router } from "./router.ts";

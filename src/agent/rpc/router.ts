@@ -18,7 +18,8 @@ import {
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
 import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
-import type { Interceptor, Connection } from "./context.ts";
+import type { Connection } from "../listening/index.ts";
+import type { Interceptor } from "./context.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 import { Untaken } from "./untaken.ts";
 

@@ -3,8 +3,14 @@ import type { Server as TlsServer, TLSSocket } from "node:tls";
 import { type Clock, CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS, type Log, type WatchArrivals } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { Http2Connection, type Http2Limits, Pace, type PingLimits, type SecretField } from "../http2/index.ts";
-import type { Connection, Interceptor, PeerCertificate, Router } from "../rpc/index.ts";
-import { Acceptor, type AcceptedConnection, connectionOf } from "./connections.ts";
+import {
+  type AcceptedConnection,
+  Acceptor,
+  type Connection,
+  connectionOf,
+  type PeerCertificate,
+} from "../listening/index.ts";
+import type { Interceptor, Router } from "../rpc/index.ts";
 import { Farewells } from "./farewell.ts";
 import { peerCertificate, refusedCertificate, type VerifyPeer } from "./tls.ts";
 

@@ -1,6 +1,6 @@
 import { constants, X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, SecureContextOptions, TlsOptions, TLSSocket } from "node:tls";
-import type { PeerCertificate } from "../rpc/index.ts";
+import type { PeerCertificate } from "../listening/index.ts";
 
 /** What the management listener needs for mutual TLS, as PEM. */
 export interface TlsMaterial {

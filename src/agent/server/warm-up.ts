@@ -4,7 +4,8 @@ import { connect, createServer, type TLSSocket } from "node:tls";
 import type { Clock } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Http2Connection, Pace } from "../http2/index.ts";
-import type { Connection, Router } from "../rpc/index.ts";
+import type { Connection } from "../listening/index.ts";
+import type { Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
 import { described, peerCertificate, type TlsMaterial, tlsOptions } from "./tls.ts";
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { ActivityClock, IdleDeclarations, Stamps } from "../../../src/agent/domain/index.ts";
+import { ActivityClock, Stamps } from "../../../src/agent/domain/index.ts";
+import { IdleDeclarations } from "../../../src/agent/workload-service/index.ts";
 import { SimulatedClock } from "../../fixtures/simulated-clock.ts";
 
 const HOUR_MS = 3_600_000;

@@ -6,7 +6,7 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Call } from "../call.ts";
-import type { Connection } from "../context.ts";
+import type { Connection } from "../../listening/index.ts";
 import { timestampNs } from "../codec.ts";
 
 /** Serves one RunRestoreDuties call. The entropy is overwritten, whether the duties used it or never began. */

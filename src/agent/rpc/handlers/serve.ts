@@ -10,7 +10,7 @@ import type { Health } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Tunnels } from "../../tunnel/index.ts";
-import type { Connection } from "../context.ts";
+import type { Connection } from "../../listening/index.ts";
 import type { Router } from "../router.ts";
 import { serveExec } from "./exec.ts";
 import { endExec, listExecs, signalExec } from "./exec-sessions.ts";

@@ -1,17 +1,16 @@
 import type { Socket } from "node:net";
-import type { Clock, Log, WatchArrivals } from "../../domain/index.ts";
-import { Acceptor, type AcceptedConnection } from "../connections.ts";
-import { listenUnix } from "../listen.ts";
+import type { Clock, Log, WatchArrivals } from "../domain/index.ts";
+import { type AcceptedConnection, Acceptor, listenUnix } from "../listening/index.ts";
 import type { WorkloadHttp } from "./http.ts";
+import type { IdleDeclarations } from "./idle-declarations.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
-import type { DeclareIdle } from "./service.ts";
 
 /** Everybody in the guest may declare idle, as the workload may run as any user. */
 const SOCKET_MODE = 0o666;
 
 /** Options of the workload's server. */
 export interface WorkloadServerOptions {
-  readonly declareIdle: DeclareIdle;
+  readonly idle: Pick<IdleDeclarations, "declare">;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
   readonly log: Log;
@@ -43,6 +42,7 @@ export class WorkloadServer {
   /** Listens on `path`. Throws AgentError when it cannot. */
   async listen(path: string): Promise<void> {
     this.#removeSocket = await listenUnix(this.#acceptor.server, path, SOCKET_MODE);
+    this.#options.log.info("workload_socket_listening", { path });
   }
 
   /** Open connections, in whatever state. */
@@ -76,9 +76,9 @@ export class WorkloadServer {
 
   /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
   async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
-    const { declareIdle, agentVersion, clock } = this.#options;
+    const { idle, agentVersion, clock } = this.#options;
     this.#http ??= import("./http.ts").then(
-      ({ WorkloadHttp }) => new WorkloadHttp({ declareIdle, agentVersion, clock, limits: this.#limits }),
+      ({ WorkloadHttp }) => new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits }),
     );
     const http = await this.#http;
     if (!connection.socket.destroyed) http.serve(connection, protocol);

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, test } from "node:test";
 import { AgentError } from "../../../src/agent/domain/index.ts";
-import { listenTcp } from "../../../src/agent/server/listen.ts";
+import { listenTcp } from "../../../src/agent/listening/listen.ts";
 
 const HAS_IPV6 = Object.values(networkInterfaces())
   .flat()

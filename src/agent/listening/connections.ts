@@ -1,6 +1,6 @@
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
-import type { Connection, PeerCertificate } from "../rpc/index.ts";
+import type { Connection, PeerCertificate } from "./connection.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /** An accepted connection, from accept(2) to its end. */

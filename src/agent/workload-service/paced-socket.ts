@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { Duplex } from "node:stream";
-import type { Pace, Paced } from "../../http2/index.ts";
+import type { Pace, Paced } from "../http2/index.ts";
 
 /** What a connection passes on at a time: a few dozen calls, enough to be closed for cancelling them. */
 const PIECE_BYTES = 2 * 1024;

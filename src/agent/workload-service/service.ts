@@ -1,14 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { createConnectRouter } from "@connectrpc/connect";
-import { DeclareIdleResponseSchema, WorkloadService } from "../../../shared/gen/svc/guest/v1alpha1/workload_pb.ts";
-import { timestamp } from "../../rpc/index.ts";
+import { DeclareIdleResponseSchema, WorkloadService } from "../../shared/gen/svc/guest/v1alpha1/workload_pb.ts";
+import { timestamp } from "../rpc/index.ts";
+import type { IdleDeclarations } from "./idle-declarations.ts";
 import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
 
 /** `:authority` and `Host` name nothing on a unix socket, and are not looked at. */
 const ORIGIN = "http://localhost";
-
-/** Records that the workload is idle and says when, in nanoseconds since 1970. */
-export type DeclareIdle = () => bigint;
 
 /** A whole request, of either HTTP version. */
 export interface WorkloadRequest {
@@ -33,10 +31,10 @@ export interface WorkloadAnswer {
 export type AnswerWorkload = (request: WorkloadRequest) => Promise<WorkloadAnswer>;
 
 /** WorkloadService over gRPC, the Connect protocol and plain JSON. */
-export function workloadService(declareIdle: DeclareIdle): AnswerWorkload {
+export function workloadService(idle: Pick<IdleDeclarations, "declare">): AnswerWorkload {
   const router = createConnectRouter({ grpcWeb: false, acceptCompression: [], readMaxBytes: MESSAGE_LIMIT_BYTES });
   router.service(WorkloadService, {
-    declareIdle: () => create(DeclareIdleResponseSchema, { declaredAt: timestamp(declareIdle()) }),
+    declareIdle: () => create(DeclareIdleResponseSchema, { declaredAt: timestamp(idle.declare()) }),
   });
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
   return async ({ httpVersion, method, path, header, body: received }) => {

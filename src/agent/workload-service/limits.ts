@@ -1,4 +1,4 @@
-import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../../domain/index.ts";
+import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../domain/index.ts";
 
 /** Largest message, far above any of the service. */
 export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;

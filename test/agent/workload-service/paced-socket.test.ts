@@ -5,9 +5,9 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { WorkloadServer } from "../../../../src/agent/server/workload/server.ts";
-import { recordingLog } from "../../../fixtures/recording-log.ts";
-import { systemClock } from "../../../fixtures/system-clock.ts";
+import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
+import { recordingLog } from "../../fixtures/recording-log.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
 
 const PATH = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const FLOODS = 60;
@@ -72,8 +72,8 @@ interface Rig extends AsyncDisposable {
 async function start(): Promise<Rig> {
   const dir = await mkdtemp(join(tmpdir(), "guest-agent-"));
   const path = join(dir, "workload.sock");
-  const declareIdle = (): bigint => 1n;
-  const server = new WorkloadServer({ declareIdle, agentVersion: "0", log: recordingLog(), clock: systemClock });
+  const idle = { declare: (): bigint => 1n };
+  const server = new WorkloadServer({ idle, agentVersion: "0", log: recordingLog(), clock: systemClock });
   await server.listen(path);
   return {
     path,

@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { Clock } from "../../domain/index.ts";
+import type { Clock } from "../domain/index.ts";
 import {
   ErrorCode,
   Http2Connection,
@@ -7,11 +7,12 @@ import {
   type Http2Stream,
   Pace,
   type RequestFields,
-} from "../../http2/index.ts";
-import type { AcceptedConnection } from "../connections.ts";
+} from "../http2/index.ts";
+import type { AcceptedConnection } from "../listening/index.ts";
+import type { IdleDeclarations } from "./idle-declarations.ts";
 import { MESSAGE_LIMIT_BYTES, type WorkloadLimits } from "./limits.ts";
 import { PacedSocket } from "./paced-socket.ts";
-import type { AnswerWorkload, DeclareIdle, WorkloadAnswer, WorkloadRequest } from "./service.ts";
+import type { AnswerWorkload, WorkloadAnswer, WorkloadRequest } from "./service.ts";
 
 const HEADER_LIMIT_BYTES = 8 * 1024;
 /** Largest body: a message and gRPC's prefix of 5 bytes. A longer one is refused without reading more. */
@@ -32,7 +33,7 @@ const HTTP2_LIMITS: Partial<Http2Limits> = {
 
 /** Options of WorkloadHttp. */
 export interface WorkloadHttpOptions {
-  readonly declareIdle: DeclareIdle;
+  readonly idle: Pick<IdleDeclarations, "declare">;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
   readonly clock: Clock;
@@ -136,7 +137,7 @@ export class WorkloadHttp {
 
   /** The service is loaded at the first call: it takes megabytes and tens of milliseconds, and most workloads never call. */
   async #answer(request: WorkloadRequest): Promise<WorkloadAnswer> {
-    this.#service ??= import("./service.ts").then(({ workloadService }) => workloadService(this.#options.declareIdle));
+    this.#service ??= import("./service.ts").then(({ workloadService }) => workloadService(this.#options.idle));
     const answer = await (await this.#service)(request);
     return { ...answer, fields: { ...this.#versionField, ...answer.fields } };
   }

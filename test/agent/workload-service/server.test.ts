@@ -13,18 +13,15 @@ import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
 import { execa } from "execa";
-import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import {
-  DeclareIdleResponseSchema,
-  WorkloadService,
-} from "../../../../src/shared/gen/svc/guest/v1alpha1/workload_pb.ts";
-import type { WorkloadLimits } from "../../../../src/agent/server/workload/limits.ts";
-import { WorkloadServer } from "../../../../src/agent/server/workload/server.ts";
-import { until } from "../../../fixtures/awake.ts";
-import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../../fixtures/raw-http2.ts";
-import { type RecordingLog, recordingLog } from "../../../fixtures/recording-log.ts";
-import type { Field } from "../../http2/hpack-vectors.ts";
-import { systemClock } from "../../../fixtures/system-clock.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { DeclareIdleResponseSchema, WorkloadService } from "../../../src/shared/gen/svc/guest/v1alpha1/workload_pb.ts";
+import type { WorkloadLimits } from "../../../src/agent/workload-service/limits.ts";
+import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
+import { until } from "../../fixtures/awake.ts";
+import { CODE, envelope, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
+import { type RecordingLog, recordingLog } from "../../fixtures/recording-log.ts";
+import type { Field } from "../http2/hpack-vectors.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
 const JSON_TYPE = { "content-type": "application/json" };
@@ -46,9 +43,11 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
   const log = recordingLog();
   let calls = 0;
   const server = new WorkloadServer({
-    declareIdle: () => {
-      calls++;
-      return DECLARED_AT_NS;
+    idle: {
+      declare: () => {
+        calls++;
+        return DECLARED_AT_NS;
+      },
     },
     agentVersion: "9.9.9",
     log,

@@ -1,0 +1,28 @@
+/** A verified client certificate. */
+export interface PeerCertificate {
+  /** Distinguished name, as Node prints it. */
+  readonly subject: string;
+  /** SHA-256 fingerprint, hex with colons. */
+  readonly fingerprint256: string;
+  /** Start of its validity, milliseconds since 1970. */
+  readonly notBeforeMs: number;
+  /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
+  readonly notAfterMs: number;
+  /** The certificate and its known issuers, DER. */
+  readonly chain: readonly Buffer[];
+}
+
+/** The peer of a connection. */
+interface PeerInfo {
+  /** `address:port`, or "unix". */
+  readonly address: string;
+  /** Undefined on a connection without TLS. */
+  readonly certificate: PeerCertificate | undefined;
+}
+
+/** A connection, identified by the object itself. */
+export interface Connection {
+  /** Number of the connection in this process, from 1. For logs. */
+  readonly id: number;
+  readonly peer: PeerInfo;
+}

@@ -1,0 +1,2 @@
+export { IdleDeclarations } from "./idle-declarations.ts";
+export { WorkloadServer } from "./server.ts";
