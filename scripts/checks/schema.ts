@@ -1,12 +1,13 @@
 import { globSync, mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { KEPT } from "../release/keep.ts";
 import { type Check, complaintsOf, ROOT } from "./tool.ts";
 
 /** Changes in a folder's schema that would break a client of any release; every released schema is kept. */
 export async function incompatibilities(folder: string): Promise<string> {
-  const snapshots = globSync("schema/*.json", { cwd: ROOT });
-  if (snapshots.length === 0) return "no released schema in schema/";
+  const snapshots = globSync(`compat/*/${KEPT.schema}`, { cwd: ROOT });
+  if (snapshots.length === 0) return "no released schema in compat/";
   const complaints = await Promise.all(
     snapshots.map(async (snapshot) => {
       const complaint = await complaintsOf("buf", ["breaking", folder, "--against", join(ROOT, snapshot)]);

@@ -8,7 +8,7 @@ import { DEFAULT_WORKLOAD_LIMITS, MESSAGE_LIMIT_BYTES } from "../../src/agent/wo
 const root = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(root, path), "utf8");
 
-const documents = globSync(["*.md", "docs/**/*.md", "schema/*.md"], { cwd: root }).toSorted();
+const documents = globSync(["*.md", "docs/**/*.md", "compat/*.md"], { cwd: root }).toSorted();
 
 /** Names in the first column of the table under a heading. */
 function namesUnder(path: string, heading: string): string[] {

@@ -115,7 +115,9 @@ function missingMethod(
 
 /** Versions of the agent that brought whole services. */
 const SINCE: Readonly<Record<string, string>> = {
+  "svc.guest.v1alpha1.ExecSessions": "0.2.0",
   "svc.guest.v1alpha1.FileTree": "0.2.0",
+  "svc.guest.v1alpha1.Lifecycle": "0.2.0",
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
 };
 

@@ -6,7 +6,6 @@ import {
   type ExecGap,
   type ExecStart,
   type ExecStarted,
-  ExecStream,
   type TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
@@ -28,6 +27,8 @@ const LONGEST_PAUSE_MS = 2_000;
 const FORGET_MS = 2_000;
 /** Signals that wait for the connection. */
 const WAITING_SIGNALS = 64;
+/** By ExecStream. */
+const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
 
 type First =
   | { readonly case: "start"; readonly value: ExecStart }
@@ -243,7 +244,8 @@ export class KeptWire implements ExecWire {
   }
 
   #miss({ stream: number, bytes }: ExecGap): void {
-    const stream = number === ExecStream.STDERR ? "stderr" : "stdout";
+    const stream = STREAMS[number];
+    if (stream === undefined) return; // one that a newer agent has
     const offset = this.#outputs?.[stream].skip(bytes) ?? 0n;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     if (this.#parts.options.failOnGap !== true) return;

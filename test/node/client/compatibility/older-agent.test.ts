@@ -60,6 +60,10 @@ describe("a client of an older agent", () => {
       ["Remove", () => client.remove("/x")],
       ["Rename", () => client.rename("/x", "/y")],
       ["SetAttributes", () => client.setAttributes("/x", { mode: 0o600 })],
+      ["ListExecs", () => client.listExecs()],
+      ["EndExec", () => client.endExec("x")],
+      ["SignalExec", () => client.signalExec("x", "SIGTERM")],
+      ["Stop", () => client.stop()],
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");

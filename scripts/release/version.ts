@@ -1,0 +1,75 @@
+import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** The one place that holds the version; everything else is made from it or compared with it. */
+const MANIFEST = "package.json";
+const LOCK = "package-lock.json";
+const CHANGELOG = "CHANGELOG.md";
+const DOCUMENTS = ["*.md", "docs/**/*.md"];
+/** Where documents name what a build makes: archives, packages, images. */
+const ARTEFACT = /\b(guest-agent(?:-client)?[-:])(\d+\.\d+\.\d+)/g;
+const NEWEST = /^## \[(\d[^\]]*)\](.*)$/m;
+/** The one release before the changelog had dates. */
+const WITHOUT_DATE = "0.1.0";
+
+/** The project's version. */
+export function projectVersion(root: string): string {
+  return (JSON.parse(readFileSync(join(root, MANIFEST), "utf8")) as { readonly version: string }).version;
+}
+
+/** What names another version than package.json, one line each. */
+export function versionFaults(root: string): readonly string[] {
+  const version = projectVersion(root);
+  const faults: string[] = [];
+  const compare = (where: string, found: string | undefined): void => {
+    if (found !== version) faults.push(`${where} has version ${found ?? "none"}, ${MANIFEST} has ${version}`);
+  };
+  const lock = JSON.parse(read(root, LOCK)) as Lock;
+  compare(LOCK, lock.version);
+  compare(`${LOCK}, its first package,`, lock.packages[""].version);
+  const [, newest, date = ""] = NEWEST.exec(read(root, CHANGELOG)) ?? [];
+  compare(`the newest release of ${CHANGELOG}`, newest);
+  if (newest !== WITHOUT_DATE && !/^ - \d{4}-\d\d-\d\d$/.test(date))
+    faults.push(`${CHANGELOG} gives ${newest} no date`);
+  for (const document of documents(root)) {
+    for (const [text, , named] of read(root, document).matchAll(ARTEFACT)) compare(`${document}: ${text}`, named);
+  }
+  return faults;
+}
+
+/**
+ * Writes a new version wherever it stands. What was unreleased in the changelog becomes its section, of that date
+ * (YYYY-MM-DD).
+ */
+export function setVersion(root: string, version: string, date: string): void {
+  const before = projectVersion(root);
+  const change = (file: string, changed: (text: string) => string): void => {
+    const text = read(root, file);
+    writeFileSync(join(root, file), changed(text));
+  };
+  const own = (text: string): string => text.replace(`"version": "${before}"`, `"version": "${version}"`);
+  change(MANIFEST, own);
+  change(LOCK, (text) => {
+    const [head = "", ...rest] = text.split('"packages": {');
+    return [own(head), own(rest.join('"packages": {'))].join('"packages": {');
+  });
+  change(CHANGELOG, (text) => text.replace("## [Unreleased]\n", `## [Unreleased]\n\n## [${version}] - ${date}\n`));
+  for (const document of documents(root)) {
+    change(document, (text) => text.replaceAll(ARTEFACT, (_, name: string) => `${name}${version}`));
+  }
+}
+
+interface Lock {
+  readonly version: string;
+  readonly packages: { readonly "": { readonly version: string } };
+}
+
+function documents(root: string): readonly string[] {
+  return globSync(DOCUMENTS, { cwd: root })
+    .filter((file) => file !== CHANGELOG)
+    .toSorted();
+}
+
+function read(root: string, file: string): string {
+  return readFileSync(join(root, file), "utf8");
+}

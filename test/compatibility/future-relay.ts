@@ -1,0 +1,112 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type DescMessage, fromBinary, isMessage, type Message, type Registry, toBinary } from "@bufbuild/protobuf";
+import { reflect } from "@bufbuild/protobuf/reflect";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import * as grpc from "@grpc/grpc-js";
+
+/** What no release has. */
+const FUTURE_FIELDS = [
+  { no: 902, wireType: WireType.Varint, data: new BinaryWriter().uint32(7).finish() },
+  { no: 900, wireType: WireType.LengthDelimited, data: new BinaryWriter().string("of the future").finish() },
+  { no: 901, wireType: WireType.Bit64, data: new Uint8Array(8).fill(9) },
+] as const;
+
+/** Stands between a client and an agent, and makes a newer one of each for the other. */
+export interface FutureRelay extends AsyncDisposable {
+  readonly socketPath: string;
+  /** Methods that were called through it, such as "GuestAgent/Health". */
+  readonly called: ReadonlySet<string>;
+}
+
+/**
+ * Listens on a unix socket and passes every call on to another one. Each message gets fields that no release knows, at its top and in every message within, on its
+ * way there and back.
+ */
+export async function startFutureRelay(agentSocket: string, schema: Registry): Promise<FutureRelay> {
+  const folder = await mkdtemp(join(tmpdir(), "future-"));
+  const socketPath = join(folder, "relay.sock");
+  const called = new Set<string>();
+  const upstream = new grpc.Client(`unix:${agentSocket}`, grpc.credentials.createInsecure());
+  const server = new grpc.Server();
+  for (const service of Array.from(schema).filter((type) => type.kind === "service")) {
+    const definition: Record<string, grpc.MethodDefinition<Buffer, Buffer>> = {};
+    const handlers: Record<string, grpc.handleBidiStreamingCall<Buffer, Buffer>> = {};
+    for (const method of service.methods) {
+      const path = `/${service.typeName}/${method.name}`;
+      // On the wire every kind of call is one with two streams.
+      definition[method.name] = { path, requestStream: true, responseStream: true, ...AS_IS };
+      handlers[method.name] = (call) => {
+        called.add(`${service.name}/${method.name}`);
+        pass(call, upstream.makeBidiStreamRequest(path, same, same, call.metadata), method.input, method.output);
+      };
+    }
+    server.addService(definition, handlers);
+  }
+  const injector = server.createConnectionInjector(grpc.ServerCredentials.createInsecure());
+  const sockets = new Set<Socket>();
+  const listener = createServer((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => undefined).on("close", () => sockets.delete(socket));
+    injector.injectConnection(socket);
+  }).listen(socketPath);
+  await once(listener, "listening");
+  return {
+    socketPath,
+    called,
+    [Symbol.asyncDispose]: async () => {
+      listener.close();
+      for (const socket of sockets) socket.destroy();
+      server.forceShutdown();
+      upstream.close();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+const same = (bytes: Buffer): Buffer => bytes;
+const AS_IS = { requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same };
+
+function pass(
+  call: grpc.ServerDuplexStream<Buffer, Buffer>,
+  onward: grpc.ClientDuplexStream<Buffer, Buffer>,
+  input: DescMessage,
+  output: DescMessage,
+): void {
+  call.on("data", (bytes: Buffer) => void onward.write(ofTheFuture(input, bytes)));
+  call.on("end", () => onward.end());
+  call.on("cancelled", () => onward.cancel());
+  call.on("error", () => onward.cancel());
+  onward.on("metadata", (metadata: grpc.Metadata) => call.sendMetadata(metadata));
+  onward.on("data", (bytes: Buffer) => void call.write(ofTheFuture(output, bytes)));
+  onward.on("error", (error: grpc.ServiceError) => void call.emit("error", error));
+  onward.on("end", () => undefined);
+  onward.on("status", ({ code, metadata }: grpc.StatusObject) => {
+    if (code === grpc.status.OK) call.end(metadata);
+  });
+}
+
+function ofTheFuture(schema: DescMessage, bytes: Buffer): Buffer {
+  const message = fromBinary(schema, bytes);
+  addFields(schema, message);
+  return Buffer.from(toBinary(schema, message));
+}
+
+function addFields(schema: DescMessage, message: Message): void {
+  message.$unknown = [...(message.$unknown ?? []), ...FUTURE_FIELDS];
+  const fields = reflect(schema, message);
+  for (const field of schema.fields) {
+    if (!fields.isSet(field)) continue;
+    if (field.fieldKind === "message") addFields(field.message, fields.get(field).message);
+    else if (field.fieldKind === "list" && field.listKind === "message") {
+      for (const item of fields.get(field)) if (isReflected(item)) addFields(field.message, item.message);
+    }
+  }
+}
+
+function isReflected(value: unknown): value is { readonly message: Message } {
+  return typeof value === "object" && value !== null && "message" in value && isMessage(value.message);
+}

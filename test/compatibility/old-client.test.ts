@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { create, type Message } from "@bufbuild/protobuf";
+import { execa } from "execa";
+import { KEPT_BYTES } from "../../scripts/release/keep.ts";
+import { startAgent } from "../fixtures/agent.ts";
+import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { CLIENTS } from "../fixtures/rpc-clients.ts";
+import { keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
+import { everyOperation } from "./suite.ts";
+
+/* Clients of earlier releases, as they were packed then, with the agent of this tree. */
+
+const releases = keptReleases();
+
+for (const { version, client: tarball, schema, folder } of releases) {
+  if (tarball !== undefined) {
+    describe(`the client of ${version} with this agent`, () => {
+      everyOperation({
+        library: () => loadKeptClient(version, tarball),
+        dial: ({ connect }, { port, token, certificates: { ca, client } }) =>
+          connect({
+            address: `127.0.0.1:${port}`,
+            caPem: ca,
+            certPem: client.cert,
+            keyPem: client.key,
+            serverName: SERVER_NAME,
+            token,
+          }),
+        methods: methodsOf(schema),
+      });
+    });
+  }
+
+  test(`a workload with the schema of ${version} declares itself idle`, async () => {
+    await using agent = await startAgent();
+    const method = schema.getService("svc.guest.v1alpha1.WorkloadService")?.method["declareIdle"];
+    assert.ok(method);
+    for (const { make, connect } of CLIENTS) {
+      const client = connect({ socketPath: agent.workloadSocket });
+      const answers: Message[] = await Array.fromAsync(client.call(method, [create(method.input)]));
+      client.close();
+      assert.equal(answers.length, 1, make);
+      assert.ok(answers.every((answer) => "declaredAt" in answer && answer.declaredAt !== undefined));
+    }
+  });
+
+  test(`what is kept of ${version} is small, and its client is of that version`, async () => {
+    const sizes = readdirSync(folder).map((name) => statSync(join(folder, name)).size);
+    assert.ok(sizes.reduce((sum, size) => sum + size, 0) <= KEPT_BYTES);
+    if (tarball === undefined) return;
+    const { stdout } = await execa("tar", ["-xzOf", tarball, "package/package.json"]);
+    assert.equal((JSON.parse(stdout) as { version: string }).version, version);
+    assert.match(readFileSync(join(folder, "commit"), "utf8"), /^[0-9a-f]{40}\n$/);
+  });
+}
+
+test("a packed client is kept", () => {
+  assert.ok(releases.some(({ client }) => client !== undefined));
+});

@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import type { GuestClient } from "../../src/node/client/index.ts";
+import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
+import { processGone } from "../fixtures/processes.ts";
+import type { ClientLibrary } from "./releases.ts";
+
+/** What an operation has to work with. */
+export interface Scene {
+  readonly client: GuestClient;
+  readonly library: Pick<ClientLibrary, "HookKind">;
+  readonly agent: Pick<RunningAgent, "exited">;
+  /** A folder of its own. */
+  readonly folder: string;
+}
+
+/** What the agents of these operations are started with. */
+export const HOOKS = { pre_snapshot: { args: ["sh", "-c", "echo at rest; exit 3"] } } as const;
+
+/** Every operation once, by service and method, in an order that ends connection and agent last. */
+export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
+  "GuestAgent/Health": async ({ client }) => {
+    const { alive, ready, guestTime } = await client.health();
+    assert.deepEqual([alive, ready, guestTime instanceof Date], [true, true, true]);
+    assert.match(client.agentVersion ?? "", /^\d+\.\d+\.\d+$/);
+  },
+  "GuestAgent/Exec": async ({ client }) => {
+    const script = "tr a-z A-Z; echo $COLOUR >&2; exit 3";
+    const { code, stdout, stderr } = await client.run({ args: ["sh", "-c", script], env: { COLOUR: "blue" } }, "in");
+    assert.deepEqual([code, stdout.toString(), stderr.toString()], [3, "IN", "blue\n"]);
+  },
+  "GuestAgent/WriteFile": async ({ client, folder }) => {
+    await client.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, createParents: true });
+    assert.equal(readFileSync(join(folder, "new/file"), "utf8"), "written\n");
+  },
+  "GuestAgent/ReadFile": async ({ client }) => {
+    assert.equal(await client.readFile("/proc/sys/kernel/ostype").text(), "Linux\n");
+  },
+  "GuestAgent/StatPath": async ({ client, folder }) => {
+    utimesSync(folder, 1, 2);
+    const { mode, mtime } = await client.statPath(folder);
+    assert.deepEqual([mode, mtime?.getTime()], [0o700, 2_000]);
+  },
+  "FileTree/MakeFolder": async ({ client, folder }) => {
+    await client.mkdir(join(folder, "a/b"), { parents: true, mode: 0o750 });
+    assert.equal(statSync(join(folder, "a/b")).mode & 0o777, 0o750);
+  },
+  "FileTree/MakeLink": async ({ client, folder }) => {
+    await client.symlink(join(folder, "link"), "somewhere");
+    assert.equal(readlinkSync(join(folder, "link")), "somewhere");
+  },
+  "FileTree/List": async ({ client, folder }) => {
+    await client.writeFile(join(folder, "listed"), "four");
+    const sizes = await Array.fromAsync(client.list(folder), ({ name, attributes }) => [name, attributes?.size]);
+    assert.deepEqual(sizes, [["listed", 4]]);
+  },
+  "FileTree/Rename": async ({ client, folder }) => {
+    await client.writeFile(join(folder, "old"), "content");
+    await client.rename(join(folder, "old"), join(folder, "new"));
+    assert.equal(readFileSync(join(folder, "new"), "utf8"), "content");
+  },
+  "FileTree/SetAttributes": async ({ client, folder }) => {
+    await client.setAttributes(folder, { mode: 0o710, mtime: new Date(1_000) });
+    assert.deepEqual([statSync(folder).mode & 0o777, statSync(folder).mtimeMs], [0o710, 1_000]);
+  },
+  "FileTree/Remove": async ({ client, folder }) => {
+    await client.mkdir(join(folder, "gone/deep"), { parents: true });
+    const { left } = await client.remove(join(folder, "gone"), { recursive: true });
+    assert.equal(left, 0);
+    assert.throws(() => statSync(join(folder, "gone")), { code: "ENOENT" });
+  },
+  "ExecSessions/ListExecs": async ({ client }) => {
+    const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "listed" } });
+    await kept.detach();
+    assert.deepEqual(
+      (await client.listExecs()).map(({ name }) => name),
+      ["listed"],
+    );
+    await client.endExec("listed", { forget: true });
+  },
+  "ExecSessions/SignalExec": async ({ client }) => {
+    const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "signalled" } });
+    await kept.started;
+    await client.signalExec("signalled", "SIGINT");
+    assert.equal((await kept.wait()).signal, 2);
+  },
+  "ExecSessions/EndExec": async ({ client }) => {
+    const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "ended" } });
+    const pid = await kept.started;
+    await kept.detach();
+    const { exit, forgotten } = await client.endExec("ended", { signal: "SIGHUP", forget: true });
+    assert.deepEqual([exit?.signal, forgotten], [1, true]);
+    await processGone(pid);
+  },
+  "Tunnel/WaitForPort": ({ client }) => withEcho((port) => client.waitForPort(port)),
+  "Tunnel/Open": ({ client }) =>
+    withEcho(async (port) => {
+      const tunnel = client.connect(port);
+      tunnel.end("through the tunnel");
+      assert.equal(Buffer.concat(await Array.fromAsync(tunnel)).toString(), "through the tunnel");
+    }),
+  "GuestAgent/RunHook": async ({ client, library: { HookKind } }) => {
+    const { ran, exitCode, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    assert.deepEqual([ran, exitCode, stdoutTail], [true, 3, "at rest\n"]);
+    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+  },
+  "GuestAgent/RunRestoreDuties": async ({ client }) => {
+    const { entropyBytesMixed, clockStepped } = await client.runRestoreDuties({ entropy: Buffer.alloc(48, 7) });
+    assert.deepEqual([entropyBytesMixed, clockStepped], [48, false]);
+    const { hook, health } = await client.restore({ hostTime: false });
+    assert.deepEqual([hook.ran, health.alive], [false, true]);
+  },
+  "Lifecycle/Stop": async ({ client, agent }) => {
+    await client.stop();
+    assert.deepEqual(await agent.exited, { code: 143, signal: null } satisfies AgentExit);
+  },
+};
+
+/** With a server of this machine that gives back what it gets. */
+async function withEcho(use: (port: number) => Promise<void>): Promise<void> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => void socket.pipe(socket)).listen(0, "127.0.0.1");
+  try {
+    await once(server, "listening");
+    const address = server.address();
+    assert.ok(typeof address === "object" && address !== null);
+    await use(address.port);
+  } finally {
+    server.close();
+  }
+}

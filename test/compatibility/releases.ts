@@ -1,0 +1,108 @@
+import { createHash } from "node:crypto";
+import { existsSync, globSync, readFileSync } from "node:fs";
+import { mkdir, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { createFileRegistry, fromBinary, type Registry } from "@bufbuild/protobuf";
+import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { execa } from "execa";
+import type * as Library from "../../src/node/client/index.ts";
+import { machinePath } from "../../scripts/machine/npm.ts";
+import { KEPT } from "../../scripts/release/keep.ts";
+import type { AgentCommand } from "../fixtures/agent.ts";
+import { cachedFolder } from "../fixtures/build-cache.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const INSTALL = "install --no-save --ignore-scripts --no-audit --no-fund --prefer-offline".split(" ");
+const INSTALL_TIMEOUT_MS = 400_000;
+
+/** What compat/ has of a release. */
+export interface KeptRelease {
+  readonly version: string;
+  readonly folder: string;
+  readonly schema: Registry;
+  /** The packed client library; undefined for a release before there was one to keep. */
+  readonly client: string | undefined;
+}
+
+/** The client library of some release: this tree's, as far as it has what the release has. */
+export type ClientLibrary = Pick<typeof Library, "connect" | "GuestError" | "HookKind">;
+
+/** All kept releases, the oldest first. */
+export function keptReleases(): readonly KeptRelease[] {
+  const folders = globSync("compat/v*", { cwd: ROOT }).map((folder) => join(ROOT, folder));
+  return folders
+    .toSorted((left, right) => left.localeCompare(right, "en", { numeric: true }))
+    .map((folder) => {
+      const files = fromBinary(FileDescriptorSetSchema, readFileSync(join(folder, KEPT.schema)));
+      const client = join(folder, KEPT.client);
+      return {
+        version: basename(folder).slice(1),
+        folder,
+        schema: createFileRegistry(files),
+        client: existsSync(client) ? client : undefined,
+      };
+    });
+}
+
+/** Names of all methods of a schema that a node calls, such as "GuestAgent/Health". */
+export function methodsOf(schema: Registry): readonly string[] {
+  return Array.from(schema)
+    .filter((type) => type.kind === "service")
+    .filter(({ name }) => name !== "WorkloadService")
+    .flatMap(({ name, methods }) => methods.map((method) => `${name}/${method.name}`))
+    .toSorted();
+}
+
+/** Installs a kept client library as its users do, with the packages of its time, and loads it. */
+export async function loadKeptClient(version: string, tarball: string): Promise<ClientLibrary> {
+  const digest = createHash("sha256").update(readFileSync(tarball)).digest("hex").slice(0, 16);
+  const folder = await cachedFolder(`client-${version}-${digest}`, async (target) => {
+    await writeFile(join(target, "package.json"), '{ "private": true }');
+    await npm(target, [...INSTALL, tarball]);
+  });
+  const entry = join(folder, "node_modules/guest-agent-client/lib/node/client/index.js");
+  return (await import(pathToFileURL(entry).href)) as ClientLibrary;
+}
+
+/**
+ * The commit of a release, by its tag or as it was kept; undefined where this repository has neither: a clone without
+ * history, or no clone.
+ */
+export async function commitOf({ version, folder }: KeptRelease): Promise<string | undefined> {
+  const kept = join(folder, KEPT.commit);
+  const names = [`refs/tags/v${version}`, ...(existsSync(kept) ? [readFileSync(kept, "utf8").trim()] : [])];
+  for (const name of names) {
+    const { stdout, failed } = await execa("git", ["rev-parse", "--quiet", "--verify", `${name}^{commit}`], {
+      cwd: ROOT,
+      reject: false,
+    });
+    if (!failed) return stdout;
+  }
+  return undefined;
+}
+
+/** Builds the agent of a commit, with the packages and the Node of its time. */
+export async function agentOf(commit: string): Promise<AgentCommand> {
+  const node = join("node_modules", `node-linux-${process.arch}`);
+  const folder = await cachedFolder(`agent-${commit}`, async (target) => {
+    const archive = join(target, "sources.tar");
+    await execa("git", ["archive", "--format=tar", "-o", archive, commit, "--", ...SOURCES], { cwd: ROOT });
+    await execa("tar", ["-xf", archive, "-C", target]);
+    await rm(archive);
+    await npm(target, [...INSTALL, "--omit=dev", "--include=optional"]);
+    await mkdir(join(target, "dist"), { recursive: true });
+    await execa(join(target, node, "bin/node"), ["scripts/build-native.ts"], { cwd: target });
+    // Headers, 56 of 152 MB.
+    await rm(join(target, node, "include"), { recursive: true });
+  });
+  return [join(folder, node, "bin/node"), join(folder, "src/agent/main.ts")];
+}
+
+/** What an agent is started from. */
+const SOURCES = ["src", "scripts", "package.json", "package-lock.json"];
+
+async function npm(folder: string, args: readonly string[]): Promise<void> {
+  const env = { PATH: machinePath(), NODE_OPTIONS: "" };
+  await execa("npm", args, { cwd: folder, env, timeout: INSTALL_TIMEOUT_MS });
+}

@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { create } from "@bufbuild/protobuf";
+import { WireType } from "@bufbuild/protobuf/wire";
+import type { FileType, HookKind, KeptEvent } from "../../src/node/client/index.ts";
+import {
+  ExecFrameSchema,
+  ExecStartSchema,
+  type ExecWhenFull,
+} from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { FileTree } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { startAgent } from "../fixtures/agent.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
+import { failureOf } from "../fixtures/guest-errors.ts";
+import { CLIENTS, RpcFailure } from "../fixtures/rpc-clients.ts";
+import { startStandIn } from "../fixtures/stand-in-agent.ts";
+
+/** A value that no enumeration has. */
+const UNKNOWN = 42;
+
+describe("a value of an enumeration that only a newer client knows", () => {
+  test("is refused by name: what it asks for cannot be done", async () => {
+    await using agent = await startAgent({ hooks: { pre_snapshot: { args: ["true"] } } });
+    using guest = clientOf(agent);
+    const { status, reason, message, metadata } = await failureOf(guest.runHook({ kind: UNKNOWN as HookKind }));
+    assert.deepEqual([status, reason, metadata["field"]], ["INVALID_ARGUMENT", "INVALID_FIELD", "kind"]);
+    assert.match(message, /42, which this agent does not know: give PRE_SNAPSHOT or POST_RESTORE/);
+    const keep = { name: "kept", whenFull: UNKNOWN as ExecWhenFull };
+    const value = create(ExecStartSchema, { args: ["true"], keep });
+    const start = create(ExecFrameSchema, { frame: { case: "start", value } });
+    for (const { make, connect } of CLIENTS) {
+      const client = connect({ port: agent.port, certificates: agent.certificates });
+      const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start], { token: agent.token }));
+      await assert.rejects(
+        call,
+        (error) => error instanceof RpcFailure && error.metadata["field"] === "start.keep.when_full",
+        make,
+      );
+      client.close();
+    }
+    assert.deepEqual(await guest.listExecs(), []);
+  });
+});
+
+describe("a frame that only a newer client knows", () => {
+  test("is refused, and its command is ended: it would be a step that is left out", async () => {
+    await using agent = await startAgent();
+    const start = create(ExecFrameSchema, {
+      frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } },
+    });
+    const unknown = create(ExecFrameSchema);
+    unknown.$unknown = [{ no: 900, wireType: WireType.Varint, data: new Uint8Array([1]) }];
+    for (const { make, connect } of CLIENTS) {
+      const client = connect({ port: agent.port, certificates: agent.certificates });
+      const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start, unknown], { token: agent.token }));
+      await assert.rejects(call, /of a kind that this agent does not know/, make);
+      client.close();
+    }
+  });
+});
+
+describe("a value of an enumeration that only a newer agent knows", () => {
+  test("is the number that it is, where it describes a file", async () => {
+    const stat = { type: UNKNOWN as FileType, size: 3n };
+    await using trees = await startStandIn({
+      service: FileTree,
+      streams: { List: [{ entries: [{ name: Buffer.from("portal"), stat }] }] },
+    });
+    const entries = await Array.fromAsync(trees.client.list("/x"), ({ name, type }) => [name, type]);
+    assert.deepEqual(entries, [["portal", UNKNOWN]]);
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      streams: { ReadFile: [{ stat }, { data: Buffer.from("abc") }] },
+    });
+    const content = agent.client.readFile("/portal");
+    assert.equal(await content.text(), "abc");
+    assert.equal((await content.attributes)?.type, UNKNOWN);
+  });
+
+  test("names no stream that this client has: it counts for none", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      streams: {
+        Exec: [
+          { frame: { case: "started", value: { pid: 12, kept: true, execId: "1" } } },
+          { frame: { case: "gap", value: { stream: UNKNOWN, bytes: 5n } } },
+          { frame: { case: "stdout", value: Buffer.from("abc") } },
+          { frame: { case: "exit", value: { code: 0 } } },
+        ],
+      },
+      answers: { EndExec: () => ({}) },
+    });
+    const events: KeptEvent[] = [];
+    const options = { forget: false, failOnGap: true, onEvent: (event: KeptEvent) => void events.push(event) };
+    const command = agent.client.exec({ args: ["make"], keep: { name: "build" } }, options);
+    command.stderr.resume();
+    assert.equal(Buffer.concat(await Array.fromAsync(command.stdout)).toString(), "abc");
+    assert.equal((await command.wait()).code, 0);
+    assert.deepEqual(events, []);
+  });
+});

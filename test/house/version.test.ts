@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { cpSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { describe, test, type TestContext } from "node:test";
+import { projectVersion, setVersion, versionFaults } from "../../scripts/release/version.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+
+/** A copy of what names the version. */
+function copy(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), "version-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  for (const file of globSync(["*.md", "docs/**/*.md", "package.json", "package-lock.json"], { cwd: ROOT })) {
+    mkdirSync(dirname(join(folder, file)), { recursive: true });
+    cpSync(join(ROOT, file), join(folder, file));
+  }
+  return folder;
+}
+
+describe("the version", () => {
+  test("is the same in package.json, lock file, changelog, and where pages name archives and images", () => {
+    assert.deepEqual(versionFaults(ROOT), []);
+  });
+
+  test("is written everywhere by a release, which dates what was unreleased", (t) => {
+    const folder = copy(t);
+    const before = readFileSync(join(folder, "package-lock.json"), "utf8");
+    setVersion(folder, "7.8.9", "2031-02-03");
+    assert.deepEqual([projectVersion(folder), versionFaults(folder)], ["7.8.9", []]);
+    const changelog = readFileSync(join(folder, "CHANGELOG.md"), "utf8");
+    assert.match(changelog, /^## \[Unreleased\]\n\n## \[7\.8\.9\] - 2031-02-03\n/m);
+    assert.match(readFileSync(join(folder, "docs/agent/images.md"), "utf8"), /guest-agent:7\.8\.9/);
+    const lock = readFileSync(join(folder, "package-lock.json"), "utf8").split("\n");
+    assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
+  });
+
+  for (const [file, from, to, fault] of [
+    ["package-lock.json", /"version": "[^"]+"/, '"version": "0.0.7"', /^package-lock\.json has version 0\.0\.7/],
+    [
+      "CHANGELOG.md",
+      "## [Unreleased]",
+      "## [Unreleased]\n\n## [0.0.7] - 2031-02-03",
+      /newest release of CHANGELOG\.md has/,
+    ],
+    ["CHANGELOG.md", "## [Unreleased]", "## [Unreleased]\n\n## [0.0.7]", /CHANGELOG\.md gives 0\.0\.7 no date/],
+    [
+      "docs/agent/images.md",
+      /guest-agent:\d+\.\d+\.\d+/,
+      "guest-agent:0.0.7",
+      /images\.md: guest-agent:0\.0\.7 has version/,
+    ],
+  ] as const) {
+    test(`is missed in ${file} where it is another, or has no date`, (t) => {
+      const folder = copy(t);
+      const path = join(folder, file);
+      writeFileSync(path, readFileSync(path, "utf8").replace(from, to));
+      assert.ok(
+        versionFaults(folder).some((line) => fault.test(line)),
+        versionFaults(folder).join("\n"),
+      );
+    });
+  }
+});
