@@ -62,17 +62,26 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent cannot
  * be reached, or its session is still frozen: repeated duties do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(
+export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<RestoreDutiesResponse> {
+  return (await dutiesOf(dial, options)).duties;
+}
+
+/** Duties, and how the guest was before. */
+type DutiesDone = Pick<RestoreOutcome, "duties" | "thawedWithoutDuties">;
+
+async function dutiesOf(
   dial: Dial,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions = {},
-): Promise<RestoreDutiesResponse> {
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
+): Promise<DutiesDone> {
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
+  // From the first attempt on: duties whose answer was lost have set it back.
+  let thawedWithoutDuties = false;
   const attempt = async (): Promise<RestoreDutiesResponse> => {
     const client = await dial(false);
     try {
       // Connect first: a handshake would delay the call that carries the time.
-      await reach(client, untilMs, signal);
+      thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
       const request = {
         entropy: randomBytes(sizeBytes),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
@@ -89,7 +98,7 @@ export async function restoreDuties(
       signal,
       mayPass: mayConnect,
     });
-    if (!duties.frozen || performance.now() + pauseMs >= untilMs) return duties;
+    if (!duties.frozen || performance.now() + pauseMs >= untilMs) return { duties, thawedWithoutDuties };
     await pauseFor(pauseMs, signal);
   }
   throw new Error("the pauses have no end");
@@ -109,6 +118,11 @@ function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | und
 export interface RestoreOutcome {
   /** Result of the first duties. */
   readonly duties: RestoreDutiesResponse;
+  /**
+   * The session had been frozen, and thawed before these duties came: until then it ran with old randomness and time, and clones of
+   * it may have drawn the same.
+   */
+  readonly thawedWithoutDuties: boolean;
   /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
   readonly repeated: RepeatedDuties | undefined;
   /** Host's time after the answer to the last duties, in milliseconds of the epoch. */
@@ -146,7 +160,7 @@ export async function restoreSequence(
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
   const { reachMs = DEFAULT_REACH_MS, signal } = options;
-  const duties = await restoreDuties(dial, options);
+  const { duties, thawedWithoutDuties } = await dutiesOf(dial, options);
   let dutiesDoneMs = Date.now();
   let repeated: RepeatedDuties | undefined;
   let client = await dial(true);
@@ -162,7 +176,7 @@ export async function restoreSequence(
     }
     const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
     const last = await lookAtClock(client, signal);
-    return { duties, repeated, dutiesDoneMs, hook, ...last, agentVersion: client.agentVersion };
+    return { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last, agentVersion: client.agentVersion };
   } finally {
     client.close();
   }

@@ -119,6 +119,7 @@ export interface Warning {
     | "HOOK_TIMED_OUT"
     | "BUNDLE_DIFFERS"
     | "STOP_BOUNDED"
+    | "THAWED_WITHOUT_DUTIES"
     | "STOP_FORCED";
   readonly message: string;
 }
@@ -172,6 +173,11 @@ function degradedOf({ duties, repeated }: RestoreOutcome): string {
 function warningsOf(outcome: RestoreOutcome): readonly Warning[] {
   const { hook, clockErrorMs } = outcome;
   const warnings: Warning[] = [];
+  if (outcome.thawedWithoutDuties) {
+    const message =
+      "its session had thawed before its duties: it ran with old randomness and time, as its clones may have";
+    warnings.push({ code: "THAWED_WITHOUT_DUTIES", message });
+  }
   const degraded = degradedOf(outcome);
   if (degraded !== "") warnings.push({ code: "DUTIES_DEGRADED", message: `the duties could not do: ${degraded}` });
   if (Math.abs(clockErrorMs) > CLOCK_OFF_MS) {

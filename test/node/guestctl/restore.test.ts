@@ -143,6 +143,27 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });
 
+  test("warns that the session had thawed before the duties came, once", async (t) => {
+    await using agent = await startIssuedAgent();
+    const env = guestctlVariables(agent);
+    if (agent.log.some(({ event }) => event === "no_cgroups")) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env);
+    await agent.logged("thawed_without_duties");
+    const late = await runGuestctl(["restore-sequence", "--no-time", "--json"], env);
+    assert.equal(late.exitCode, 1);
+    assert.match(late.stderr, /^guestctl: warning: the session had thawed before these duties/);
+    const { thawed_without_duties: thawed, health } = JSON.parse(late.stdout) as Record<
+      string,
+      Record<string, unknown>
+    >;
+    assert.deepEqual([thawed, health?.["thawed_without_duties"]], [true, false]);
+    const again = await runGuestctl(["restore-sequence", "--no-time"], env);
+    assert.deepEqual([again.exitCode, again.stderr], [0, ""]);
+  });
+
   test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {
     const credentials = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
     t.after(() => rm(credentials, { recursive: true }));

@@ -74,17 +74,23 @@ export const restoreSequence: Command = defineCommand({
     "Does what a node agent does after a restore, in order: duties, a new connection, the POST_RESTORE hook, Health.\n" +
     "Where the guest's clock is then more than 50 ms off, the duties are done once more.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object: "duties" (as of "restore"), "repeated" (null, or "duties" once more, and "clock_error_ms"
-before them), "hook" (as of "hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is
+  notes: `With --json, one object: "duties" (as of "restore"), "thawed_without_duties" (whether the session had been frozen and ran
+before them), "repeated" (null, or "duties" once more, and "clock_error_ms" before them), "hook" (as of "hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is
 done).`,
-  statuses: `0 all as intended; 1 a duty could not be done, the clock is more than 100 ms off, the hook failed, or the
-workload is not ready; 125 guestctl failed.`,
+  statuses: `0 all as intended; 1 a duty could not be done, the session had thawed before, the clock is more than 100 ms
+off, the hook failed, or the workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);
     const hookTimeoutMs = parseDurationMs(values.timeout, "--timeout");
     const outcome = await runSequence((await connector(values, host)).connect, { ...options, hookTimeoutMs });
-    const { clockErrorMs } = outcome;
+    const { clockErrorMs, thawedWithoutDuties } = outcome;
+    if (thawedWithoutDuties) {
+      host.stderr.write(
+        "guestctl: warning: the session had thawed before these duties: it ran with old randomness and time, and clones of it may " +
+          "have drawn the same; freeze it for longer, or run the duties sooner\n",
+      );
+    }
     const clockIsOff = options.hostTime !== false && Math.abs(clockErrorMs) > WARN_OVER_MS;
     if (clockIsOff) {
       host.stderr.write(
@@ -100,9 +106,9 @@ workload is not ready; 125 guestctl failed.`,
   },
 });
 
-function wentAsIntended({ duties, repeated, hook, health }: RestoreOutcome): boolean {
+function wentAsIntended({ duties, thawedWithoutDuties, repeated, hook, health }: RestoreOutcome): boolean {
   const degraded = duties.degraded + (repeated?.duties.degraded ?? "");
-  return degraded === "" && !hook.timedOut && hook.exitCode === 0 && health.ready;
+  return degraded === "" && !thawedWithoutDuties && !hook.timedOut && hook.exitCode === 0 && health.ready;
 }
 
 function offText(clockErrorMs: number): string {
@@ -123,11 +129,13 @@ function textOf({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome
   return reportText(lines, NAME_WIDTH);
 }
 
-function outcomeObject({ duties, repeated, hook, health, clockErrorMs }: RestoreOutcome): object {
+function outcomeObject(outcome: RestoreOutcome): object {
+  const { duties, thawedWithoutDuties, repeated, hook, health, clockErrorMs } = outcome;
   const dutiesObject = (response: RestoreDutiesResponse): object =>
     messageObject(RestoreDutiesResponseSchema, response);
   return {
     duties: dutiesObject(duties),
+    thawed_without_duties: thawedWithoutDuties,
     repeated: repeated ? { duties: dutiesObject(repeated.duties), clock_error_ms: repeated.clockErrorMs } : null,
     hook: messageObject(RunHookResponseSchema, hook),
     health: healthObject(health),
