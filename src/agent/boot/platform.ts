@@ -91,7 +91,7 @@ export interface Platform {
 export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance, onPipeGivenUp: () => void): Platform {
   const cgroups = Cgroups.open(addon);
   const channel = channelFd === undefined ? undefined : new LauncherChannel(addon, channelFd);
-  if (cgroups !== undefined) channel?.entrustSession(cgroups.session);
+  if (cgroups !== undefined) channel?.entrustSession(cgroups.session.folder);
   const launcher = channel === undefined ? undefined : process.ppid;
   const clock = guestClock(addon);
   const life = new SessionLife(clock, nodeTimers);
@@ -106,7 +106,7 @@ export function guestPlatform(addon: Addon, { entries, channelFd }: Inheritance,
       onPipeGivenUp,
     }),
     hasCgroups: cgroups !== undefined,
-    sessionGroup: cgroups && new SessionCgroup({ addon, folder: cgroups.session, launcher }),
+    sessionGroup: cgroups && new SessionCgroup({ addon, ...cgroups.session, launcher }),
     life,
     accounts: fileAccounts(addon),
     fileSystem: guestFileSystem(addon),

@@ -109,6 +109,10 @@ export interface Addon {
   signalProcess(pid: number, start: number, signal: number): number;
   /** Rows of pid, parent, process group, session, state character and start time of every process in /proc. */
   processTable(): Int32Array | number;
+  /** Rows of pid and session of every process in /proc: in a tenth of the time. */
+  processSessions(): Int32Array | number;
+  /** -ESRCH: there is no such process; -ECHILD: it has ended, and is not reaped. */
+  parentOf(pid: number): number;
   /** Another descriptor, above the standard ones, of the same open file. */
   duplicate(fd: number): number;
   /** Bytes read; 0 at the end. */

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
-import { copyFileSync, existsSync, readFileSync, rmdirSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { copyFileSync, existsSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
@@ -161,6 +163,31 @@ while :; do sleep 0.05; done`;
     await using last = await startAgent();
     assert.deepEqual(sessionsOf(agent.pid), []);
     assert.equal((await last.stop()).code, 0);
+  });
+});
+
+describe("a session that holds somebody else's process", NEEDS_ROOT, () => {
+  it("is not frozen: the answer names the process, and all goes on; once that has left, it is", async (t) => {
+    const workload = new Ticking(folder.path, "beside-a-stranger");
+    await using agent = await startAgent(launched(workload.args));
+    const [session] = sessionsOf(agent.pid);
+    if (session === undefined) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    await workload.runs();
+    const stranger = spawn("sleep", ["100000"]);
+    t.after(() => stranger.kill());
+    await once(stranger, "spawn");
+    using client = clientOf(agent);
+    const freeze = { kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS };
+    writeFileSync(join(session, "cgroup.procs"), String(stranger.pid));
+    const { frozen, freezeProblem } = await client.runHook(freeze);
+    assert.deepEqual([frozen, freezeProblem], [false, `foreign_inside:${stranger.pid}(sleep)`]);
+    await workload.runs();
+    writeFileSync(join(session, "..", "cgroup.procs"), String(stranger.pid));
+    assert.equal((await client.runHook(freeze)).frozen, true);
+    await workload.standsStill(client);
   });
 });
 

@@ -25,6 +25,7 @@
   F("killGroup", agent_kill_group, 2, (pid_t group, int signal))                  \
   F("signalProcess", agent_signal_process, 3, (pid_t pid, int start, int signal)) \
   F("openFilesLimitOf", agent_open_files_limit_of, 1, (pid_t pid))                \
+  F("parentOf", agent_parent_of, 1, (pid_t pid))                                  \
   /* own_process.c */                                                             \
   F("forbidDumps", agent_forbid_dumps, 0, (void))                                 \
   F("seccompMode", agent_seccomp_mode, 0, (void))                                 \
@@ -66,6 +67,7 @@
   F("spawn", agent_spawn)                                  \
   /* processes.c */                                        \
   F("processTable", agent_process_table)                   \
+  F("processSessions", agent_process_sessions)             \
   /* own_process.c */                                      \
   F("environ", agent_environ)                              \
   F("effectiveCapabilities", agent_effective_capabilities) \

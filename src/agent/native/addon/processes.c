@@ -100,8 +100,11 @@ long agent_signal_process(pid_t pid, int start, int signal) {
   return result;
 }
 
-/* Appends every process of /proc to `rows`; the number of rows, or -1 with errno. */
-static ssize_t read_rows(int32_t **rows) {
+/* Fills a row of a process by its name in the open /proc; false when there is none. */
+typedef bool row_reader(int proc, const char *name, int32_t *row);
+
+/* Appends every process of /proc to `rows`, with its pid in the first column; the number of rows, or -1 with errno. */
+static ssize_t read_rows(int32_t **rows, size_t columns, row_reader *fill) {
   size_t count = 0, room = 0;
   DIR *proc = opendir("/proc");
   if (proc == NULL) return -1;
@@ -109,37 +112,63 @@ static ssize_t read_rows(int32_t **rows) {
     if (!isdigit((unsigned char)entry->d_name[0])) continue;
     if (count == room) {
       room = room * 2 + 64;
-      int32_t *larger = realloc(*rows, room * COLUMNS * sizeof **rows);
+      int32_t *larger = realloc(*rows, room * columns * sizeof **rows);
       if (larger == NULL) {
         closedir(proc);
         return refuse(ENOMEM);
       }
       *rows = larger;
     }
-    int32_t *row = *rows + count * COLUMNS;
+    int32_t *row = *rows + count * columns;
     row[PID] = atoi(entry->d_name);
-    count += read_row(dirfd(proc), entry->d_name, row);
+    count += fill(dirfd(proc), entry->d_name, row);
   }
   closedir(proc);
   return (ssize_t)count;
 }
 
-/* Takes some 5 us a process. */
-napi_value agent_process_table(napi_env env, napi_callback_info info) {
-  (void)info;
+static napi_value rows_of_all(napi_env env, size_t columns, row_reader *fill) {
   int32_t *rows = NULL;
   void *bytes = NULL;
   napi_value buffer = NULL, table = NULL;
-  ssize_t count = read_rows(&rows);
+  ssize_t count = read_rows(&rows, columns, fill);
   if (count < 0) {
     int error = errno;
     free(rows);
     return from_int(env, -error);
   }
-  size_t cells = (size_t)count * COLUMNS;
+  size_t cells = (size_t)count * columns;
   napi_create_arraybuffer(env, cells * sizeof *rows, &bytes, &buffer);
   if (cells > 0) memcpy(bytes, rows, cells * sizeof *rows);
   free(rows);
   napi_create_typedarray(env, napi_int32_array, cells, buffer, 0, &table);
   return table;
+}
+
+/* Takes some 5 us a process. */
+napi_value agent_process_table(napi_env env, napi_callback_info info) {
+  (void)info;
+  return rows_of_all(env, COLUMNS, read_row);
+}
+
+/* Columns are pid and session: by getsid(2), which needs no file of the process. */
+static bool read_session(int proc, const char *name, int32_t *row) {
+  (void)proc;
+  (void)name;
+  row[1] = getsid(row[PID]);
+  return row[1] >= 0;
+}
+
+/* Takes some 1 us a process. */
+napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
+  (void)info;
+  return rows_of_all(env, 2, read_session);
+}
+
+long agent_parent_of(pid_t pid) {
+  char path[32];
+  int32_t row[COLUMNS];
+  snprintf(path, sizeof path, "/proc/%d", pid);
+  if (!read_row(AT_FDCWD, path, row)) return refuse(ESRCH);
+  return row[STATE] == 'Z' || row[STATE] == 'X' ? refuse(ECHILD) : row[PARENT];
 }

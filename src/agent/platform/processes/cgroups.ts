@@ -59,9 +59,9 @@ export class Cgroups {
     return new Cgroups(calls, base, session);
   }
 
-  /** The open folder of the session's cgroup. */
-  get session(): number {
-    return this.#session.folder;
+  /** The session's cgroup: its name below the agent's own, and its open folder. */
+  get session(): { readonly name: string; readonly folder: number } {
+    return this.#session;
   }
 
   /** A new, empty cgroup; undefined when the kernel gives none now. */

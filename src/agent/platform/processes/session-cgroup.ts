@@ -3,14 +3,12 @@ import type { FreezeProblem, PendingProcess, SessionGroup } from "../../domain/i
 import type { Addon } from "../../native/index.ts";
 import { addMembers, type CgroupFiles, valueOf } from "./cgroup.ts";
 import { cgroupOf, FOLDER, readAt, writeAt } from "./cgroup-base.ts";
-import { ProcessTable } from "./process-table.ts";
+import { Kin, type KinFound } from "./kin.ts";
 
 /** Most cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/** Most rounds of freezing processes outside of the session's cgroup: while some still run, they may start others. */
-const OUTSIDE_ROUNDS = 8;
-/** Looks at a process that seems to be another's, before that counts. */
-const LOOKS_AT_STRANGERS = 3;
+/** Most looks at who is inside and outside of the session's cgroup: while some outside still run, they may start others. */
+const ROUNDS = 8;
 /** Most processes that a problem or an answer names. */
 const NAMED_LIMIT = 8;
 /** Time in which the state is looked at in every turn of the event loop, and every millisecond. */
@@ -31,7 +29,9 @@ const STOPPED_IN: ReadonlySet<string> = new Set([
 /** What a SessionCgroup is made of. */
 export interface SessionCgroupParts {
   readonly addon: Addon;
-  /** The open folder of the session's cgroup. */
+  /** Of the session's cgroup, below the agent's own. */
+  readonly name: string;
+  /** The open folder of it. */
   readonly folder: number;
   /** The launcher, which adopts all orphans of the session. Undefined: there is none, and orphans are found only in the cgroup. */
   readonly launcher: number | undefined;
@@ -54,39 +54,34 @@ const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
  */
 export class SessionCgroup implements SessionGroup {
   readonly #addon: CgroupFiles;
-  readonly #table: ProcessTable;
+  readonly #kin: Kin;
   readonly #folder: number;
   readonly #launcher: number | undefined;
-  /** The way from the folder to the root of the hierarchy. The agent itself may be moved elsewhere later on. */
+  /** Undefined: /proc does not tell. The agent itself may be moved elsewhere later on. */
+  readonly #path: string | undefined;
+  /** The way from the folder to the root of the hierarchy. */
   readonly #toRoot: string;
   #outer: Outer[] = [];
 
-  constructor({ addon, folder, launcher }: SessionCgroupParts) {
+  constructor({ addon, name, folder, launcher }: SessionCgroupParts) {
+    const parent = cgroupOf("self")?.split("/").filter(Boolean);
     this.#addon = addon;
-    this.#table = new ProcessTable(addon);
+    this.#kin = new Kin(addon, launcher ?? process.pid);
     this.#folder = folder;
     this.#launcher = launcher;
-    this.#toRoot = "../".repeat((cgroupOf("self") ?? "/").split("/").filter(Boolean).length + 1);
+    this.#path = parent && ["", ...parent, name, ""].join("/");
+    this.#toRoot = "../".repeat((parent?.length ?? 0) + 1);
   }
 
   freeze(): FreezeProblem | undefined {
-    const foreign = this.#foreign();
-    if (foreign.length > 0) return `foreign_inside:${named(foreign)}`;
+    const guarded = this.#guardedInside();
+    if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = writeAt(this.#addon, this.#folder, "cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    let outside: number[] = [];
-    for (let round = 0; round < OUTSIDE_ROUNDS; round++) {
-      outside = this.#outside();
-      if (outside.length === 0) return undefined;
-      const own = this.#descendants() ?? new Set();
-      const stuck = outside.filter((pid) => !this.#freezeCgroupOf(pid, own));
-      if (stuck.length === 0) continue;
-      // It may have ended meanwhile, or moved.
-      outside = this.#outside().filter((pid) => stuck.includes(pid));
-      if (outside.length > 0) break;
-    }
-    this.thaw();
-    return `processes_outside:${named(outside)}`;
+    // Only now, while the kernel stops them: whatever is still outside of it runs, and the rest stands still.
+    const problem = this.#settle();
+    if (problem !== undefined) this.thaw();
+    return problem;
   }
 
   async stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined> {
@@ -134,66 +129,52 @@ export class SessionCgroup implements SessionGroup {
     return found;
   }
 
-  /** Members that must never be frozen, or that are not the session's. */
-  #foreign(): number[] {
-    const members = this.#members();
-    const protectedPids = [process.pid, process.ppid, INIT].filter((pid) => members.has(pid));
-    if (protectedPids.length > 0 || this.#launcher === undefined) return protectedPids;
-    const own = this.#descendants();
-    return own === undefined ? [] : this.#strangers(own, () => this.#members());
-  }
-
-  /**
-   * Members of a cgroup that are not the session's. No two readings show the same moment, and a process whose parent has just
-   * ended may seem nobody's: a stranger is one in all of several looks.
-   */
-  #strangers(own: ReadonlySet<number>, look: () => ReadonlySet<number>): number[] {
-    let strangers = [...look()].filter((pid) => !own.has(pid));
-    for (let more = LOOKS_AT_STRANGERS; more > 0 && strangers.length > 0; more--) {
-      const later = this.#descendants();
-      // After the other: what is in it has lived all the time.
-      const still = look();
-      strangers = strangers.filter((pid) => still.has(pid) && later?.has(pid) !== true);
+  /** Members that must never be frozen, not for a moment. */
+  #guardedInside(): number[] {
+    const guarded = [process.pid, process.ppid, INIT];
+    const paths = guarded.map(cgroupOf);
+    const session = this.#path;
+    if (session === undefined || paths.includes(undefined)) {
+      const members = this.#members();
+      return guarded.filter((pid) => members.has(pid));
     }
-    return strangers;
+    return guarded.filter((_, index) => `${paths[index]}/`.startsWith(session));
   }
 
-  /** Processes of the session that are in none of the frozen cgroups. */
-  #outside(): number[] {
-    // In this order a process that is born meanwhile is in both.
-    const own = this.#descendants() ?? new Set<number>();
-    const members = this.#members();
-    return [...own].filter((pid) => !members.has(pid));
-  }
-
-  /**
-   * Living descendants of the launcher, or without one of the agent; those two are none of them. Undefined: there is no usable
-   * /proc.
-   */
-  #descendants(): Set<number> | undefined {
-    const rows = this.#table.look();
-    if (typeof rows === "number" || !rows.some(({ pid }) => pid === process.pid)) return undefined;
-    const children = Map.groupBy(rows, ({ parent }) => parent);
-    const found = new Set<number>();
-    const queue = [this.#launcher ?? process.pid];
-    for (let parent = queue.pop(); parent !== undefined; parent = queue.pop()) {
-      for (const { pid, alive } of children.get(parent) ?? []) {
-        queue.push(pid);
-        if (alive && pid !== process.pid) found.add(pid);
-      }
+  /** Finds who is frozen but not of the session, and freezes who is of it and is not in its cgroup. Undefined: all is well. */
+  #settle(): FreezeProblem | undefined {
+    const ended = new Set<number>();
+    let strangers: number[] = [];
+    let stuck: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const found = this.#kin.look();
+      if (found === undefined) return undefined;
+      // In this order a process that is born meanwhile is no kin, or a member too.
+      const members = this.#members();
+      const [strangersBefore, stuckBefore] = [strangers, stuck];
+      strangers = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
+      const surelyStrangers = strangers.filter((pid) => strangersBefore.includes(pid));
+      if (surelyStrangers.length > 0) return `foreign_inside:${named(surelyStrangers)}`;
+      const outside = [...found.kin].filter((pid) => !members.has(pid) && !ended.has(pid));
+      if (outside.length === 0 && strangers.length === 0) return undefined;
+      // Who has ended meanwhile may have started another one: there is a further look.
+      for (const pid of outside) if (!this.#kin.isAlive(pid)) ended.add(pid);
+      stuck = outside.filter((pid) => !ended.has(pid) && !this.#freezeCgroupOf(pid, found));
+      const surelyStuck = stuck.filter((pid) => stuckBefore.includes(pid));
+      if (surelyStuck.length > 0) return `processes_outside:${named(surelyStuck)}`;
     }
-    return found;
+    return stuck.length === 0 ? undefined : `processes_outside:${named(stuck)}`;
   }
 
   /** False: it cannot be frozen alone. */
-  #freezeCgroupOf(pid: number, own: ReadonlySet<number>): boolean {
+  #freezeCgroupOf(pid: number, { others }: KinFound): boolean {
     const path = cgroupOf(pid);
     if (path === undefined || path === "/" || path.includes("..")) return false;
     if (this.#outer.some((of) => of.path === path)) return true;
     const folder = this.#openCgroup(path);
     if (folder < 0) return false;
-    const look = (): Set<number> => this.#membersOf([folder]);
-    const isOwn = look().has(pid) && this.#strangers(own, look).length === 0;
+    const members = this.#membersOf([folder]);
+    const isOwn = members.has(pid) && ![...members].some((member) => others.has(member));
     const byGuest = readAt(this.#addon, folder, "cgroup.freeze")?.trim() === "1";
     if (isOwn && (byGuest || writeAt(this.#addon, folder, "cgroup.freeze", "1") === undefined)) {
       this.#outer.push({ path, folder, byGuest });

@@ -1,0 +1,91 @@
+import type { Addon } from "../../native/index.ts";
+
+/** Columns of the addon's rows of processes and their sessions. */
+const COLUMNS = 2;
+/** Most ways to an ancestor that are begun again because a process on them has ended, and its children have another parent. */
+const WAYS = 64;
+const INIT = 1;
+
+/** Who was there at a look. Who ended, or was born, while it was taken, may be in neither. */
+export interface KinFound {
+  /** Descendants, the agent not among them. */
+  readonly kin: ReadonlySet<number>;
+  /** All others, the ancestor and the agent among them. */
+  readonly others: ReadonlySet<number>;
+}
+
+/**
+ * Tells the descendants of one process, which adopts all orphans among them, from everybody else. To read a process's parent takes
+ * the kernel ten times as long as to tell its session, and all of a session descend from the process that began it. So one of each
+ * session is looked at; those of the ancestor's own session, which it has not begun, one by one.
+ */
+export class Kin {
+  readonly #addon: Pick<Addon, "processSessions" | "parentOf">;
+  readonly #ancestor: number;
+
+  constructor(addon: Pick<Addon, "processSessions" | "parentOf">, ancestor: number) {
+    this.#addon = addon;
+    this.#ancestor = ancestor;
+  }
+
+  /** Undefined: there is no usable /proc. */
+  look(): KinFound | undefined {
+    const rows = this.#addon.processSessions();
+    if (typeof rows === "number") return undefined;
+    const sessions = new Map<number, number[]>();
+    let ownSession: number | undefined;
+    for (let at = 0; at < rows.length; at += COLUMNS) {
+      const [pid = 0, session = 0] = [rows[at], rows[at + 1]];
+      sessions.getOrInsertComputed(session, () => []).push(pid);
+      if (pid === this.#ancestor) ownSession = session;
+    }
+    if (ownSession === undefined) return undefined;
+    const [kin, others] = [new Set<number>(), new Set<number>()];
+    const known = new Map([[this.#ancestor, true]]);
+    for (const [session, pids] of sessions) {
+      const ofAll = session === ownSession ? undefined : this.#firstVerdict(pids, known);
+      for (const pid of pids) {
+        const isKin = session === ownSession ? this.#descends(pid, known) : ofAll;
+        if (isKin !== undefined) (isKin ? kin : others).add(pid);
+      }
+    }
+    for (const pid of [this.#ancestor, process.pid]) {
+      kin.delete(pid);
+      others.add(pid);
+    }
+    return { kin, others };
+  }
+
+  /** Whether the process is there and has not ended. */
+  isAlive(pid: number): boolean {
+    return this.#addon.parentOf(pid) >= 0;
+  }
+
+  #firstVerdict(pids: readonly number[], known: Map<number, boolean>): boolean | undefined {
+    for (const pid of pids) {
+      const isKin = this.#descends(pid, known);
+      if (isKin !== undefined) return isKin;
+    }
+    return undefined;
+  }
+
+  /** Undefined: it has ended. */
+  #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
+    for (let way = 0; way < WAYS; way++) {
+      const passed: number[] = [];
+      let at = pid;
+      let isKin = known.get(at);
+      while (isKin === undefined && at > INIT) {
+        passed.push(at);
+        at = this.#addon.parentOf(at);
+        isKin = known.get(at);
+      }
+      if (isKin !== undefined || at >= 0) {
+        for (const each of passed) known.set(each, isKin === true);
+        return isKin === true;
+      }
+      if (passed.length === 1) return undefined;
+    }
+    return undefined;
+  }
+}
