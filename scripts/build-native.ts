@@ -12,6 +12,8 @@ const USAGE = `usage: npm run build:native [-- x64|arm64]
 
 const ROOT = join(import.meta.dirname, "..");
 const SOURCES = join(ROOT, "src", "agent", "native", "addon");
+/** The addon's part that touches what is private to Node and OpenSSL. */
+const INTERNALS = join(ROOT, "src", "agent", "internals");
 const FLAGS = ["-O2", "-fPIC", "-shared", "-s", "-pthread"];
 
 /** The headers are the same for every architecture: those of whichever Node package is installed do. */
@@ -25,8 +27,10 @@ function includeFolder(): string {
 /** Digest of the compiler, its arguments and all files that it reads. */
 function digestOf(command: readonly string[]): string {
   const hash = createHash("sha256").update(command.join("\0"));
-  const names = readdirSync(SOURCES).filter((name) => /\.[ch]$/.test(name));
-  for (const name of names.toSorted()) hash.update(`\0${name}\0`).update(readFileSync(join(SOURCES, name)));
+  for (const folder of [SOURCES, INTERNALS]) {
+    const names = readdirSync(folder).filter((name) => /\.[ch]$/.test(name));
+    for (const name of names.toSorted()) hash.update(`\0${name}\0`).update(readFileSync(join(folder, name)));
+  }
   return hash.digest("hex");
 }
 
@@ -36,7 +40,13 @@ export function buildNative(arch: string = process.arch): string {
   const folder = join(ROOT, "dist", "native", `linux-${arch}`);
   const output = join(folder, "agent.node");
   const stampFile = join(folder, "agent.node.sources");
-  const args = [...FLAGS, "-I", includeFolder(), ...cFiles(SOURCES)];
+  const args = [
+    ...FLAGS,
+    "-I",
+    includeFolder(),
+    ...cFiles(SOURCES),
+    ...cFiles(INTERNALS).map((name) => join(INTERNALS, name)),
+  ];
   const stamp = digestOf([toolFor(arch, "gcc"), ...args]);
   if (existsSync(output) && existsSync(stampFile) && readFileSync(stampFile, "utf8") === stamp) return output;
   mkdirSync(folder, { recursive: true });

@@ -1,10 +1,10 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { receiveAll } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
 import { Probation, type ProbationLimits } from "./probation.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
-import { receiveAll } from "./reads.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
 import type { Http2Stream } from "./stream.ts";

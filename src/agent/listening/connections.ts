@@ -1,6 +1,7 @@
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import type { Connection, PeerCertificate } from "./connection.ts";
+import { descriptorOf, socketBelow } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /** An accepted connection, from accept(2) to its end. */
@@ -56,12 +57,13 @@ function peerAddress(socket: Socket): string {
 
 const CONNECTION: unique symbol = Symbol("connection");
 
-/** A socket with its connection. `_parent` is Node's only way from a TLS socket to the accepted socket below it. */
-type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection; readonly _parent?: MarkedSocket };
+/** A socket with its connection. */
+type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection };
 
 /** The connection of an accepted socket, or of the TLS socket over it. */
 export function connectionOf(socket: MarkedSocket): AcceptedConnection | undefined {
-  return socket[CONNECTION] ?? socket._parent?.[CONNECTION];
+  const below: MarkedSocket | undefined = socketBelow(socket);
+  return socket[CONNECTION] ?? below?.[CONNECTION];
 }
 
 /** What an acceptor needs. */
@@ -81,9 +83,6 @@ const LINES_BURST = 20;
 const LINES_PER_SECOND = 2;
 /** Least time between two lines about lost connections: one for each would flood the log. */
 const SILENCE_MS = 10_000;
-
-/** `_handle` is Node's only way to a server's descriptor. Without it nothing is logged. */
-type Listening = Server & { readonly _handle?: { readonly fd?: number } | null };
 
 /**
  * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open
@@ -192,8 +191,8 @@ export class Acceptor {
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;
     this.#stopWatching?.();
-    const fd = (this.server as Listening)._handle?.fd;
-    if (fd === undefined || fd < 0) return;
+    const fd = descriptorOf(this.server);
+    if (fd === undefined) return;
     let silentUntilMs = Number.NEGATIVE_INFINITY;
     this.#stopWatching = watchArrivals?.(fd, (errno) => {
       const nowMs = clock.monotonicMs();

@@ -1,3 +1,4 @@
+import { garbageCollector } from "../internals/index.ts";
 import type { Addon } from "../native/index.ts";
 import type { ProgramPages } from "./program-pages.ts";
 
@@ -20,15 +21,13 @@ const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation before V8 collects it. By default it could become four times as large. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
-type CollectGarbage = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
-
 /** Keeps the agent's memory small: little garbage while it works, none at rest. */
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
   readonly #lookAfterMs: number;
   readonly #pages: Pick<ProgramPages, "giveBack" | "unmap"> | undefined;
   #calls = 0;
-  #collectGarbage: CollectGarbage | undefined;
+  #collectGarbage: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
   #cpuAtWork: NodeJS.CpuUsage | undefined;
   #atRestBytes = 0;
@@ -112,7 +111,7 @@ export class MemoryKeeper {
   /** Frees garbage and code that V8 has not used lately, then makes the C library return the memory to the kernel. */
   #giveBackGarbage(): void {
     this.#collectGarbage ??= garbageCollector();
-    this.#collectGarbage({ type: "major", execution: "sync", flavor: "last-resort" });
+    this.#collectGarbage();
     this.#addon.trimHeap();
     this.#atRestBytes = residentBytes();
   }
@@ -135,14 +134,4 @@ function residentBytes(): number {
   } catch {
     return process.resourceUsage().maxRSS * 1024;
   }
-}
-
-/** V8's collector, which is visible to contexts that are made while the flag is set. */
-function garbageCollector(): CollectGarbage {
-  const { setFlagsFromString } = process.getBuiltinModule("node:v8");
-  const { runInNewContext } = process.getBuiltinModule("node:vm");
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as CollectGarbage;
-  setFlagsFromString("--no-expose-gc");
-  return collect;
 }

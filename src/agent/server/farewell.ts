@@ -1,12 +1,10 @@
 import type { Socket } from "node:net";
+import { stopReading } from "../internals/index.ts";
 
 /** Time for a client whose handshake failed to read why, */
 const FAREWELL_MS = 500;
 /** and how many such clients may wait at once: one more closes the oldest. */
 const FAREWELLS_AT_ONCE = 64;
-
-/** `_handle` is Node's only way to stop a socket below TLS from being read. */
-type Handled = Socket & { readonly _handle?: { readonly readStop?: () => void } | null };
 
 /**
  * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake; what the
@@ -17,9 +15,9 @@ export class Farewells {
   readonly #waiting = new Map<Socket, NodeJS.Timeout>();
 
   /** From now on its `destroy` waits for the end of this turn of the event loop, in which `begin` may still be called. */
-  hold(socket: Handled): void {
+  hold(socket: Socket): void {
     socket.destroy = () => {
-      socket._handle?.readStop?.();
+      stopReading(socket);
       setImmediate(() => {
         if (!this.#waiting.has(socket)) this.#end(socket);
       });

@@ -54,9 +54,8 @@
   /* page_cache.c */                                                              \
   F("dropFileCache", agent_drop_file_cache, 1, (int fd))                          \
   F("adviseCode", agent_advise_code, 1, (int advice))                             \
-  /* openssl.c */                                                                 \
+  /* ../../internals */                                                            \
   F("relaxCertificateChecks", agent_relax_certificate_checks, 0, (void))          \
-  /* handshakes.c */                                                              \
   F("boundHandshakes", agent_bound_handshakes, 0, (void))                         \
   /* cgroup.c */                                                                  \
   F("mountCgroups", agent_mount_cgroups, 0, (void))

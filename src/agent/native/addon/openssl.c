@@ -3,7 +3,6 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
-#include <openssl/x509_vfy.h>
 
 #include "openssl_host.h"
 #include "values.h"
@@ -12,16 +11,6 @@
   F(RAND_get0_primary) \
   F(EVP_RAND_reseed)
 CALLS_OF_OPENSSL(RESEEDING, can_reseed)
-
-#define RELAXING(F)               \
-  F(X509_VERIFY_PARAM_new)        \
-  F(X509_VERIFY_PARAM_free)       \
-  F(X509_VERIFY_PARAM_set1)       \
-  F(X509_VERIFY_PARAM_set1_name)  \
-  F(X509_VERIFY_PARAM_set_flags)  \
-  F(X509_VERIFY_PARAM_add0_table) \
-  F(X509_VERIFY_PARAM_lookup)
-CALLS_OF_OPENSSL(RELAXING, can_relax)
 
 /* reseedOpenssl(additional): from the kernel too. The other generators, two a thread, reseed from this at their next use. */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
@@ -34,22 +23,6 @@ napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   EVP_RAND_CTX *primary = RAND_get0_primary(NULL);
   if (primary == NULL) return from_int(env, 0);
   return from_int(env, EVP_RAND_reseed(primary, 0, NULL, 0, additional, length) == 1);
-}
-
-/* The parameters by which a server verifies its clients. */
-#define PARAMETERS "ssl_client"
-
-/* Node's own option for a partial chain, allowPartialTrustChain, has no effect on a server. All other checks stay. */
-long agent_relax_certificate_checks(void) {
-  if (!can_relax()) return refuse(ENOSYS);
-  const X509_VERIFY_PARAM *defaults = X509_VERIFY_PARAM_lookup(PARAMETERS);
-  X509_VERIFY_PARAM *changed = X509_VERIFY_PARAM_new();
-  bool done = defaults != NULL && changed != NULL && X509_VERIFY_PARAM_set1(changed, defaults) == 1 &&
-              X509_VERIFY_PARAM_set1_name(changed, PARAMETERS) == 1 &&
-              X509_VERIFY_PARAM_set_flags(changed, X509_V_FLAG_NO_CHECK_TIME | X509_V_FLAG_PARTIAL_CHAIN) == 1 &&
-              X509_VERIFY_PARAM_add0_table(changed) == 1;
-  if (!done) X509_VERIFY_PARAM_free(changed);
-  return done;
 }
 
 #define TRYING(F)              \

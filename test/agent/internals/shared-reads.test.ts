@@ -5,7 +5,7 @@ import { type AddressInfo, connect as dial, createServer, type Socket } from "no
 import { type Duplex, duplexPair } from "node:stream";
 import { before, describe, it } from "node:test";
 import { connect as dialTls, createServer as createTlsServer } from "node:tls";
-import { receiveAll } from "../../../src/agent/http2/reads.ts";
+import { receiveAll } from "../../../src/agent/internals/index.ts";
 import { type Certificates, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
 
 const FIRST = randomBytes(40_000);
