@@ -71,13 +71,11 @@ export const HOOK_TAIL_BYTES: number = 16 * 1024;
 export const TUNNEL_LIMIT = 256;
 /** Time allowed for a tunnel to be connected in the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
-/**
- * Bytes on their way into the guest that one tunnel may hold: usually, and once all tunnels hold
- * TUNNEL_WINDOWS_BYTES.
- */
-export const TUNNEL_WINDOW_BYTES: number = 512 * 1024;
-export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
+/** Bytes on their way into the guest that all tunnels together may hold. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
+/** The part that a tunnel gets of what the others leave, and the least that it gets. */
+export const TUNNEL_WINDOW_PART: number = 1 / 8;
+export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 /** Time that WaitForPort waits: the default, and the most. */
 export const DEFAULT_PORT_WAIT_MS = 30_000;
 export const PORT_WAIT_LIMIT_MS = 86_400_000;

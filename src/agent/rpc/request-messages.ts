@@ -7,6 +7,9 @@ const PAUSE_AT_BYTES = 64 * 1024;
 /** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 
+/** Takes a message. Returns a promise, which never rejects, where it cannot take another one yet. */
+export type MessageTaker = (message: Uint8Array) => Promise<void> | undefined;
+
 /** The owner of a request. */
 export interface UnreadOwner {
   /** Its share of what all requests together may hold. */
@@ -47,21 +50,27 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   async next(): Promise<IteratorResult<Uint8Array, undefined>> {
     for (;;) {
-      const message = this.#queue.shift();
-      if (message !== undefined) {
-        this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
-        this.#account(this.#heldBytes);
-        return { done: false, value: message };
-      }
+      const message = this.#shift();
+      if (message !== undefined) return { done: false, value: message };
       if (this.#failure !== undefined) throw this.#failure;
       if (this.#ended) return { done: true, value: undefined };
-      // Register before reading goes on: held bytes may arrive within the call.
-      const arrived = new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-      this.#read();
-      await arrived;
+      await new Promise<void>((resolve) => this.#whenArrived(resolve));
     }
+  }
+
+  #shift(): Uint8Array | undefined {
+    const message = this.#queue.shift();
+    if (message === undefined) return undefined;
+    this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+    this.#account(this.#heldBytes);
+    return message;
+  }
+
+  /** Calls back once there is a message, or will be none. */
+  #whenArrived(wake: () => void): void {
+    // Register before reading goes on: held bytes may arrive within the call.
+    this.#wake = wake;
+    this.#read();
   }
 
   /**
@@ -84,8 +93,30 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
       }
     };
     this.#isSingle = true;
-    this.#wake = look;
-    this.#read();
+    this.#whenArrived(look);
+  }
+
+  /**
+   * Instead of iterating, for what must be quick: calls `take` with each message in the turn of the event loop in which it
+   * comes, and not again before what it returns has resolved. `over` comes last: with why the request failed, also where
+   * `take` threw it.
+   */
+  each(take: MessageTaker, over: (failure: AgentError | undefined) => void): void {
+    const takeAll = (): void => {
+      try {
+        for (let message = this.#shift(); message !== undefined; message = this.#shift()) {
+          const busy = take(message);
+          if (busy === undefined) continue;
+          void busy.then(takeAll);
+          return;
+        }
+      } catch (error) {
+        this.#refuse(error);
+      }
+      if (this.#failure !== undefined || this.#ended) over(this.#failure);
+      else this.#whenArrived(takeAll);
+    };
+    takeAll();
   }
 
   /** Takes back a message that nothing uses any more. */

@@ -11,12 +11,18 @@ export type TunnelInput =
   /** The client takes this many bytes more. */
   | { readonly kind: "window"; readonly bytes: number };
 
+/** Takes a frame. Returns a promise, which never rejects, where too much waits for the socket to take another. */
+type TakeInput = (frame: TunnelInput) => Promise<void> | undefined;
+
 /** The client's side of a tunnel: its frames, and where those for it go, in the order of the calls. */
 export interface TunnelClient {
   /** Bytes that it takes at first; 0: no limit. */
   readonly windowBytes: number;
-  /** Ends or throws when the client breaks the tunnel off. */
-  readonly input: AsyncIterable<TunnelInput>;
+  /**
+   * Its frames. The next one comes once what `take` returns has resolved; `over` comes last, with why the client has broken the
+   * tunnel off, or what `take` threw.
+   */
+  input(take: TakeInput, over: (failure: AgentError | undefined) => void): void;
   opened(windowBytes: number): void;
   /** `release` is called once the bytes are no longer needed; until then what sends them is held back. */
   data(bytes: Uint8Array, release: () => void): void;
@@ -92,7 +98,9 @@ export class OpenTunnel {
           this.#look();
         },
       });
-      this.#takeInput().catch((error: unknown) => this.#over.reject(error));
+      client.input(this.#take, (failure = this.#clientEnded ? undefined : brokenOff()) => {
+        if (failure !== undefined) this.#over.reject(failure);
+      });
       await this.#over.promise;
       socket.close();
     } catch (error) {
@@ -109,35 +117,41 @@ export class OpenTunnel {
     this.#look();
   }
 
-  async #takeInput(): Promise<void> {
-    const { socket, client, windowBytes, onBytes } = this.#parts;
-    for await (const frame of client.input) {
-      if (frame.kind === "window") {
-        this.#roomBytes += frame.bytes;
-        if (this.#roomBytes > 0) socket.resume();
-        continue;
-      }
-      if (this.#clientEnded) throw frameOrder(`${frame.kind} frame after end`);
-      if (frame.kind === "end") {
-        this.#clientEnded = true;
-        socket.end();
-        this.#look();
-        continue;
-      }
-      onBytes();
-      const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
-      this.#queuedBytes += countedBytes;
-      const written = socket.write(frame.bytes).then(() => {
-        frame.release();
-        this.#queuedBytes -= countedBytes;
-        this.#takenBytes += countedBytes;
-        this.#announce();
-        this.#look();
-      });
-      if (this.#queuedBytes >= windowBytes) await written;
+  readonly #take: TakeInput = (frame) => {
+    const { socket, windowBytes, onBytes } = this.#parts;
+    if (frame.kind === "window") {
+      this.#roomBytes += frame.bytes;
+      if (this.#roomBytes > 0) socket.resume();
+      return;
     }
-    if (!this.#clientEnded) throw frameOrder("the request ended without an end frame, so the tunnel was broken off");
-  }
+    if (this.#clientEnded) throw frameOrder(`${frame.kind} frame after end`);
+    if (frame.kind === "end") {
+      this.#clientEnded = true;
+      socket.end();
+      this.#look();
+      return;
+    }
+    onBytes();
+    const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
+    const taken = (): void => {
+      frame.release();
+      this.#queuedBytes -= countedBytes;
+      this.#takenBytes += countedBytes;
+      this.#announce();
+      this.#look();
+    };
+    this.#queuedBytes += countedBytes;
+    if (this.#queuedBytes >= windowBytes) {
+      return new Promise((resolve) => {
+        socket.write(frame.bytes, () => {
+          taken();
+          resolve();
+        });
+      });
+    }
+    socket.write(frame.bytes, taken);
+    return;
+  };
 
   /** Tells the client in large steps what it may send; one frame is on its way at a time, as it may read none. */
   #announce(): void {
@@ -158,4 +172,8 @@ export class OpenTunnel {
     else if (this.#socketEnded && this.#clientEnded && this.#queuedBytes === 0) this.#over.resolve();
     else if (this.#socketEnded && this.#leaving !== undefined) this.#over.reject(this.#leaving);
   }
+}
+
+function brokenOff(): AgentError {
+  return frameOrder("the request ended without an end frame, so the tunnel was broken off");
 }

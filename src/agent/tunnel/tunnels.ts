@@ -10,7 +10,7 @@ import {
   type Timers,
   TUNNEL_CONNECT_LIMIT_MS,
   TUNNEL_LIMIT,
-  TUNNEL_WINDOW_BYTES,
+  TUNNEL_WINDOW_PART,
   TUNNEL_WINDOWS_BYTES,
   unlessAborted,
 } from "../domain/index.ts";
@@ -60,9 +60,9 @@ export class Tunnels {
     if (this.#leaving !== undefined) throw this.#leaving;
     if (this.#count >= TUNNEL_LIMIT) throw tooManyTunnels();
     this.#count += 1;
-    const isWide = this.#windowsBytes + TUNNEL_WINDOW_BYTES <= TUNNEL_WINDOWS_BYTES;
-    const windowBytes = isWide ? TUNNEL_WINDOW_BYTES : NARROW_TUNNEL_WINDOW_BYTES;
-    if (isWide) this.#windowsBytes += windowBytes;
+    const leftBytes = TUNNEL_WINDOWS_BYTES - this.#windowsBytes;
+    const windowBytes = Math.max(NARROW_TUNNEL_WINDOW_BYTES, Math.floor(leftBytes * TUNNEL_WINDOW_PART));
+    this.#windowsBytes += windowBytes;
     try {
       const { activity } = this.#parts;
       activity.touch();
@@ -73,7 +73,7 @@ export class Tunnels {
       await tunnel.carry().finally(() => this.#open.delete(tunnel));
     } finally {
       this.#count -= 1;
-      if (isWide) this.#windowsBytes -= windowBytes;
+      this.#windowsBytes -= windowBytes;
     }
   }
 

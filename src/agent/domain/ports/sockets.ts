@@ -26,10 +26,10 @@ export interface StreamSocket {
   pause(): void;
   resume(): void;
   /**
-   * Writes bytes in order. Resolves when the kernel took them, or dropped them because the connection is broken or closed. The
-   * caller must not change the bytes before that.
+   * Writes bytes in order. Calls back, perhaps at once, when the kernel took them, or dropped them because the connection is
+   * broken or closed. The caller must not change the bytes before that.
    */
-  write(bytes: Uint8Array): Promise<void>;
+  write(bytes: Uint8Array, done: () => void): void;
   /** The peer reads the end, after everything written so far. */
   end(): void;
   /** Closes it and drops what has not been written. Later calls do nothing. */

@@ -75,12 +75,13 @@ export class FdSocket implements StreamSocket {
     this.#goOn();
   }
 
-  write(bytes: Uint8Array): Promise<void> {
-    if (this.#closed || this.#broken !== undefined || bytes.length === 0) return Promise.resolve();
-    return new Promise((done) => {
-      this.#pending.push({ bytes, done });
-      if (this.#pending.length === 1) this.#writePending();
-    });
+  write(bytes: Uint8Array, done: () => void): void {
+    if (this.#closed || this.#broken !== undefined || bytes.length === 0) {
+      done();
+      return;
+    }
+    this.#pending.push({ bytes, done });
+    if (this.#pending.length === 1) this.#writePending();
   }
 
   end(): void {

@@ -22,12 +22,12 @@ export function serveTunnels(router: Router, tunnels: Tunnels): void {
 }
 
 async function serveOpen(tunnels: Tunnels, call: Call): Promise<void> {
-  const messages = call.messages()[Symbol.asyncIterator]();
+  const messages = call.messages();
   const first = await messages.next();
   const { target, windowBytes } = openOf(first.done === true ? undefined : first.value);
   const client: TunnelClient = {
     windowBytes,
-    input: inputs(messages, call),
+    input: (take, over) => messages.each((message) => take(inputOf(message, () => call.release(message))), over),
     opened: (bytes) => call.send(frameOf({ case: "opened", value: { windowBytes: bytes } })),
     data: (bytes, release) => call.send(bytesFieldFrame(DATA_FIELD, bytes), release),
     end: () => call.send(frameOf({ case: "end", value: {} })),
@@ -50,14 +50,6 @@ function openOf(message: Uint8Array | undefined): { readonly target: TunnelTarge
   const { target, windowBytes } = frame.value;
   if (target.case === undefined) throw invalidField("open", "has no port and no path; give one of them");
   return { target: target.case === "port" ? { port: target.value } : { path: target.value }, windowBytes };
-}
-
-/** The frames after the first. */
-async function* inputs(messages: AsyncIterator<Uint8Array>, call: Call): AsyncGenerator<TunnelInput> {
-  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
-    const message = next.value;
-    yield inputOf(message, () => call.release(message));
-  }
 }
 
 /** Throws INVALID_ARGUMENT for a frame that a client may not send there. */
