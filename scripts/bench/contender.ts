@@ -14,6 +14,7 @@ export interface Job {
     | "read"
     | "write"
     | "echo"
+    | "list"
     | "tunnel-out"
     | "tunnel-in"
     | "tunnel-echo"

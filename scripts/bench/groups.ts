@@ -2,6 +2,7 @@ import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { dutiesRows, execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
+import { folderRows } from "./rows/folders.ts";
 import { growthRows } from "./rows/growth.ts";
 import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
 import { streamRows } from "./rows/streams.ts";
@@ -16,6 +17,7 @@ export type Group =
   | "streams"
   | "tunnels"
   | "files"
+  | "folders"
   | "idle"
   | "growth"
   | "startup"
@@ -34,6 +36,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   streams: streamRows,
   tunnels: tunnelRows,
   files: fileRows,
+  folders: folderRows,
   idle: idleRows,
   growth: growthRows,
   startup: async (bench) => [

@@ -94,6 +94,8 @@ func (b *bench) operationOf(job job) (operation, error) {
 		}
 		b.held = append(b.held, session)
 		return func(int) (int64, error) { return 1, session.roundTrip() }, nil
+	case "list":
+		return func(int) (int64, error) { return target.list(job.Path) }, nil
 	case "tunnel-out", "tunnel-in":
 		return throughTunnel(target, job)
 	case "tunnel-echo":

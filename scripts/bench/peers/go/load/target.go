@@ -16,6 +16,8 @@ type target interface {
 	echo(command []string) (echoSession, error)
 	// connect opens a tunnel to a port of the other side's loopback.
 	connect(port int) (tunnel, error)
+	// list asks for a folder's entries with all their attributes, and returns how many came.
+	list(path string) (int64, error)
 	readFile(path string) (int64, error)
 	// writeFile writes a file; with skipSum nobody shall compute its checksum, where the protocol has one.
 	writeFile(path string, totalBytes int64, chunkBytes int, skipSum bool) error
@@ -37,4 +39,5 @@ func (unsupported) run([]string, bool) (int64, error)  { return 0, errUnsupporte
 func (unsupported) feed([]string, int64, int) error    { return errUnsupported }
 func (unsupported) echo([]string) (echoSession, error) { return nil, errUnsupported }
 func (unsupported) connect(int) (tunnel, error)        { return nil, errUnsupported }
+func (unsupported) list(string) (int64, error)         { return 0, errUnsupported }
 func (unsupported) duties() error                      { return errUnsupported }
