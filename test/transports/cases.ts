@@ -10,6 +10,11 @@ import type { Failure, Guest } from "./guest.ts";
 const MEBIBYTE = 1024 * 1024;
 const FILE_BYTES = 8 * MEBIBYTE;
 const SIGUSR1 = 10;
+/** More than a tunnel's windows hold. */
+const TUNNEL_PIECES = 64;
+const TUNNEL_PIECE_BYTES = 64 * 1024;
+/** Name of a socket in the cases' folder that sends back what comes. */
+export const ECHO_SOCKET = "echo.sock";
 
 /** What a case has to work with. */
 interface CaseContext {
@@ -116,6 +121,37 @@ export const CASES: readonly Case[] = [
       const { type, size, mode, mtime } = await guest.statPath(path);
       assert.deepEqual([type, Number(size), mode], [FileType.REGULAR, 12, 0o604]);
       assert.ok(mtime !== undefined);
+    },
+  },
+  {
+    name: "folders",
+    title: "makes, lists and removes a folder, and renames what is in it",
+    run: async ({ guest, folder }) => {
+      const path = join(folder, randomUUID());
+      await guest.makeFolder(path);
+      await guest.writeFile({ path: join(path, "before") }, Buffer.from("content"));
+      await guest.rename(join(path, "before"), join(path, "after"));
+      const entries = await Array.fromAsync(guest.list(path));
+      assert.deepEqual(
+        entries.map(({ name, type }) => [name, type]),
+        [["after", FileType.REGULAR]],
+      );
+      assert.equal(Number((await guest.remove(path)).removed), 2);
+      const gone = await failureOf(guest, Array.fromAsync(guest.list(path)));
+      assert.deepEqual([gone.status, gone.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
+    },
+  },
+  {
+    name: "tunnel",
+    title: "gets back through a tunnel what it sends, and the end after its own",
+    run: async ({ guest, folder }) => {
+      const tunnel = guest.connect(join(folder, ECHO_SOCKET));
+      const sent = Array.from({ length: TUNNEL_PIECES }, () => randomBytes(TUNNEL_PIECE_BYTES));
+      for (const piece of sent) tunnel.write(piece);
+      tunnel.end();
+      assert.deepEqual(digest(await buffer(tunnel.output)), digest(Buffer.concat(sent)));
+      const nowhere = await failureOf(guest, buffer(guest.connect(join(folder, "no.sock")).output));
+      assert.deepEqual([nowhere.status, nowhere.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     },
   },
   {

@@ -4,6 +4,13 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status as grpcStatus } from "@grpc/grpc-js";
 import { type ExecExit, type ExecFrame, ExecFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import {
+  FileTree,
+  ListRequestSchema,
+  MakeFolderRequestSchema,
+  RemoveRequestSchema,
+  RenameRequestSchema,
+} from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import {
   ReadFileRequestSchema,
   StatPathRequestSchema,
   WriteFileRequestSchema,
@@ -12,10 +19,12 @@ import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_
 import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { CLIENTS, one, type RpcClient, RpcFailure } from "../fixtures/rpc-clients.ts";
-import type { CallOptions, Command, Failure, Guest, GuestMaker, Running } from "./guest.ts";
+import type { CallOptions, Command, Failure, Guest, GuestMaker, Running, Through } from "./guest.ts";
 
 type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
+type ThroughFrame = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 
 const CHUNK_BYTES = 256 * 1024;
 
@@ -44,6 +53,23 @@ function genericGuest(client: RpcClient, token: string): Guest {
       return one(client.call(method.writeFile, messages, named));
     },
     statPath: (path) => one(client.call(method.statPath, [create(StatPathRequestSchema, { path })], named)),
+    makeFolder: (path) =>
+      one(client.call(FileTree.method.makeFolder, [create(MakeFolderRequestSchema, { path: bytesOf(path) })], named)),
+    rename: (path, newPath) => {
+      const request = create(RenameRequestSchema, { path: bytesOf(path), newPath: bytesOf(newPath) });
+      return one(client.call(FileTree.method.rename, [request], named));
+    },
+    async *list(path) {
+      const batches = client.call(FileTree.method.list, [create(ListRequestSchema, { path: bytesOf(path) })], named);
+      for await (const { entries } of batches) {
+        for (const { name, stat } of entries) yield { name: Buffer.from(name).toString(), type: stat?.type ?? 0 };
+      }
+    },
+    remove: (path) => {
+      const request = create(RemoveRequestSchema, { path: bytesOf(path), recursive: true });
+      return one(client.call(FileTree.method.remove, [request], named));
+    },
+    connect: (path) => through(client, token, path),
     runHook: (kind) => one(client.call(method.runHook, [create(RunHookRequestSchema, { kind })], named)),
     runRestoreDuties: (entropy) =>
       one(client.call(method.runRestoreDuties, [create(RestoreDutiesRequestSchema, { entropy })], named)),
@@ -99,6 +125,29 @@ function run(client: RpcClient, token: string, command: Command, options: CallOp
     signal: (number) => send({ case: "signal", value: { number } }),
     wait: () => ended,
   };
+}
+
+/** Sends without regard to the agent's windows, as a client may that knows nothing of them. */
+function through(client: RpcClient, token: string, path: string): Through {
+  const requests = new Readable({ objectMode: true, read: () => undefined });
+  const send = (frame: ThroughFrame): void => void requests.push(create(TunnelFrameSchema, { frame }));
+  send({ case: "open", value: { target: { case: "path", value: path } } });
+  const receive = async function* (): AsyncGenerator<Uint8Array> {
+    const frames = client.call(Tunnel.method.open, requests as AsyncIterable<TunnelFrame>, { token });
+    for await (const { frame } of frames) if (frame.case === "data") yield frame.value;
+  };
+  return {
+    output: receive(),
+    write: (value) => send({ case: "data", value }),
+    end: () => {
+      send({ case: "end", value: {} });
+      requests.push(null);
+    },
+  };
+}
+
+function bytesOf(path: string): Uint8Array {
+  return Buffer.from(path);
 }
 
 function outputStream(): Readable {

@@ -1,6 +1,10 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ExecExit } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import type { StatPathResponse, WriteFileHeaderSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type {
+  FileType,
+  StatPathResponse,
+  WriteFileHeaderSchema,
+} from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { HealthResponse } from "../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import type { HookKind, RunHookResponse } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RestoreDutiesResponse } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
@@ -43,7 +47,15 @@ export interface Running {
   wait(): Promise<Pick<ExecExit, "code" | "signal" | "outputComplete">>;
 }
 
-/** The operations of GuestAgent as the suite uses them, whatever client carries them. */
+/** An open tunnel. */
+export interface Through {
+  /** Ends when the other side has ended. */
+  readonly output: AsyncIterable<Uint8Array>;
+  write(bytes: Uint8Array): void;
+  end(): void;
+}
+
+/** The agent's operations as the suite uses them, whatever client carries them. */
 export interface Guest {
   health(): Promise<
     Pick<HealthResponse, "alive" | "ready"> & { readonly [Name in "guestTime" | "lastUserActivity"]?: unknown }
@@ -57,6 +69,13 @@ export interface Guest {
   statPath(
     path: string,
   ): Promise<Pick<StatPathResponse, "type" | "mode"> & { readonly size: bigint | number; readonly mtime?: unknown }>;
+  makeFolder(path: string): Promise<unknown>;
+  rename(path: string, newPath: string): Promise<unknown>;
+  list(path: string): AsyncIterable<{ readonly name: string; readonly type: FileType }>;
+  /** Removes a folder with all in it. */
+  remove(path: string): Promise<{ readonly removed: bigint | number }>;
+  /** Connects to a unix socket. */
+  connect(path: string): Through;
   runHook(kind: HookKind): Promise<RunHookResponse>;
   runRestoreDuties(entropy: Uint8Array): Promise<RestoreDutiesResponse>;
   /** What a call failed with, in the same words for all clients. */

@@ -15,6 +15,14 @@ export const LIBRARY_MAKER: GuestMaker = {
       readFile: (path) => client.readFile(path),
       writeFile: ({ path, ...header }, content) => client.writeFile(path, content, header),
       statPath: (path) => client.statPath(path),
+      makeFolder: (path) => client.mkdir(path),
+      rename: (path, newPath) => client.rename(path, newPath),
+      list: (path) => client.list(path),
+      remove: (path) => client.remove(path, { recursive: true }),
+      connect: (path) => {
+        const tunnel = client.connect(path);
+        return { output: tunnel, write: (bytes) => void tunnel.write(bytes), end: () => void tunnel.end() };
+      },
       runHook: (kind) => client.runHook({ kind }),
       runRestoreDuties: (entropy) => client.runRestoreDuties({ entropy }),
       failure: (error) => {

@@ -4,8 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before } from "node:test";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
+import { echo, type Listener, listener } from "../fixtures/listeners.ts";
 import { agentUnderTest } from "./agent-under-test.ts";
-import { CASES, SUITE_HOOKS } from "./cases.ts";
+import { CASES, ECHO_SOCKET, SUITE_HOOKS } from "./cases.ts";
 import { type Row, table } from "./table.ts";
 import { type OpenTransport, type Transport, TRANSPORTS } from "./transports.ts";
 
@@ -27,10 +28,12 @@ export function suiteRig(): SuiteRig {
   const ways = new Map<Transport, OpenTransport>();
   let folder: string;
   let agent: RunningAgent;
+  let echoes: Listener;
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "transports-"));
     const socket = join(folder, "guest.sock");
+    echoes = await listener(echo, { path: join(folder, ECHO_SOCKET) });
     agent = await startAgent({ command, env: { SVC_GUEST_SOCKET: socket }, hooks: SUITE_HOOKS });
     for (const transport of TRANSPORTS) ways.set(transport, await transport.open({ agent, socket, command, folder }));
   });
@@ -38,6 +41,7 @@ export function suiteRig(): SuiteRig {
   after(async () => {
     for (const way of ways.values()) way.close();
     await agent[Symbol.asyncDispose]();
+    await echoes[Symbol.asyncDispose]();
     await rm(folder, { recursive: true, force: true });
     const order = TRANSPORTS.map(({ name }) => name);
     const sorted = rows.toSorted((left, right) => order.indexOf(left.transport) - order.indexOf(right.transport));

@@ -8,6 +8,11 @@ import { Stage } from "./cases/stage.ts";
 const PORT = 8000;
 const STANDBYS = 2;
 const REACH_MS = 600_000;
+const FOLDER = "/listed";
+/** Far more than is on its way to a client that does not read. */
+const ENTRIES = 20_000;
+/** Whether the agent has the folder open. */
+const IS_OPEN = `busybox ls -l /proc/[0-9]*/fd 2> /dev/null | busybox grep -q ' ${FOLDER}$'`;
 
 /** Sends some bytes through an echo. */
 async function echoed(tunnel: GuestTunnel, sent: string): Promise<string> {
@@ -18,13 +23,24 @@ async function echoed(tunnel: GuestTunnel, sent: string): Promise<string> {
   return got;
 }
 
+/** Reads a listing that has begun to its end. */
+async function rest(begun: AsyncIterator<{ readonly name: string }>, names: string[]): Promise<void> {
+  for (let next = await begun.next(); next.done !== true; next = await begun.next()) names.push(next.value.name);
+}
+
+/** Runs a script of the guest's shell, whose programs are all busybox's. */
+async function shell(client: GuestClient, script: string): Promise<void> {
+  const { code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
+  assert.equal(code, 0, String(stderr));
+}
+
 async function open(client: GuestClient): Promise<GuestTunnel> {
   const tunnel = client.connect(PORT).on("error", () => {});
   await tunnel.opened;
   return tunnel;
 }
 
-describe("tunnels", () => {
+describe("tunnels and listings", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
@@ -45,18 +61,36 @@ describe("tunnels", () => {
       await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
       using restored = stage.client();
       // The servers of the tunnels from before have been reset, or they would still be there.
-      const args = [
-        "/bin/busybox",
-        "sh",
-        "-c",
-        "while busybox pgrep -x cat > /dev/null; do busybox usleep 20000; done",
-      ];
-      assert.equal((await restored.run({ args })).code, 0);
+      await shell(restored, "while busybox pgrep -x cat > /dev/null; do busybox usleep 20000; done");
       await restored.waitForPort(PORT);
       before = await open(restored);
       assert.equal(await echoed(before, `after ${standby}`), `after ${standby}`);
       before.removeAllListeners("data");
     }
     before.destroy();
+  });
+
+  test("a listing that has begun ends with a standby, typed, and leaves nothing open; a new one is whole", async () => {
+    const names: string[] = [];
+    {
+      using client = stage.client();
+      await shell(client, `mkdir ${FOLDER} && cd ${FOLDER} && busybox seq ${ENTRIES} | busybox xargs busybox touch`);
+      const begun = client.list(FOLDER)[Symbol.asyncIterator]();
+      const first = await begun.next();
+      assert.equal(first.done, false);
+      await shell(client, IS_OPEN);
+      const snapshot = await stage.guest.snapshot(stage.machine, "listing");
+      await stage.replaceMachine(() => stage.guest.start(snapshot));
+      const { status } = await failureOf(rest(begun, names));
+      assert.equal(status, "UNAVAILABLE");
+      assert.ok(names.length < ENTRIES - 1, "all was on its way before the standby");
+    }
+    await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+    using restored = stage.client();
+    await shell(restored, `while ${IS_OPEN}; do busybox usleep 20000; done`);
+    const whole: string[] = [];
+    await rest(restored.list(FOLDER)[Symbol.asyncIterator](), whole);
+    const expected = Array.from({ length: ENTRIES }, (_, number) => String(number + 1));
+    assert.deepEqual(whole.toSorted(), expected.toSorted());
   });
 });

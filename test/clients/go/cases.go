@@ -37,6 +37,8 @@ var cases = []struct {
 	{"signal", signal},
 	{"files", files},
 	{"stat", stat},
+	{"folders", folders},
+	{"tunnel", tunnel},
 	{"hook", hook},
 	{"errors", errorsWithDetails},
 	{"token", token},
@@ -228,7 +230,7 @@ func duties(ctx context.Context, guest guest) error {
 	if err != nil {
 		return err
 	}
-	_, refused := again.RunRestoreDuties(ctx, &pb.RestoreDutiesRequest{})
+	_, refused := pb.NewGuestAgentClient(again).RunRestoreDuties(ctx, &pb.RestoreDutiesRequest{})
 	return errors.Join(
 		same([]any{uint32(64), false}, []any{done.EntropyBytesMixed, done.ClockStepped}),
 		same(done.Degraded == "", done.EntropyCredited),

@@ -25,9 +25,10 @@ const caseLimit = 60 * time.Second
 
 // What the cases work with.
 type guest struct {
-	agent  pb.GuestAgentClient
-	again  func() (pb.GuestAgentClient, error)
-	folder string
+	agent      pb.GuestAgentClient
+	connection *grpc.ClientConn
+	again      func() (*grpc.ClientConn, error)
+	folder     string
 	// Argument of sleep(1) that marks the commands which the cases give up.
 	pause string
 }
@@ -40,23 +41,19 @@ func main() {
 	pause := flag.String("pause", "", "seconds to sleep in commands that are given up")
 	flag.Parse()
 
-	dial := func() (pb.GuestAgentClient, error) {
+	dial := func() (*grpc.ClientConn, error) {
 		security, err := transportSecurity(*certificates, *serverName)
 		if err != nil {
 			return nil, err
 		}
-		connection, err := grpc.NewClient(*target, grpc.WithTransportCredentials(security))
-		if err != nil {
-			return nil, err
-		}
-		return pb.NewGuestAgentClient(connection), nil
+		return grpc.NewClient(*target, grpc.WithTransportCredentials(security))
 	}
-	agent, err := dial()
+	connection, err := dial()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(runAll(guest{agent, dial, *folder, *pause}))
+	os.Exit(runAll(guest{pb.NewGuestAgentClient(connection), connection, dial, *folder, *pause}))
 }
 
 func runAll(guest guest) int {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from grpc import StatusCode
 from guest import Guest, failure_of, with_token
-from svc.guest.v1alpha1 import exec_pb2, files_pb2, health_pb2, hooks_pb2, restore_pb2
+from svc.guest.v1alpha1 import exec_pb2, file_tree_pb2, files_pb2, health_pb2, hooks_pb2, restore_pb2, tunnel_pb2
 
 FILE_BYTES = 8 << 20
 CHUNK_BYTES = 256 << 10
@@ -73,6 +73,31 @@ def stat(guest: Guest) -> None:
     answer = guest.agent.StatPath(files_pb2.StatPathRequest(path=path), metadata=guest.metadata)
     same((files_pb2.FILE_TYPE_REGULAR, 12, 0o604), (answer.type, answer.size, answer.mode))
     same(int(pathlib.Path(path).stat().st_mtime), answer.mtime.seconds)
+
+
+def folders(guest: Guest) -> None:
+    path = os.path.join(guest.folder, "python-folder")
+    before, after = os.path.join(path, "before"), os.path.join(path, "after")
+    guest.tree.MakeFolder(file_tree_pb2.MakeFolderRequest(path=path.encode()), metadata=guest.metadata)
+    write(guest, b"content", path=before)
+    renaming = file_tree_pb2.RenameRequest(path=before.encode(), new_path=after.encode())
+    guest.tree.Rename(renaming, metadata=guest.metadata)
+    batches = guest.tree.List(file_tree_pb2.ListRequest(path=path.encode()), metadata=guest.metadata)
+    same([b"after"], [entry.name for batch in batches for entry in batch.entries])
+    removal = file_tree_pb2.RemoveRequest(path=path.encode(), recursive=True)
+    same(2, guest.tree.Remove(removal, metadata=guest.metadata).removed)
+
+
+def tunnel(guest: Guest) -> None:
+    path = os.path.join(guest.folder, "echo.sock")
+    sent = (
+        tunnel_pb2.TunnelFrame(open=tunnel_pb2.TunnelOpen(path=path)),
+        tunnel_pb2.TunnelFrame(data=b"hello"),
+        tunnel_pb2.TunnelFrame(end=tunnel_pb2.TunnelEnd()),
+    )
+    frames = list(guest.tunnel.Open(iter(sent), metadata=guest.metadata))
+    same(b"hello", b"".join(frame.data for frame in frames))
+    same(True, any(frame.HasField("end") for frame in frames))
 
 
 def hook(guest: Guest) -> None:
@@ -149,6 +174,8 @@ CASES = (
     ("signal", signal),
     ("files", files),
     ("stat", stat),
+    ("folders", folders),
+    ("tunnel", tunnel),
     ("hook", hook),
     ("errors", errors),
     ("token", token),

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 import grpc
 import rpc_status_pb2
 from google.rpc import error_details_pb2
-from svc.guest.v1alpha1 import exec_pb2, guest_agent_pb2_grpc
+from svc.guest.v1alpha1 import exec_pb2, file_tree_pb2_grpc, guest_agent_pb2_grpc, tunnel_pb2_grpc
 
 
 class Guest:
     """Calls of one connection, each with the token."""
 
     def __init__(self, dial: Callable[[], grpc.Channel], token: str, folder: str, pause: str) -> None:
-        self.agent = guest_agent_pb2_grpc.GuestAgentStub(dial())
+        channel = dial()
+        self.agent = guest_agent_pb2_grpc.GuestAgentStub(channel)
+        self.tree = file_tree_pb2_grpc.FileTreeStub(channel)
+        self.tunnel = tunnel_pb2_grpc.TunnelStub(channel)
         self.metadata = with_token(token)
         self.folder = folder
         # Argument of sleep(1) that marks the commands which the cases give up.

@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use crate::guest::{Failure, Guest, with_token};
+use crate::services::{folders, tunnel};
 use crate::schema::{
     ExecStart, FileType, HealthRequest, HookKind, ReadFileRequest, RestoreDutiesRequest, RunHookRequest, StatPathRequest,
     Terminal, WriteFileHeader, WriteFileRequest, WriteFileResponse, write_file_request::Message,
@@ -36,7 +37,8 @@ pub async fn run_all(guest: &Guest) -> ExitCode {
     }
     run!(
         "health" health, "exec" exec_with_input, "terminal" terminal, "signal" signal, "files" files, "stat" stat,
-        "hook" hook, "errors" errors_with_details, "token" token, "cancel" cancel, "deadline" deadline, "duties" duties
+        "folders" folders, "tunnel" tunnel, "hook" hook, "errors" errors_with_details, "token" token, "cancel" cancel,
+        "deadline" deadline, "duties" duties
     );
     code
 }
@@ -99,7 +101,7 @@ async fn files(guest: &Guest) -> Result<(), Failure> {
     same(sum.as_ref(), digest(&SHA256, &read).as_ref())
 }
 
-async fn write(guest: &Guest, header: WriteFileHeader, content: &[u8]) -> Result<WriteFileResponse, Status> {
+pub async fn write(guest: &Guest, header: WriteFileHeader, content: &[u8]) -> Result<WriteFileResponse, Status> {
     let data = content.chunks(CHUNK_BYTES).map(|chunk| Message::Data(chunk.to_vec()));
     let messages: Vec<_> = [Message::Header(header)]
         .into_iter()
@@ -196,11 +198,11 @@ fn shell(script: &str) -> ExecStart {
     ExecStart { args: ["sh", "-c", script].map(Into::into).to_vec(), ..Default::default() }
 }
 
-fn path_in(guest: &Guest, name: &str) -> String {
+pub fn path_in(guest: &Guest, name: &str) -> String {
     guest.folder.join(name).to_string_lossy().into_owned()
 }
 
-fn same<Expected: PartialEq<Actual> + Debug, Actual: Debug>(expected: Expected, actual: Actual) -> Result<(), Failure> {
+pub fn same<Expected: PartialEq<Actual> + Debug, Actual: Debug>(expected: Expected, actual: Actual) -> Result<(), Failure> {
     if expected == actual { Ok(()) } else { Err(format!("got {actual:?} instead of {expected:?}").into()) }
 }
 

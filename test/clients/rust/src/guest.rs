@@ -8,7 +8,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Request, Streaming, metadata::AsciiMetadataValue};
 
 use crate::schema::exec_frame::Frame;
+use crate::schema::file_tree_client::FileTreeClient;
 use crate::schema::guest_agent_client::GuestAgentClient;
+use crate::schema::tunnel_client::TunnelClient;
 use crate::schema::{ExecExit, ExecFrame, ExecSignal, ExecStart, TerminalSize};
 
 /// Why a case failed.
@@ -45,6 +47,8 @@ impl Dial {
 /// Calls of one connection, each with the token.
 pub struct Guest {
     pub agent: GuestAgentClient<Channel>,
+    pub tree: FileTreeClient<Channel>,
+    pub tunnel: TunnelClient<Channel>,
     pub folder: PathBuf,
     /// Argument of sleep(1) that marks the commands which the cases give up.
     pub pause: String,
@@ -54,14 +58,19 @@ pub struct Guest {
 
 impl Guest {
     pub fn new(dial: Dial, token: String, folder: PathBuf, pause: String) -> Result<Self, Failure> {
-        let agent = GuestAgentClient::new(dial.channel()?);
-        Ok(Self { agent, folder, pause, token: token.parse()?, dial })
+        Self::over(dial, token.parse()?, folder, pause)
     }
 
     /// The same over another connection.
     pub fn again(&self) -> Result<Self, Failure> {
-        let agent = GuestAgentClient::new(self.dial.channel()?);
-        Ok(Self { agent, folder: self.folder.clone(), pause: self.pause.clone(), token: self.token.clone(), dial: self.dial.clone() })
+        Self::over(self.dial.clone(), self.token.clone(), self.folder.clone(), self.pause.clone())
+    }
+
+    fn over(dial: Dial, token: AsciiMetadataValue, folder: PathBuf, pause: String) -> Result<Self, Failure> {
+        let channel = dial.channel()?;
+        let agent = GuestAgentClient::new(channel.clone());
+        let tree = FileTreeClient::new(channel.clone());
+        Ok(Self { agent, tree, tunnel: TunnelClient::new(channel), folder, pause, token, dial })
     }
 
     pub fn request<Message>(&self, message: Message) -> Request<Message> {

@@ -3,6 +3,7 @@
 
 mod cases;
 mod guest;
+mod services;
 
 use std::{collections::HashMap, env, process::ExitCode};
 
