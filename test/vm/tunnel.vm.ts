@@ -11,6 +11,8 @@ const REACH_MS = 600_000;
 const FOLDER = "/listed";
 /** Far more than is on its way to a client that does not read. */
 const ENTRIES = 20_000;
+/** Of each name: with it they are 4 MiB, of which less than 2 can be on their way. */
+const SUFFIX = "-".repeat(150);
 /** Whether the agent has the folder open. */
 const IS_OPEN = `busybox ls -l /proc/[0-9]*/fd 2> /dev/null | busybox grep -q ' ${FOLDER}$'`;
 
@@ -74,7 +76,10 @@ describe("tunnels and listings", () => {
     const names: string[] = [];
     {
       using client = stage.client();
-      await shell(client, `mkdir ${FOLDER} && cd ${FOLDER} && busybox seq ${ENTRIES} | busybox xargs busybox touch`);
+      await shell(
+        client,
+        `mkdir ${FOLDER} && cd ${FOLDER} && busybox seq ${ENTRIES} | busybox sed s/$/${SUFFIX}/ | busybox xargs busybox touch`,
+      );
       const begun = client.list(FOLDER)[Symbol.asyncIterator]();
       const first = await begun.next();
       assert.equal(first.done, false);
@@ -90,7 +95,7 @@ describe("tunnels and listings", () => {
     await shell(restored, `while ${IS_OPEN}; do busybox usleep 20000; done`);
     const whole: string[] = [];
     await rest(restored.list(FOLDER)[Symbol.asyncIterator](), whole);
-    const expected = Array.from({ length: ENTRIES }, (_, number) => String(number + 1));
+    const expected = Array.from({ length: ENTRIES }, (_, number) => `${number + 1}${SUFFIX}`);
     assert.deepEqual(whole.toSorted(), expected.toSorted());
   });
 });

@@ -43,6 +43,7 @@ import { openChannel } from "./link/open.ts";
 import { OPTION_NAMES } from "./options.ts";
 import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
+import { TunnelOpener } from "./tunnel/opener.ts";
 import { GuestTunnel } from "./tunnel/tunnel.ts";
 
 /** How `endExec` ends a command. */
@@ -272,7 +273,9 @@ export class GuestClient {
   /** Listens here, and connects each client to a port or unix socket of the guest, until it is closed. */
   async forward(options: ForwardOptions): Promise<Forwarding> {
     checkOptions("the options of forward", options, FORWARD_NAMES);
-    return forward(options, (target) => this.connect(target));
+    const { connectOptions } = options;
+    const dial = connectOptions && (async () => openChannel(await connectOptions()));
+    return forward(options, new TunnelOpener(this.#channel, dial));
   }
 
   /** Resolves once a process listens on a TCP port where `connect` reaches it; rejects (PORT_NOT_LISTENING) if none does in time. */

@@ -1,6 +1,8 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { fromArguments } from "../arguments.ts";
 import { GuestError, invalidArgument, messageOf } from "../errors.ts";
+import type { ConnectOptions } from "../link/link.ts";
+import type { TunnelOpener } from "./opener.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /** Options of `forward`. */
@@ -13,6 +15,11 @@ export interface ForwardOptions {
   readonly listen?: number | undefined;
   /** Address to listen on. Default: 127.0.0.1. */
   readonly host?: string | undefined;
+  /**
+   * Where to dial and with which credentials, where a restore changes them: asked when the agent did not take the connection or
+   * its token. Default: as the client.
+   */
+  readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
   /** Called for each connection that failed in the guest or on the way; the forwarding goes on. */
   readonly onError?: ((error: GuestError) => void) | undefined;
   /** Aborting closes it. */
@@ -33,6 +40,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
   path: true,
   listen: true,
   host: true,
+  connectOptions: true,
   onError: true,
   signal: true,
 };
@@ -44,7 +52,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
  */
 export async function forward(
   { port, path, listen = 0, host = "127.0.0.1", onError, signal }: ForwardOptions,
-  connect: (target: number | string) => GuestTunnel,
+  opener: TunnelOpener,
 ): Promise<Forwarding> {
   const target = port ?? path;
   if (target === undefined || (port !== undefined && path !== undefined)) {
@@ -54,12 +62,7 @@ export async function forward(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
-    try {
-      carry(socket, connect(target), onError);
-    } catch (error) {
-      socket.resetAndDestroy();
-      onError?.(error as GuestError);
-    }
+    void carry(socket, (gone) => opener.open(target, gone), onError);
   });
   const bound = await listening(server, listen, host);
   const close = (): Promise<void> =>
@@ -67,6 +70,7 @@ export async function forward(
       signal?.removeEventListener("abort", onAbort);
       server.close(() => resolve());
       for (const socket of sockets) socket.destroy();
+      opener.close();
     });
   const onAbort = (): void => void close();
   signal?.addEventListener("abort", onAbort);
@@ -75,19 +79,30 @@ export async function forward(
 }
 
 /** Carries bytes both ways. Each side sees how the other ended: normally, or broken off. */
-function carry(socket: Socket, tunnel: GuestTunnel, onError: ForwardOptions["onError"]): void {
-  let hasFailed = false;
-  tunnel.on("error", (error) => {
-    hasFailed = true;
+async function carry(
+  socket: Socket,
+  open: (signal: AbortSignal) => Promise<GuestTunnel>,
+  onError: ForwardOptions["onError"],
+): Promise<void> {
+  const gone = new AbortController();
+  const fail = (error: unknown): void => {
+    if (gone.signal.aborted) return;
     socket.resetAndDestroy();
     onError?.(error as GuestError);
-  });
+  };
   socket.on("error", () => undefined);
   socket.on("close", () => {
     const isOver = socket.readableEnded && socket.writableFinished;
-    if (!isOver && !hasFailed) tunnel.destroy();
+    if (!isOver) gone.abort();
   });
-  socket.pipe(tunnel).pipe(socket);
+  try {
+    const tunnel = await open(gone.signal);
+    tunnel.on("error", fail);
+    if (tunnel.errored === null) socket.pipe(tunnel).pipe(socket);
+    else fail(tunnel.errored);
+  } catch (error) {
+    fail(error);
+  }
 }
 
 function listening(server: Server, port: number, host: string): Promise<number> {

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import type { GuestError } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { failureObject } from "../failure.ts";
 import { jsonLine, printable, writeAll } from "../output.ts";
@@ -22,6 +22,7 @@ needs no network for it. Without LOCAL the local port has the same number; 0 is 
     ...CONNECTION_OPTIONS,
   },
   notes: `A line for each port says where guestctl listens; failed connections are told on standard error, and the others go on.
+The credentials, and where a sandbox is, are read anew when the agent does not take them any more, as after a restore.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
   examples: ["forward 8080:80", "forward --wait 3000 0.0.0.0:9229:9229", "forward 2375:/var/run/docker.sock"],
@@ -35,7 +36,8 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     const mappings = positionals.map(mappingOf);
     const timeoutMs = parseWaitMs(values.timeout, "--timeout");
     if (timeoutMs !== undefined && values.wait !== true) throw new UsageError("--timeout is for --wait");
-    using client = await openClient(values, host);
+    const connection = await connector(values, host);
+    using client = connection.connect();
     const isForPrograms = values.json === true;
     const begin = async ({ local, address, target }: Mapping): Promise<void> => {
       if (values.wait === true) {
@@ -47,7 +49,8 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
         host.stderr.write(isForPrograms ? jsonLine({ target, ...failureObject(error) }) : line);
       };
       const where = typeof target === "number" ? { port: target } : { path: target };
-      const { port } = await client.forward({ ...where, listen: local, host: address, onError });
+      const connectOptions = connection.redial;
+      const { port } = await client.forward({ ...where, listen: local, host: address, connectOptions, onError });
       const line = `${address.includes(":") ? `[${address}]` : address}:${port} -> ${printable(String(target))}\n`;
       await writeAll(host.stdout, isForPrograms ? jsonLine({ host: address, port, target }) : line);
     };

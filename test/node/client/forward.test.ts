@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { buffer } from "node:stream/consumers";
+import { after, before, describe, it } from "node:test";
+import type { GuestError } from "../../../src/node/client/index.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { clientOf, optionsFor } from "../../fixtures/guest-client.ts";
+import { failureOf } from "../../fixtures/guest-errors.ts";
+import { echo, listener } from "../../fixtures/listeners.ts";
+
+const MIB = 2 ** 20;
+
+let agent: RunningAgent;
+before(async () => {
+  agent = await startAgent();
+});
+after(() => agent[Symbol.asyncDispose]());
+
+/** What comes back for what is sent and ended. */
+async function answer(port: number, sent: Buffer): Promise<Buffer> {
+  const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
+  socket.end(sent);
+  return buffer(socket);
+}
+
+/** Resolves when a socket is closed, however that came. */
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.on("error", () => undefined).once("close", () => resolve());
+  });
+}
+
+describe("client.forward", () => {
+  it("leads a port here to one in the guest until it is closed, and breaks off what is connected then", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent);
+    const forwarding = await client.forward({ port: server.port });
+    const sent = randomBytes(MIB);
+    assert.ok((await answer(forwarding.port, sent)).equals(sent));
+    const open = connect(forwarding.port, "127.0.0.1");
+    open.write("x");
+    await once(open, "data");
+    const [inGuest] = server.sockets.slice(-1);
+    assert.ok(inGuest);
+    const ends = Promise.all([closed(open), closed(inGuest)]);
+    await forwarding.close();
+    await ends;
+  });
+
+  it("asks for options once when its token is not taken any more, and loses no byte of those who wait", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent, { token: "of-the-instance-before" });
+    let asked = 0;
+    const connectOptions = (): ReturnType<typeof optionsFor> => {
+      asked++;
+      return optionsFor(agent);
+    };
+    await using forwarding = await client.forward({ port: server.port, connectOptions });
+    const sent = randomBytes(MIB);
+    const answers = await Promise.all(Array.from({ length: 4 }, () => answer(forwarding.port, sent)));
+    for (const got of answers) assert.ok(got.equals(sent));
+    assert.ok((await answer(forwarding.port, sent)).equals(sent));
+    assert.equal(asked, 1);
+  });
+
+  it("tells of each connection that cannot be opened, also where its new options do not help", async () => {
+    using client = clientOf(agent, { token: "of-the-instance-before" });
+    const told = Promise.withResolvers<GuestError>();
+    const connectOptions = (): ReturnType<typeof optionsFor> => ({ ...optionsFor(agent), token: "of-another" });
+    await using forwarding = await client.forward({ port: 1, connectOptions, onError: told.resolve });
+    const [error] = (await once(connect(forwarding.port, "127.0.0.1").resume(), "error")) as [NodeJS.ErrnoException];
+    assert.equal(error.code, "ECONNRESET");
+    assert.equal((await told.promise).status, "UNAUTHENTICATED");
+  });
+
+  it("refuses what names no place, or two", async () => {
+    using client = clientOf(agent);
+    for (const place of [{}, { port: 80, path: "/run/app.sock" }]) {
+      assert.equal((await failureOf(client.forward(place))).status, "INVALID_ARGUMENT");
+    }
+  });
+});
