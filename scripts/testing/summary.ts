@@ -11,6 +11,7 @@ const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs a disk\b/,
   /^needs a cgroup2 hierarchy\b/,
   /^needs cargo\b/,
+  /^needs (?:socat|sshd)\b/,
 ];
 
 /** The summary of a run. */
