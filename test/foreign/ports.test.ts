@@ -9,8 +9,10 @@ import { describe, test, type TestContext } from "node:test";
 import { LineProcess } from "../../scripts/bench/line-process.ts";
 import { OPENSSH } from "../../scripts/bench/peers/openssh.ts";
 import { lackedBy } from "../../scripts/bench/peers/peers.ts";
+import { childrenOf } from "../../scripts/bench/proc.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
 import { startAgent } from "../fixtures/agent.ts";
+import { until } from "../fixtures/awake.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { type Listener, listener } from "../fixtures/listeners.ts";
@@ -56,6 +58,7 @@ const socat: Way = {
     const there = "port" in target ? `TCP:127.0.0.1:${target.port}` : `UNIX-CONNECT:${target.path}`;
     const options = ["-t", String(SOCAT_PATIENCE_S)];
     const process = started.use(new LineProcess("socat", ...options, `UNIX-LISTEN:${path},fork`, there));
+    started.defer(() => childrenGone(process));
     await process.until(() => existsSync(path));
     return { path };
   },
@@ -68,6 +71,7 @@ const ssh: Way = {
     const grounds = { program: "", folder, credentialsFolder: "", token: "" };
     const plan = await OPENSSH.plan(grounds);
     const server = started.use(new LineProcess(...plan.command));
+    started.defer(() => childrenGone(server));
     const [, address = "", key = ""] = await plan.target(server);
     const path = `${folder}/ssh.sock`;
     const there = "port" in target ? `127.0.0.1:${target.port}` : target.path;
@@ -78,6 +82,11 @@ const ssh: Way = {
     return { path };
   },
 };
+
+/** Both have a process for each connection, which leaves soon after it. */
+function childrenGone({ pid }: LineProcess): Promise<void> {
+  return until(() => childrenOf(pid).length === 0, "the processes of its connections had left");
+}
 
 /** What one side of a connection got: how much, its SHA-256, and what came after it had ended its own side. */
 interface Got {
