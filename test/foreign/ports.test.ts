@@ -169,7 +169,7 @@ async function through(t: TestContext, way: Way, kind: "a port" | "a unix socket
   if (place === undefined) return;
   const want = { first: expected(2, LATE), last: expected(1, "") };
   for (const clientEndsFirst of [true, false]) {
-    const client = connect({ ...place, allowHalfOpen: true });
+    const client: Socket = connect({ ...place, allowHalfOpen: true });
     const [there] = await Promise.all([server.next(), once(client, "connect")]);
     const got = await (clientEndsFirst ? exchange(client, there) : exchange(there, client));
     assert.deepEqual(got, want, `${clientEndsFirst ? "the client" : "the server"} ends first`);

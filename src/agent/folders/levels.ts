@@ -1,7 +1,8 @@
-import type { FolderIdentity, OpenFolder } from "../domain/index.ts";
+import type { FilePath, FolderIdentity, OpenFolder } from "../domain/index.ts";
 
 /** Folders that a walk holds open at once: the first one, and the deepest. */
 const OPEN_LEVELS = 16;
+const SLASH = Buffer.from("/");
 
 /** What a walk remembers of a folder that it is in. */
 export interface Place {
@@ -11,6 +12,8 @@ export interface Place {
 
 interface Level<State extends Place> {
   readonly place: State;
+  /** Length of the path above it. */
+  readonly aboveBytes: number;
   folder: OpenFolder | undefined;
   identity: FolderIdentity;
 }
@@ -18,6 +21,18 @@ interface Level<State extends Place> {
 /** The folders from the top of a walk down to where it is. However deep that is, few are open. */
 export class Levels<State extends Place> implements AsyncDisposable {
   readonly #levels: Level<State>[] = [];
+  /** From the first folder to where the walk is, with a slash behind it; empty for the first one. */
+  #path: Buffer = Buffer.alloc(0);
+
+  /** The path from the first folder to where the walk is; empty for the first one. */
+  get path(): Buffer {
+    return this.#path.subarray(0, Math.max(0, this.#path.length - 1));
+  }
+
+  /** The path of an entry there. */
+  pathOf(name: FilePath): Buffer {
+    return Buffer.concat([this.#path, name]);
+  }
 
   get depth(): number {
     return this.#levels.length;
@@ -29,9 +44,11 @@ export class Levels<State extends Place> implements AsyncDisposable {
     return level?.folder && { folder: level.folder, place: level.place };
   }
 
-  /** Goes into a folder of the one where the walk is. */
-  enter(folder: OpenFolder, place: State): void {
-    this.#levels.push({ folder, place, identity: "" });
+  /** Goes into the first folder, or one of the folder where the walk is. */
+  enter(folder: OpenFolder, name: FilePath, place: State): void {
+    const aboveBytes = this.#path.length;
+    if (this.depth > 0) this.#path = Buffer.concat([this.#path, name, SLASH]);
+    this.#levels.push({ folder, place, aboveBytes, identity: "" });
     const far = this.#levels[this.#levels.length - OPEN_LEVELS];
     if (far?.folder === undefined || far === this.#levels[0]) return;
     far.identity = far.folder.identity;
@@ -45,7 +62,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
    * the walk then goes on with `abandon`.
    */
   async leave(): Promise<void> {
-    const left = this.#levels.pop();
+    const left = this.#pop();
     const above = this.#levels.at(-1);
     try {
       if (above !== undefined && left?.folder !== undefined) above.folder ??= await left.folder.above(above.identity);
@@ -54,16 +71,22 @@ export class Levels<State extends Place> implements AsyncDisposable {
     }
   }
 
-  /** Goes back to the nearest folder above that is open. Calls `left` for each that it leaves. */
-  abandon(left: (place: State) => void): void {
+  /** Goes back to the nearest folder above that is open. Calls `leaving` for each where it is before that. */
+  abandon(leaving?: (place: State) => void): void {
     for (
       let level = this.#levels.at(-1);
       level !== undefined && level.folder === undefined;
       level = this.#levels.at(-1)
     ) {
-      left(level.place);
-      this.#levels.pop();
+      leaving?.(level.place);
+      this.#pop();
     }
+  }
+
+  #pop(): Level<State> | undefined {
+    const left = this.#levels.pop();
+    this.#path = this.#path.subarray(0, left?.aboveBytes);
+    return left;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,6 +1,5 @@
 import {
   type Clock,
-  type FilePath,
   FileSystemError,
   type FolderEntry,
   type FolderPosition,
@@ -17,7 +16,6 @@ const BATCH_MS = 100;
 const PATH_LIMIT_BYTES = 64 * 1024;
 /** Why a former folder cannot be listed. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
-const SLASH = Buffer.from("/");
 
 /** An entry, with its path from the listed folder on. */
 export type ListedEntry = Omit<FolderEntry, "position">;
@@ -36,7 +34,6 @@ export interface ListParts {
 
 /** Where the walk is in a folder. */
 class ListPlace implements Place {
-  readonly nameBytes: number;
   readonly inode: bigint;
   entries: readonly FolderEntry[] = [];
   /** Those of them that were sent. */
@@ -45,8 +42,7 @@ class ListPlace implements Place {
   next: FolderPosition | undefined;
   isAtEnd = false;
 
-  constructor(nameBytes: number, inode: bigint) {
-    this.nameBytes = nameBytes;
+  constructor(inode: bigint) {
     this.inode = inode;
   }
 
@@ -72,8 +68,6 @@ class ListWalk {
   readonly #parts: ListParts;
   readonly #levels = new Levels<ListPlace>();
   readonly #depth: number;
-  /** Of the folder where the walk is, with a slash behind it; empty for the listed one. */
-  #path: Buffer = Buffer.alloc(0);
   #told = 0n;
   #batch: ListedEntry[] = [];
   #batchBytes = 0;
@@ -88,13 +82,13 @@ class ListWalk {
   async run(): Promise<void> {
     const { top, request, signal } = this.#parts;
     await using levels = this.#levels;
-    levels.enter(top, new ListPlace(0, 0n));
+    levels.enter(top, Buffer.alloc(0), new ListPlace(0n));
     for (let here = levels.here; here !== undefined; here = levels.here) {
       signal.throwIfAborted();
       const { folder, place } = here;
       const entry = place.entries[place.told];
       if (entry === undefined) {
-        if (place.isAtEnd) await this.#leave(place);
+        if (place.isAtEnd) await this.#leave();
         else await this.#read(folder, place);
         continue;
       }
@@ -129,7 +123,7 @@ class ListWalk {
 
   async #tell(folder: OpenFolder, entry: FolderEntry): Promise<void> {
     const { request } = this.#parts;
-    const name = this.#path.length === 0 ? entry.name : Buffer.concat([this.#path, entry.name]);
+    const name = this.#levels.depth === 1 ? entry.name : this.#levels.pathOf(entry.name);
     const isEntered =
       entry.type === "directory" &&
       entry.errno === undefined &&
@@ -142,8 +136,7 @@ class ListWalk {
     try {
       if (name.length > PATH_LIMIT_BYTES) throw new FileSystemError("open", "ENAMETOOLONG");
       const child = await folder.enter(entry.name, request.crossMounts);
-      this.#levels.enter(child, new ListPlace(entry.name.length + 1, entry.inode));
-      this.#path = Buffer.concat([name, SLASH]);
+      this.#levels.enter(child, entry.name, new ListPlace(entry.inode));
       await this.#add({ ...entry, name });
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
@@ -151,28 +144,20 @@ class ListWalk {
     }
   }
 
-  async #leave(place: ListPlace): Promise<void> {
-    const leaves = ({ nameBytes }: ListPlace): void => {
-      this.#path = this.#path.subarray(0, this.#path.length - nameBytes);
-    };
-    leaves(place);
+  async #leave(): Promise<void> {
     try {
       await this.#levels.leave();
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
-      this.#levels.abandon((lost) => {
-        this.#complain(lost, errno);
-        leaves(lost);
-      });
+      this.#levels.abandon((lost) => this.#complain(lost, errno));
     }
   }
 
   /** Reports why the rest of a partly listed folder cannot be read. */
   #complain({ inode }: ListPlace, errno: string): void {
-    const name: FilePath = this.#path.subarray(0, Math.max(0, this.#path.length - 1));
     const rest = { attributes: undefined, linkTarget: undefined, isMountPoint: false };
-    this.#batch.push({ ...rest, name, type: "directory", inode, errno });
+    this.#batch.push({ ...rest, name: this.#levels.path, type: "directory", inode, errno });
   }
 
   async #add(entry: ListedEntry): Promise<void> {

@@ -15,7 +15,6 @@ const PASSES = 3;
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
 /** Why an entry that is a folder cannot be entered any more: it is something else now. */
 const NO_FOLDER: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
-const SLASH = Buffer.from("/");
 
 /** An entry that could not be removed. */
 interface LeftEntry {
@@ -75,8 +74,6 @@ export async function removeTree(parts: RemoveParts): Promise<Removal> {
 class RemoveWalk {
   readonly #parts: RemoveParts;
   readonly #levels = new Levels<RemovePlace>();
-  /** Of the folder where the walk is, with a slash behind it; empty for the first one. */
-  #path: Buffer = Buffer.alloc(0);
   #removed = 0n;
   #left = 0n;
   readonly #leftEntries: LeftEntry[] = [];
@@ -88,7 +85,7 @@ class RemoveWalk {
   async run(): Promise<Removal> {
     const { above, name, signal, onProgress } = this.#parts;
     await using levels = this.#levels;
-    levels.enter(await above.enter(name, false), new RemovePlace(name, 1));
+    levels.enter(await above.enter(name, false), name, new RemovePlace(name, 1));
     for (let here = levels.here; here !== undefined; here = levels.here) {
       signal.throwIfAborted();
       const { folder, place } = here;
@@ -113,7 +110,7 @@ class RemoveWalk {
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       place.isAtEnd = true;
-      this.#keep(place, this.#path.subarray(0, -1), error.errno);
+      this.#keep(place, this.#levels.path, error.errno);
       return;
     }
     await this.#removeEach(folder, place, entries);
@@ -128,7 +125,7 @@ class RemoveWalk {
         if (entry === undefined) return;
         if (errno === undefined) this.#removed += 1n;
         else if (FULL.has(errno) || errno === "EISDIR") place.folders.push({ name: entry.name, type: "directory" });
-        else if (errno !== "ENOENT") this.#keep(place, this.#pathOf(entry.name), errno);
+        else if (errno !== "ENOENT") this.#keep(place, this.#levels.pathOf(entry.name), errno);
       }
     }
   }
@@ -137,35 +134,32 @@ class RemoveWalk {
     try {
       const child = await folder.enter(name, false);
       const copy = Buffer.from(name);
-      this.#levels.enter(child, new RemovePlace(copy, pass));
-      this.#path = Buffer.concat([this.#path, copy, SLASH]);
+      this.#levels.enter(child, copy, new RemovePlace(copy, pass));
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
       if (errno === "ENOENT") return;
       if (NO_FOLDER.has(errno)) await this.#removeEach(folder, place, [{ name, type: "unknown" }]);
-      else this.#keep(place, this.#pathOf(name), errno === "EXDEV" ? "EBUSY" : errno);
+      else this.#keep(place, this.#levels.pathOf(name), errno === "EXDEV" ? "EBUSY" : errno);
     }
   }
 
   /** Goes back to the folder above, and removes the one that is left. */
   async #leave(place: RemovePlace): Promise<void> {
+    const { path } = this.#levels;
     try {
       await this.#levels.leave();
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
       const { errno } = error;
-      this.#keep(place, this.#path.subarray(0, -1), errno);
-      this.#forget(place);
-      this.#levels.abandon((lost) => this.#forget(lost));
+      this.#keep(place, path, errno);
+      this.#levels.abandon();
       const reached = this.#levels.here?.place;
       if (reached !== undefined) reached.keeps = true;
       return;
     }
     const here = this.#levels.here;
     const folder = here?.folder ?? this.#parts.above;
-    const path = this.#path.subarray(0, -1);
-    this.#forget(place);
     if (place.keeps) {
       if (here !== undefined) here.place.keeps = true;
       return;
@@ -179,15 +173,7 @@ class RemoveWalk {
   /** Others filled it, or the file system skipped entries because some were removed. */
   async #again(here: Levels<RemovePlace>["here"], { name, pass }: RemovePlace): Promise<void> {
     if (here !== undefined) await this.#enter(here.folder, here.place, { name, type: "directory" }, pass + 1);
-    else this.#levels.enter(await this.#parts.above.enter(name, false), new RemovePlace(name, pass + 1));
-  }
-
-  #forget({ name }: RemovePlace): void {
-    this.#path = this.#path.subarray(0, Math.max(0, this.#path.length - name.length - 1));
-  }
-
-  #pathOf(name: FilePath): Buffer {
-    return Buffer.concat([this.#path, name]);
+    else this.#levels.enter(await this.#parts.above.enter(name, false), name, new RemovePlace(name, pass + 1));
   }
 
   #keep(place: RemovePlace | undefined, name: Buffer, errno: string): void {
