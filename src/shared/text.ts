@@ -12,10 +12,10 @@ export function wrap(text: string, width: number): string[] {
 /** Allows typing errors, but not other words. */
 const DISTANCE_LIMIT = 2;
 
-/** The known name that is most similar, within two letters; undefined if none is similar. */
+/** The known name that is most similar, within two letters and half of its own; undefined if none is similar. */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const near = Array.from(known, (each) => ({ each, distance: distance(name, each) }))
-    .filter((candidate) => candidate.distance <= DISTANCE_LIMIT && candidate.distance < candidate.each.length)
+    .filter((candidate) => candidate.distance <= DISTANCE_LIMIT && 2 * candidate.distance <= candidate.each.length)
     .toSorted((a, b) => a.distance - b.distance);
   return near[0]?.each;
 }

@@ -152,7 +152,7 @@ const WORDS: readonly Row[] = [
     who: "guestctl",
     when: "a path is relative",
     told: () => guestctl(["stat", "etc"]),
-    message: /^path is relative; give an absolute one$/,
+    message: /^etc is relative; a path in the sandbox is absolute, as in \/etc \(see --help\)$/,
     nextStep: /^$/,
   },
   {

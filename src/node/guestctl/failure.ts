@@ -77,6 +77,8 @@ export function failureObject(error: unknown, advice?: Advice): object {
 /** The next step, with guestctl's own options. */
 function hintFor(error: GuestError): string | undefined {
   const { status, reason, message } = error;
+  if (reason === "PATH_NOT_FOUND" && /"[^"]*[*?[][^"]*"/.test(message))
+    return 'patterns are not expanded here, as by a shell: guestctl exec -- sh -c "…"';
   if (status === "UNAUTHENTICATED") return "the token of --credentials is not that of this agent";
   if (/your client certificate/.test(message) && !/expired/.test(message))
     return "the client certificate in --credentials is not of the agent's authority";

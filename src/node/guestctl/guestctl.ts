@@ -69,8 +69,13 @@ function problemOf(name: string | undefined): string {
     const likely = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
     return `there is no option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
   }
-  const advice = commandElsewhere(name) ?? likelyCommand(name);
+  const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
   return `there is no command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
+}
+
+/** Any other word may be a program: it is common to leave "exec" out. */
+function programOf(name: string): string | undefined {
+  return /^[\w.+-]+$/.test(name) ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox` : undefined;
 }
 
 function likelyCommand(name: string): string | undefined {

@@ -94,3 +94,12 @@ export function hookWords({ ran, timedOut, exitCode }: Pick<RunHookResponse, "ra
 export function quoted(text: string): string {
   return /^[\w./:@%+,=-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** A size for people. */
+export function sizeWords(bytes: number | undefined): string {
+  if (bytes === undefined) return "-";
+  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${UNITS[power]}`;
+}

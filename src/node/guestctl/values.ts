@@ -84,9 +84,17 @@ export function parseSignal(text: string): number | SignalName {
   return (name.startsWith("SIG") ? name : `SIG${name}`) as SignalName;
 }
 
-/** A path in the sandbox as `cp` writes it, with a colon, or without. */
+/** A path in the sandbox as `cp` writes it, with a colon, or without. Throws UsageError for a relative one. */
 export function guestPath(argument: string): string {
-  return argument.startsWith(":") ? argument.slice(1) : argument;
+  const path = argument.startsWith(":") ? argument.slice(1) : argument;
+  if (!path.startsWith("/")) throw new UsageError(`${argument} is relative; ${absoluteForm(path)}`);
+  return path;
+}
+
+/** How a relative path is to be written. */
+export function absoluteForm(path: string, prefix = ""): string {
+  if (path.startsWith("~")) return "only a shell knows ~; write the path of the home folder";
+  return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
 }
 
 /** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
@@ -94,7 +102,9 @@ export function portOrPath(text: string, given: string): number | string {
   if (text.startsWith("/")) return text;
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (port >= 1 && port <= 65_535) return port;
-  throw new UsageError(`${given} names no port from 1 to 65535, and no absolute path`);
+  throw new UsageError(
+    `${given} names no port from 1 to 65535, and no absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
+  );
 }
 
 /** The only one of the names after a command's verb. Throws UsageError for another number. */

@@ -11,6 +11,7 @@ const WORDS: readonly (readonly [theirs: string, ours: string])[] = [
   ],
   ["sandboxes.list()", "guestctl sandbox ls"],
   ["check args[0] and PATH", "check its name and PATH"],
+  ["neither / nor the folder given as beneath, and no dots", "neither / nor dots"],
   ["the folder given as beneath", "the folder that is copied to"],
   ["without exclusive", "without --exclusive"],
   ["without keep", "without --name"],

@@ -6,6 +6,7 @@ import { Terminal } from "../../../scripts/machine/terminal.ts";
 import type { RunningAgent } from "../../fixtures/agent.ts";
 import { type TestFolder, testFolder } from "../../fixtures/files.ts";
 import { FIRST_COMMANDS } from "./first-commands.ts";
+import { MORE_FIRST_COMMANDS } from "./more-first-commands.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** Wide: no message wraps. */
@@ -36,7 +37,7 @@ describe("first commands of those who know another tool", () => {
     await agent[Symbol.asyncDispose]();
   });
 
-  for (const { typed, shows, keys } of FIRST_COMMANDS) {
+  for (const { typed, shows, keys } of [...FIRST_COMMANDS, ...MORE_FIRST_COMMANDS]) {
     test(typed, async () => {
       await runGuestctl(["exec", "--name", "build", "--replace", "-d", "sh", "-c", BUILD], env);
       await using terminal = new Terminal({ command: ["sh"], cols: COLS, rows: 50, env });
@@ -54,8 +55,10 @@ describe("first commands of those who know another tool", () => {
     });
   }
 
-  test("27 of 30 work, or say what does it here", () => {
-    assert.equal(FIRST_COMMANDS.length, 30);
-    assert.ok(FIRST_COMMANDS.filter(({ now }) => now !== undefined).length >= 27);
+  test("27 of 30 work, or say what does it here, and as many of another 30", () => {
+    for (const list of [FIRST_COMMANDS, MORE_FIRST_COMMANDS]) {
+      assert.equal(list.length, 30);
+      assert.ok(list.filter(({ now }) => now !== undefined).length >= 27);
+    }
   });
 });

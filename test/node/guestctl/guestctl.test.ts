@@ -50,7 +50,8 @@ describe("guestctl", () => {
   test("says in one line what is wrong with a command line", async () => {
     for (const [args, problem] of [
       [[], "no command given"],
-      [["bogus"], 'there is no command "bogus"'],
+      [["bogus"], 'there is no command "bogus"; "guestctl exec -- bogus" runs a program of that name in a sandbox'],
+      [["rm", "-r", "/"], "/ is all of the sandbox; name what is in it"],
       [["helth"], 'there is no command "helth"; did you mean health?'],
       [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
       [["exec"], "exec wants a command"],

@@ -103,8 +103,13 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
   takesCommand: true,
   elsewhere: {
     "--detach-keys": "--escape-char ^] sets the key that leaves",
+    "--container": "a sandbox is one container",
     "--env-file": "-e NAME=value gives each variable",
     "--privileged": "a command has what its user has; -u root",
+    "--stdin": "-i connects standard input",
+    "-n": "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox",
+    "-q": "guestctl says nothing of its own unless something fails",
+    "--quiet": "guestctl says nothing of its own unless something fails",
     "--rm": "a command that guestctl has seen to its end is forgotten anyway",
   },
   advice: adviceFor,
@@ -198,11 +203,12 @@ function madeUpName(command: string): string {
 
 /** What the user probably meant. */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
-  if (reason !== "EXEC_NOT_FOUND") return undefined;
-  if (/\s/.test(command) && args.length === 0) {
+  // A user who may not enter a folder of PATH gets EACCES for every name.
+  if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
+  if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
     return `no shell is involved; a whole line wants one: guestctl exec -- sh -c ${quoted(command)}`;
   }
-  const meant = args.find((arg) => arg !== "--");
+  const meant = args[args.indexOf("--") + 1];
   if (command.includes("/") || meant === undefined) return undefined;
   return `if ${printable(command)} is a sandbox: guestctl exec --sandbox ${quoted(printable(command))} -- ${quoted(printable(meant))}`;
 }

@@ -30,10 +30,16 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   elsewhere: {
     "-L": "the ports stand alone: guestctl forward 8080:80",
     "-N": "forward runs no command anyway",
+    "-W": "guestctl connect PORT leads standard input and output to a port",
     "--address": "-H is the agent's address; the local one stands before the ports: 0.0.0.0:8080:80",
   },
   async run({ values, positionals }, host) {
     const mappings = positionals.map(mappingOf);
+    if (LOCAL_ADDRESS.test(values.address ?? "")) {
+      throw new UsageError(
+        `--address is the agent's; to listen at ${values.address}, write ${values.address}:${positionals[0]}`,
+      );
+    }
     const timeoutMs = parseWaitMs(values.timeout, "--timeout");
     if (timeoutMs !== undefined && values.wait !== true) throw new UsageError("--timeout is for --wait");
     const connection = await connector(values, host);
@@ -61,6 +67,9 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   },
 });
 
+/** What kubectl's --address is given, which says where to listen; an agent's address has a port. */
+const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
+
 /** A local port, and where it leads. */
 interface Mapping {
   readonly local: number;
@@ -73,7 +82,12 @@ const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
 /** Reads `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
 function mappingOf(text: string): Mapping {
   const [, address = DEFAULT_HOST, local, guest] = MAPPING.exec(text) ?? [];
-  if (guest === undefined) throw new UsageError(`${text} is no [[HOST:]LOCAL:]PORT or PATH, such as 8080:80`);
+  if (guest === undefined) {
+    const advice = /^[a-z][\w/-]*$/i.test(text)
+      ? `if that is a sandbox: guestctl forward --sandbox ${text.split("/").at(-1)} 8080:80`
+      : "its ports are those of the sandbox itself, without a host";
+    throw new UsageError(`${text} is no [[HOST:]LOCAL:]PORT or PATH, such as 8080:80; ${advice}`);
+  }
   const target = portOrPath(guest, text);
   const port = Number(local ?? (typeof target === "number" ? target : 0));
   if (port > LARGEST_PORT) throw new UsageError(`${text}: a port is at most ${LARGEST_PORT}`);

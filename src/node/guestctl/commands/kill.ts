@@ -27,6 +27,10 @@ The command may ignore it; "guestctl end" ends a command with all that it has st
   takes: "anything",
   completes: ["exec", "nothing"],
   rewrite: (args) => args.flatMap(signalOption),
+  advice: ({ reason }, [name = ""]) =>
+    reason === "EXEC_UNKNOWN" && /^\d+$/.test(name)
+      ? `a process is signalled by guestctl exec -- kill ${name}`
+      : undefined,
   async run({ values, positionals }, host) {
     const [name, signal = values.signal ?? "TERM", ...more] = positionals;
     if (name === undefined || more.length > 0) throw new UsageError("kill wants one name, and one signal at most");

@@ -5,7 +5,7 @@ import { attributesObject } from "../attributes.ts";
 import { type Command, defineCommand, type Host } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_SKIPPED } from "../errors.ts";
-import { jsonLine, printable, tableText, writeAll } from "../output.ts";
+import { jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
 import { guestPath, parseCount } from "../values.ts";
 
 /** More than any tree has levels. */
@@ -30,6 +30,7 @@ folder is listed as itself.`,
     long: { type: "boolean", short: "l", help: "mode, links, owner, group, size and time of the last modification" },
     recursive: { type: "boolean", short: "R", help: "what is in folders too; not over links or into mount points" },
     unsorted: { type: "boolean", short: "U", help: "at once, as it comes, with whole paths: for folders of millions" },
+    human: { type: "boolean", help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
     all: { type: "boolean", short: "a", help: "for those used to it: names with a dot are always listed" },
     limit: { type: "string", argument: "N", help: "no more than N entries of each path" },
     ...CONNECTION_OPTIONS,
@@ -38,13 +39,21 @@ folder is listed as itself.`,
 cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as "stat" gives them.`,
   statuses: "0 all was listed, 1 something could not be read (and is named), 125 failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
-  takes: { some: "a path" },
+  takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
+  elsewhere: {
+    "-1": "each name has a line of its own anyway",
+    "-S": "ls sorts by name; --json and jq sort by anything",
+    "-d": 'a folder itself is told by "guestctl stat PATH"',
+    "-r": "ls sorts by name; --json and jq sort by anything",
+    "-t": "ls sorts by name; --json and jq sort by anything",
+  },
+  rewrite: (args) => args.flatMap(humanOption),
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
     const maxEntries = parseCount(values.limit, "--limit", 1) ?? 0;
     const options = { depth: values.recursive === true ? ALL_LEVELS : 1, maxEntries };
-    const isLong = values.long === true;
+    const style = { isLong: values.long === true, isHuman: values.human === true };
     let unread = 0;
     const note = (path: string, { name, errno, attributes }: ListEntry): void => {
       if (errno === undefined) return;
@@ -59,7 +68,7 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
         for await (const entry of entries) {
           if (values.json !== true) note(path, entry);
           else if (entry.errno !== undefined) unread += 1;
-          await writeAll(host.stdout, values.json === true ? asJson(path, entry) : asLine(path, entry, isLong));
+          await writeAll(host.stdout, values.json === true ? asJson(path, entry) : asLine(path, entry, style));
         }
       } else {
         const all: ListEntry[] = [];
@@ -68,13 +77,18 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
           all.push(entry);
         }
         const heads = positionals.length > 1 || values.recursive === true;
-        await writeFolders(host, { path, entries: all, isLong, heads, isFirst: index === 0 });
+        await writeFolders(host, { path, entries: all, style, heads, isFirst: index === 0 });
       }
       if (listing.truncated) host.stderr.write(`guestctl: ${printable(path)} holds more than ${maxEntries} entries\n`);
     }
     return unread === 0 ? 0 : STATUS_SKIPPED;
   },
 });
+
+/** `-lh` of ls(1): -h alone is help, as everywhere. */
+function humanOption(argument: string): readonly string[] {
+  return /^-(?=[lRUa]*h)[lRUah]{2,}$/.test(argument) ? [argument.replaceAll("h", ""), "--human"] : [argument];
+}
 
 /** A listing; of anything but a folder, the entry itself. */
 async function orItself(
@@ -94,17 +108,23 @@ async function orItself(
   return [{ name: "", rawName: Buffer.alloc(0), type: attributes.type, attributes, mountPoint: false }];
 }
 
+interface Style {
+  readonly isLong: boolean;
+  /** Sizes in units, not in bytes alone. */
+  readonly isHuman: boolean;
+}
+
 interface FolderText {
   readonly path: string;
   readonly entries: readonly ListEntry[];
-  readonly isLong: boolean;
+  readonly style: Style;
   /** Each folder has its path above it. */
   readonly heads: boolean;
   readonly isFirst: boolean;
 }
 
 /** Writes what each folder holds, by name, as ls(1) does. */
-async function writeFolders(host: Host, { path, entries, isLong, heads, isFirst }: FolderText): Promise<void> {
+async function writeFolders(host: Host, { path, entries, style, heads, isFirst }: FolderText): Promise<void> {
   const folders = new Map<string, ListEntry[]>([["", []]]);
   for (const entry of entries) {
     // An incomplete folder comes twice.
@@ -122,28 +142,35 @@ async function writeFolders(host: Host, { path, entries, isLong, heads, isFirst 
     isTop = false;
     const sorted = held.toSorted((one, other) => one.rawName.compare(other.rawName));
     const rows = sorted.map((entry) => [
-      ...columns(entry, isLong),
-      labelOf(entry, isLong, posix.basename(entry.name) || path),
+      ...columns(entry, style),
+      labelOf(entry, style, posix.basename(entry.name) || path),
     ]);
     if (rows.length > 0) await writeAll(host.stdout, tableText(rows));
   }
 }
 
-function asLine(path: string, entry: ListEntry, isLong: boolean): string {
-  const label = labelOf(entry, isLong, posix.join(path, entry.name));
-  return `${[...columns(entry, isLong), label].join("  ")}\n`;
+function asLine(path: string, entry: ListEntry, style: Style): string {
+  const label = labelOf(entry, style, posix.join(path, entry.name));
+  return `${[...columns(entry, style), label].join("  ")}\n`;
 }
 
-function columns({ type, attributes }: ListEntry, isLong: boolean): string[] {
+function columns({ type, attributes }: ListEntry, { isLong, isHuman }: Style): string[] {
   if (!isLong) return [];
   const letter = TYPE_LETTERS[type];
   if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?"];
   const { mode, links, uid, gid, size, mtime } = attributes;
   const time = mtime === undefined ? "?" : mtime.toISOString().replace(/\.\d{3}Z$/, "Z");
-  return [letter + modeLetters(mode), String(links), String(uid), String(gid), String(size), time];
+  return [
+    letter + modeLetters(mode),
+    String(links),
+    String(uid),
+    String(gid),
+    isHuman ? sizeWords(size) : String(size),
+    time,
+  ];
 }
 
-function labelOf({ attributes }: ListEntry, isLong: boolean, name: string): string {
+function labelOf({ attributes }: ListEntry, { isLong }: Style, name: string): string {
   const target = isLong && attributes?.linkTarget !== undefined ? ` -> ${attributes.linkTarget.toString()}` : "";
   return printable(name + target);
 }

@@ -1,7 +1,7 @@
 import { GuestError } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
-import { STATUS_SKIPPED } from "../errors.ts";
+import { STATUS_SKIPPED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 import { guestPath } from "../values.ts";
 
@@ -24,13 +24,16 @@ mounted in a folder is left, and named.`,
     "-R": "folders are removed with -r",
     "--dir": "an empty folder needs no option",
     "-d": "an empty folder needs no option",
+    "-i": "nothing is asked",
+    "-v": "--json names each path",
   },
   advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with all in it" : undefined),
   async run({ values, positionals }, host) {
+    const paths = positionals.map(pathToRemove);
     using client = await openClient(values, host);
     const results: object[] = [];
     let leftAny = false;
-    for (const path of positionals.map(guestPath)) {
+    for (const path of paths) {
       const outcome = await client.remove(path, { recursive: values.recursive === true }).catch((error: unknown) => {
         if (values.force === true && error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return NOTHING;
         throw error;
@@ -49,5 +52,17 @@ mounted in a folder is left, and named.`,
     return { text: "", json: results, status: leftAny ? STATUS_SKIPPED : 0 };
   },
 });
+
+/** Throws UsageError for what may be meant otherwise: a sandbox's name, or all of the sandbox. */
+function pathToRemove(argument: string): string {
+  if (/^[a-z0-9][a-z0-9-]*$/.test(argument)) {
+    throw new UsageError(
+      `${argument} is relative; a path is absolute, as in /${argument}; "guestctl sandbox rm" removes a sandbox, "guestctl end" a kept command`,
+    );
+  }
+  const path = guestPath(argument);
+  if (/^\/+$/.test(path)) throw new UsageError(`${path} is all of the sandbox; name what is in it`);
+  return path;
+}
 
 const NOTHING = { removed: 0, left: 0, leftEntries: [] };

@@ -2,6 +2,7 @@ import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError, UsageError } from "../errors.ts";
+import { absoluteForm } from "../values.ts";
 import { downloadFile, downloadTree } from "./download.ts";
 import { statIfThere } from "./guest-paths.ts";
 import { tarOut } from "./guest-tree.ts";
@@ -71,7 +72,7 @@ interface CopyOrder {
 const STREAM = "-";
 
 /** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1), docker and kubectl. */
-const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/))(.*)$/s;
+const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/s;
 
 /**
  * Reads `SOURCE... DESTINATION`, where paths in the sandbox begin with a colon, or with its name and a colon. Throws UsageError.
@@ -91,12 +92,15 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
   }
   const named = paths.find((path) => NAMED.test(path));
   if (named !== undefined) {
-    const [, name, path = ""] = NAMED.exec(named) ?? [];
+    const [, name = "", path = ""] = NAMED.exec(named.replace(/^\w+:\/\/([^/]+)\//, "$1:/")) ?? [];
     throw new UsageError(
       `${named} is no path of a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
     );
   }
-  throw new UsageError("cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts");
+  const within = remote > 0 && isRemote(destination) ? '; within it: "guestctl exec -- cp"' : "";
+  throw new UsageError(
+    `cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts${within}`,
+  );
 }
 
 function isRemote(path: string): boolean {
@@ -115,8 +119,8 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   );
 }
 
-/** `HOST:PATH` of scp(1), which is neither a sandbox's path nor a local one. */
-const NAMED = /^([^/:]+):(.*)$/s;
+/** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, which are neither a sandbox's path nor a local one. */
+const NAMED = /^(?:[^/:@]+[@/])?([^/:@]+):(.*)$/s;
 
 /** A path as it is written here. */
 function remoteForm(path: string): string {
@@ -137,7 +141,6 @@ function parseStream(sources: readonly string[], destination: string): Omit<Copy
 
 function remotePath(argument: string): string {
   const [, , path = ""] = REMOTE.exec(argument) ?? [];
-  if (!path.startsWith("/"))
-    throw new UsageError(`${argument} is relative; a path in the sandbox is absolute, as in ${remoteForm(path)}`);
+  if (!path.startsWith("/")) throw new UsageError(`${argument} is relative; ${absoluteForm(path, ":")}`);
   return path;
 }

@@ -1,10 +1,9 @@
 import type { ImageInfo, NodeStatus, Sandboxes } from "../../sandboxes/index.ts";
 import type { Answer } from "../command-line.ts";
-import { type ReportLine, printable, reportText, tableText } from "../output.ts";
+import { type ReportLine, printable, reportText, sizeWords, tableText } from "../output.ts";
 import { noNames } from "../values.ts";
 
 const WIDTH = 17;
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /** `sandbox node`: the daemon, what it can do, and what its host has. */
 export async function node(sandboxes: Sandboxes, words: readonly string[]): Promise<Answer> {
@@ -25,13 +24,6 @@ export async function images(sandboxes: Sandboxes, words: readonly string[]): Pr
   );
   const table = tableText([["NAME", "STATUS", "APPARENT", "ALLOCATED", "DIGEST"], ...rows]);
   return { text: `${table}${advice.join("")}`, json: { images: all.map(imageObject) } };
-}
-
-/** A size for people. */
-export function sizeWords(bytes: number | undefined): string {
-  if (bytes === undefined) return "-";
-  const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));
-  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${UNITS[power]}`;
 }
 
 function nodeLines(status: NodeStatus): ReportLine[] {

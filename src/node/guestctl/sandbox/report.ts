@@ -1,8 +1,7 @@
 import type { Awakening, HookOutcome, Rest, SandboxInfo, SnapshotInfo, SweepReport } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED } from "../errors.ts";
 import { inFlags } from "../words.ts";
-import { hookWords, printable, tableText } from "../output.ts";
-import { sizeWords } from "./inventory.ts";
+import { hookWords, printable, sizeWords, tableText } from "../output.ts";
 import { publicationObject, publishedWords } from "./publish.ts";
 
 /** A sandbox in JSON. */
