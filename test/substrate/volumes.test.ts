@@ -4,22 +4,16 @@ import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
-import type { Hypeman } from "@onkernel/hypeman";
+import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { tarGz as archive } from "../fixtures/tar-gz.ts";
 
+const daemon = forAllTests(await SubstrateDaemon.start());
+const client = daemon.client();
+
 describe("volumes of the development substrate", () => {
-  let daemon: SubstrateDaemon;
-  let client: Hypeman;
-
-  before(async () => {
-    daemon = await SubstrateDaemon.start();
-    client = daemon.client();
-  });
-  after(() => daemon[Symbol.asyncDispose]());
-
   /** What ext4's own debugger says of a volume. */
   function debugfs(id: string, command: string): string {
     const disk = join(daemon.state, "volumes", id, "disk");

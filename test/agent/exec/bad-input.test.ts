@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { after, afterEach, before, describe, it } from "node:test";
+import { afterEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
 import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
@@ -9,11 +10,7 @@ import type { RpcFailure } from "../../fixtures/rpc-clients.ts";
 /** By this only this run's processes are found. */
 const MARK = `4242${process.pid}.125`;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 afterEach(async () => {
   assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0, "the agent must go on serving");
 });

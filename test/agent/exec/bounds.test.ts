@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { noProcessWith } from "../../fixtures/processes.ts";
 import { memoryOf } from "../../../scripts/soak/footprint.ts";
@@ -14,11 +15,7 @@ const STRINGS_BYTES = 2 * 2 ** 20;
 const OVERHEAD_BYTES = 9;
 const TWO_MILLION = 2_000_000;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 
 /** So many arguments, the command included. */
 function args(count: number): string[] {

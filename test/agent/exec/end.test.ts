@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { EXEC_LIMIT } from "../../../src/agent/domain/index.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { noProcessWith, processesWith, processGone } from "../../fixtures/processes.ts";
@@ -11,11 +12,7 @@ import { noProcessWith, processesWith, processGone } from "../../fixtures/proces
 /** Of fixed width, so that no other run's mark holds this one's: what another run left behind must not be waited for. */
 const RUN = String(process.pid).padStart(7, "0");
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 
 describe("an exec with a timeout", () => {
   it("ends by SIGTERM, and says that it timed out", async () => {

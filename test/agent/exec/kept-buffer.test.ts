@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { after, afterEach, before, describe, it } from "node:test";
+import { afterEach, describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type ExecFrame, ExecFrameSchema, ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { connect, type ExecStream } from "../../fixtures/exec-stream.ts";
 import {
   attach,
@@ -25,12 +26,8 @@ const MIB = 1024 * KIB;
 const BLOCK = ExecWhenFull.BLOCK;
 const DROP_OLDEST = ExecWhenFull.DROP_OLDEST;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
+const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
-after(() => agent[Symbol.asyncDispose]());
 
 function shell(line: string): string[] {
   return ["sh", "-c", line];

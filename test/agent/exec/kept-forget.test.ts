@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { after, afterEach, before, describe, it } from "node:test";
+import { afterEach, describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { KEPT_BUFFER_LIMIT_BYTES } from "../../../src/agent/domain/index.ts";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { connect, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import {
   attach,
@@ -26,12 +27,8 @@ const UNREAD_BYTES = 4 * 2 ** 20;
 /** Less than a message of output. */
 const WINDOW_BYTES = 65_535;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
+const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
-after(() => agent[Symbol.asyncDispose]());
 
 describe("forget", () => {
   it("is heard in the call of an exec that has ended, with the attach or after the exit", async () => {

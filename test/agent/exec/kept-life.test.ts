@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type IncomingMessage, request as httpRequest } from "node:http";
-import { after, afterEach, before, describe, it } from "node:test";
+import { afterEach, describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
@@ -17,6 +17,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
 import { attach, endAll, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
@@ -26,12 +27,8 @@ import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
 const RUN = String(process.pid).padStart(7, "0");
 const MIB = 2 ** 20;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
+const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
-after(() => agent[Symbol.asyncDispose]());
 
 /** Time of the last user activity, in nanoseconds since 1970. */
 async function activityNs(of: RunningAgent): Promise<bigint> {

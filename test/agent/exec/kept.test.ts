@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { after, afterEach, before, describe, it } from "node:test";
+import { afterEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type ExecFrame, ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import {
   attach,
@@ -18,12 +19,8 @@ import {
 import { processGone } from "../../fixtures/processes.ts";
 import { RpcFailure } from "../../fixtures/rpc-clients.ts";
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
+const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
-after(() => agent[Symbol.asyncDispose]());
 
 const FROM_START = { stdoutOffset: 0n, stderrOffset: 0n };
 

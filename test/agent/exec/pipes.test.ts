@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { after, before, describe, it } from "node:test";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { describe, it } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent({ process: { args: ["sleep", "1000"] } });
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent({ process: { args: ["sleep", "1000"] } }));
 
 function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");

@@ -1,14 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, describe, it } from "node:test";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { describe, it } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { processGone } from "../../fixtures/processes.ts";
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 
 describe("exec in a terminal", () => {
   it("runs in a terminal of the size that was asked for, from the first instruction on", async () => {

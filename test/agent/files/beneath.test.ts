@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { chmod, chown, lstat, mkdir, readdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { guestFileSystem } from "../../../src/agent/platform/index.ts";
@@ -11,7 +11,8 @@ import {
   type StatPathResponse,
 } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
   dataMessage,
@@ -29,16 +30,8 @@ import { addon } from "../../fixtures/spawning.ts";
 /** Who owns the hostile folder. */
 const WORKLOAD = 1000;
 
-let agent: RunningAgent;
-let calls: FileCalls;
-before(async () => {
-  agent = await startAgent();
-  calls = new FileCalls(agent);
-});
-after(async () => {
-  calls[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new FileCalls(agent));
 
 /** A folder of the workload's beside one that it may not enter, with links from the one into the other. */
 interface Scene extends AsyncDisposable {

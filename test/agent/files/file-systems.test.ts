@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { mkdir, open, readFile, stat, utimes, writeFile } from "node:fs/promises";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { after, before, describe, it, type TestContext } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
   dataMessage,
@@ -22,16 +23,8 @@ import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const MIB = 1024 ** 2;
 
-let agent: RunningAgent;
-let files: FileCalls;
-before(async () => {
-  agent = await startAgent();
-  files = new FileCalls(agent);
-});
-after(async () => {
-  files[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
 
 /** The folder once more, as a file system of FUSE: without O_TMPFILE. Resolves when it is there; undefined: it cannot be had. */
 async function bound(t: TestContext, source: string, target: string): Promise<AsyncDisposable | undefined> {

@@ -5,14 +5,15 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { appendFile, mkdir, open, readFile, symlink, truncate, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { nanosecondsOf } from "../../fixtures/times.ts";
-import { failureOf, FileCalls, openFiles, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { failureOf, FileCalls, openFiles, testFolder } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const CHUNK = 256 * 1024;
@@ -20,19 +21,9 @@ const GIB = 1024 ** 3;
 /** Four times what the agent may take while a file of that size goes through it. */
 const LARGE = 400 * 1024 ** 2;
 
-let agent: RunningAgent;
-let files: FileCalls;
-let folder: TestFolder;
-before(async () => {
-  agent = await startAgent();
-  files = new FileCalls(agent);
-  folder = await testFolder();
-});
-after(async () => {
-  files[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
 
 async function closed(path: string): Promise<void> {
   await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);

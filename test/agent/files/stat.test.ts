@@ -3,27 +3,18 @@ import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { link, lutimes, mkdir, stat, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { failureOf, FileCalls, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { failureOf, FileCalls, testFolder } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-let agent: RunningAgent;
-let files: FileCalls;
-let folder: TestFolder;
-before(async () => {
-  agent = await startAgent();
-  files = new FileCalls(agent);
-  folder = await testFolder();
-});
-after(async () => {
-  files[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
 
 function nanoseconds(time: Timestamp | undefined): bigint {
   assert.ok(time);

@@ -4,11 +4,12 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
-import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { afterEach, beforeEach, describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type WriteFileRequest, WriteFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
   dataMessage,
@@ -25,18 +26,10 @@ import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const OLD = "the old content";
 
-let agent: RunningAgent;
-let files: FileCalls;
 let folder: TestFolder;
 let path: string;
-before(async () => {
-  agent = await startAgent();
-  files = new FileCalls(agent);
-});
-after(async () => {
-  files[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
 beforeEach(async () => {
   folder = await testFolder();
   path = folder.at("file");

@@ -1,27 +1,18 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, mkdir, readFile, readlink, realpath, stat, symlink, writeFile } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { type WriteFileRequest, WriteFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { dataMessage, failureOf, FileCalls, headerMessage, type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, testFolder } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-let agent: RunningAgent;
-let files: FileCalls;
-let folder: TestFolder;
-before(async () => {
-  agent = await startAgent();
-  files = new FileCalls(agent);
-  folder = await testFolder();
-});
-after(async () => {
-  files[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
+const files = forAllTests(new FileCalls(agent));
 
 const sha256 = (content: Uint8Array | string): Buffer => createHash("sha256").update(content).digest();
 const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o7777;

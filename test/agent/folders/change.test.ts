@@ -14,28 +14,21 @@ import {
   symlink,
   writeFile,
 } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, testFolder, testMount } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-let agent: RunningAgent;
-let calls: TreeCalls;
-before(async () => {
-  agent = await startAgent();
-  calls = new TreeCalls(agent);
-});
-after(async () => {
-  calls[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
 
 async function reasonOf(call: Promise<unknown>): Promise<string | undefined> {
   return (await failureOf(call)).reason;

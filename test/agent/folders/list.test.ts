@@ -1,27 +1,20 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmod, chown, link, lstat, mkdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import type { TreeEntry } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { CLIENTS } from "../../fixtures/rpc-clients.ts";
 
-let agent: RunningAgent;
-let calls: TreeCalls;
-before(async () => {
-  agent = await startAgent();
-  calls = new TreeCalls(agent);
-});
-after(async () => {
-  calls[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
 
 /** What find(1) prints of an entry, NUL between the fields. */
 const PRINTED = "%P\\0%y\\0%s\\0%m\\0%U\\0%G\\0%T@\\0%A@\\0%C@\\0%i\\0%n\\0%l\\0";

@@ -2,25 +2,18 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chown, link, lstat, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { TreeCalls } from "../../fixtures/file-tree.ts";
 import { failureOf, openFiles, testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-let agent: RunningAgent;
-let calls: TreeCalls;
-before(async () => {
-  agent = await startAgent();
-  calls = new TreeCalls(agent);
-});
-after(async () => {
-  calls[Symbol.dispose]();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const calls = forAllTests(new TreeCalls(agent));
 
 /** Names in a folder; none where there is no folder. */
 async function names(folder: string): Promise<string[]> {

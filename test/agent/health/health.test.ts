@@ -1,21 +1,18 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { promisify } from "node:util";
 import { create, fromJson } from "@bufbuild/protobuf";
 import { type Timestamp, timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, type HealthResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 import { CLIENTS, one, type RpcFailure } from "../../fixtures/rpc-clients.ts";
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent({ process: { args: ["sleep", "1000"] } });
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent({ process: { args: ["sleep", "1000"] } }));
 
 async function health(of: RunningAgent = agent, make = "grpc-js", token = of.token): Promise<HealthResponse> {
   const client = CLIENTS.find((candidate) => candidate.make === make)?.connect(of);

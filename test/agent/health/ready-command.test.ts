@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import type { Health } from "../../../src/node/client/index.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
@@ -13,11 +14,7 @@ import { noProcessWith } from "../../fixtures/processes.ts";
 
 const HOUR_MS = 3_600_000;
 
-let folder: string;
-before(async () => {
-  folder = await mkdtemp(join(tmpdir(), "guest-agent-ready-"));
-});
-after(() => rm(folder, { recursive: true }));
+const folder = forAllTests(await testFolder()).path;
 
 /** Asks Health until it says what is waited for. */
 async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolean): Promise<Health> {

@@ -1,3 +1,5 @@
+import assert from "node:assert/strict";
+
 /*
  * RFC 7541 as data: its static table (appendix A), its Huffman code (appendix B), its examples (appendix C), and blocks
  * that a decoder must refuse. Written down apart from any code, so that what is tested is not tested against itself.
@@ -13,8 +15,6 @@ interface BlockVector {
   readonly fields: readonly Field[];
   /** The dynamic table afterwards, youngest entry first. */
   readonly table: readonly Field[];
-  /** Size of that table as RFC 7541, 4.1 counts it. */
-  readonly tableBytes: number;
 }
 
 /** Blocks that one decoder gets one after another. */
@@ -140,298 +140,112 @@ export const INTEGERS: readonly IntegerVector[] = [
   { value: 255, prefixBits: 7, bytes: "7f8001" },
 ];
 
+/** What a block decodes to, and the dynamic table afterwards. */
+type Decoded = Pick<BlockVector, "fields" | "table">;
+
+const GET: readonly Field[] = [
+  [":method", "GET"],
+  [":scheme", "http"],
+  [":path", "/"],
+  [":authority", "www.example.com"],
+];
+const AUTHORITY: Field = [":authority", "www.example.com"];
+const NO_CACHE: Field = ["cache-control", "no-cache"];
+const CUSTOM: Field = ["custom-key", "custom-value"];
+/** Of C.3 and C.4. */
+const REQUESTS: readonly Decoded[] = [
+  { fields: GET, table: [AUTHORITY] },
+  { fields: [...GET, NO_CACHE], table: [NO_CACHE, AUTHORITY] },
+  {
+    fields: [[":method", "GET"], [":scheme", "https"], [":path", "/index.html"], AUTHORITY, CUSTOM],
+    table: [CUSTOM, NO_CACHE, AUTHORITY],
+  },
+];
+
+const FOUND: Field = [":status", "302"];
+const REDIRECT: Field = [":status", "307"];
+const PRIVATE: Field = ["cache-control", "private"];
+const DATE: Field = ["date", "Mon, 21 Oct 2013 20:13:21 GMT"];
+const NEXT_DATE: Field = ["date", "Mon, 21 Oct 2013 20:13:22 GMT"];
+const LOCATION: Field = ["location", "https://www.example.com"];
+const GZIP: Field = ["content-encoding", "gzip"];
+const COOKIE: Field = ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"];
+/** Of C.5 and C.6. */
+const RESPONSES: readonly Decoded[] = [
+  { fields: [FOUND, PRIVATE, DATE, LOCATION], table: [LOCATION, DATE, PRIVATE, FOUND] },
+  { fields: [REDIRECT, PRIVATE, DATE, LOCATION], table: [REDIRECT, LOCATION, DATE, PRIVATE] },
+  { fields: [[":status", "200"], PRIVATE, NEXT_DATE, LOCATION, GZIP, COOKIE], table: [COOKIE, GZIP, NEXT_DATE] },
+];
+
+function group(name: string, tableLimitBytes: number, decoded: readonly Decoded[], ...blocks: string[]): VectorGroup {
+  assert.equal(blocks.length, decoded.length);
+  return { name, tableLimitBytes, blocks: decoded.map((each, at) => ({ ...each, block: blocks[at] ?? "" })) };
+}
+
 /** Appendix C.2 to C.6. */
 export const EXAMPLES: readonly VectorGroup[] = [
-  {
-    name: "C.2.1: literal with incremental indexing",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "400a637573746f6d2d6b65790d637573746f6d2d686561646572",
-        fields: [["custom-key", "custom-header"]],
-        table: [["custom-key", "custom-header"]],
-        tableBytes: 55,
-      },
-    ],
-  },
-  {
-    name: "C.2.2: literal without indexing",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "040c2f73616d706c652f70617468",
-        fields: [[":path", "/sample/path"]],
-        table: [],
-        tableBytes: 0,
-      },
-    ],
-  },
-  {
-    name: "C.2.3: literal never indexed",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "100870617373776f726406736563726574",
-        fields: [["password", "secret"]],
-        table: [],
-        tableBytes: 0,
-      },
-    ],
-  },
-  {
-    name: "C.2.4: indexed field",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "82",
-        fields: [[":method", "GET"]],
-        table: [],
-        tableBytes: 0,
-      },
-    ],
-  },
-  {
-    name: "C.3: requests without Huffman coding",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "828684410f7777772e6578616d706c652e636f6d",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "http"],
-          [":path", "/"],
-          [":authority", "www.example.com"],
-        ],
-        table: [[":authority", "www.example.com"]],
-        tableBytes: 57,
-      },
-      {
-        block: "828684be58086e6f2d6361636865",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "http"],
-          [":path", "/"],
-          [":authority", "www.example.com"],
-          ["cache-control", "no-cache"],
-        ],
-        table: [
-          ["cache-control", "no-cache"],
-          [":authority", "www.example.com"],
-        ],
-        tableBytes: 110,
-      },
-      {
-        block: "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "https"],
-          [":path", "/index.html"],
-          [":authority", "www.example.com"],
-          ["custom-key", "custom-value"],
-        ],
-        table: [
-          ["custom-key", "custom-value"],
-          ["cache-control", "no-cache"],
-          [":authority", "www.example.com"],
-        ],
-        tableBytes: 164,
-      },
-    ],
-  },
-  {
-    name: "C.4: requests with Huffman coding",
-    tableLimitBytes: 4096,
-    blocks: [
-      {
-        block: "828684418cf1e3c2e5f23a6ba0ab90f4ff",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "http"],
-          [":path", "/"],
-          [":authority", "www.example.com"],
-        ],
-        table: [[":authority", "www.example.com"]],
-        tableBytes: 57,
-      },
-      {
-        block: "828684be5886a8eb10649cbf",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "http"],
-          [":path", "/"],
-          [":authority", "www.example.com"],
-          ["cache-control", "no-cache"],
-        ],
-        table: [
-          ["cache-control", "no-cache"],
-          [":authority", "www.example.com"],
-        ],
-        tableBytes: 110,
-      },
-      {
-        block: "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
-        fields: [
-          [":method", "GET"],
-          [":scheme", "https"],
-          [":path", "/index.html"],
-          [":authority", "www.example.com"],
-          ["custom-key", "custom-value"],
-        ],
-        table: [
-          ["custom-key", "custom-value"],
-          ["cache-control", "no-cache"],
-          [":authority", "www.example.com"],
-        ],
-        tableBytes: 164,
-      },
-    ],
-  },
-  {
-    name: "C.5: responses without Huffman coding",
-    tableLimitBytes: 256,
-    blocks: [
-      {
-        block:
-          "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d546e1768747470733a2f2f7777772e6578616d706c652e636f6d",
-        fields: [
-          [":status", "302"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["location", "https://www.example.com"],
-        ],
-        table: [
-          ["location", "https://www.example.com"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["cache-control", "private"],
-          [":status", "302"],
-        ],
-        tableBytes: 222,
-      },
-      {
-        block: "4803333037c1c0bf",
-        fields: [
-          [":status", "307"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["location", "https://www.example.com"],
-        ],
-        table: [
-          [":status", "307"],
-          ["location", "https://www.example.com"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["cache-control", "private"],
-        ],
-        tableBytes: 222,
-      },
-      {
-        block:
-          "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738666f6f3d4153444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d333630303b2076657273696f6e3d31",
-        fields: [
-          [":status", "200"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
-          ["location", "https://www.example.com"],
-          ["content-encoding", "gzip"],
-          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
-        ],
-        table: [
-          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
-          ["content-encoding", "gzip"],
-          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
-        ],
-        tableBytes: 215,
-      },
-    ],
-  },
-  {
-    name: "C.6: responses with Huffman coding",
-    tableLimitBytes: 256,
-    blocks: [
-      {
-        block:
-          "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
-        fields: [
-          [":status", "302"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["location", "https://www.example.com"],
-        ],
-        table: [
-          ["location", "https://www.example.com"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["cache-control", "private"],
-          [":status", "302"],
-        ],
-        tableBytes: 222,
-      },
-      {
-        block: "4883640effc1c0bf",
-        fields: [
-          [":status", "307"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["location", "https://www.example.com"],
-        ],
-        table: [
-          [":status", "307"],
-          ["location", "https://www.example.com"],
-          ["date", "Mon, 21 Oct 2013 20:13:21 GMT"],
-          ["cache-control", "private"],
-        ],
-        tableBytes: 222,
-      },
-      {
-        block:
-          "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
-        fields: [
-          [":status", "200"],
-          ["cache-control", "private"],
-          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
-          ["location", "https://www.example.com"],
-          ["content-encoding", "gzip"],
-          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
-        ],
-        table: [
-          ["set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1"],
-          ["content-encoding", "gzip"],
-          ["date", "Mon, 21 Oct 2013 20:13:22 GMT"],
-        ],
-        tableBytes: 215,
-      },
-    ],
-  },
+  group(
+    "C.2.1: literal with incremental indexing",
+    4096,
+    [{ fields: [["custom-key", "custom-header"]], table: [["custom-key", "custom-header"]] }],
+    "400a637573746f6d2d6b65790d637573746f6d2d686561646572",
+  ),
+  group(
+    "C.2.2: literal without indexing",
+    4096,
+    [{ fields: [[":path", "/sample/path"]], table: [] }],
+    "040c2f73616d706c652f70617468",
+  ),
+  group(
+    "C.2.3: literal never indexed",
+    4096,
+    [{ fields: [["password", "secret"]], table: [] }],
+    "100870617373776f726406736563726574",
+  ),
+  group("C.2.4: indexed field", 4096, [{ fields: [[":method", "GET"]], table: [] }], "82"),
+  group(
+    "C.3: requests without Huffman coding",
+    4096,
+    REQUESTS,
+    "828684410f7777772e6578616d706c652e636f6d",
+    "828684be58086e6f2d6361636865",
+    "828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
+  ),
+  group(
+    "C.4: requests with Huffman coding",
+    4096,
+    REQUESTS,
+    "828684418cf1e3c2e5f23a6ba0ab90f4ff",
+    "828684be5886a8eb10649cbf",
+    "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
+  ),
+  group(
+    "C.5: responses without Huffman coding",
+    256,
+    RESPONSES,
+    "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d546e1768747470733a2f2f7777772e6578616d706c652e636f6d",
+    "4803333037c1c0bf",
+    "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738666f6f3d4153444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d333630303b2076657273696f6e3d31",
+  ),
+  group(
+    "C.6: responses with Huffman coding",
+    256,
+    RESPONSES,
+    "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
+    "4883640effc1c0bf",
+    "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+  ),
 ];
 
 /** Text as Huffman code, hexadecimal; the last one is every octet from 0 to 255, as Latin-1. */
 export const HUFFMAN_TEXTS: readonly { readonly text: string; readonly code: string }[] = [
-  {
-    text: "www.example.com",
-    code: "f1e3c2e5f23a6ba0ab90f4ff",
-  },
-  {
-    text: "no-cache",
-    code: "a8eb10649cbf",
-  },
-  {
-    text: "custom-key",
-    code: "25a849e95ba97d7f",
-  },
-  {
-    text: "custom-value",
-    code: "25a849e95bb8e8b4bf",
-  },
-  {
-    text: "application/grpc",
-    code: "1d75d0620d263d4c4d6564",
-  },
-  {
-    text: "0",
-    code: "07",
-  },
-  {
-    text: "/svc.guest.v1alpha1.GuestAgent/Health",
-    code: "611dc8bcd695095fb84745738c2be2b4a84c3316a4b18ca3a133ff",
-  },
+  { text: "www.example.com", code: "f1e3c2e5f23a6ba0ab90f4ff" },
+  { text: "no-cache", code: "a8eb10649cbf" },
+  { text: "custom-key", code: "25a849e95ba97d7f" },
+  { text: "custom-value", code: "25a849e95bb8e8b4bf" },
+  { text: "application/grpc", code: "1d75d0620d263d4c4d6564" },
+  { text: "0", code: "07" },
+  { text: "/svc.guest.v1alpha1.GuestAgent/Health", code: "611dc8bcd695095fb84745738c2be2b4a84c3316a4b18ca3a133ff" },
   {
     text: Buffer.from(Array.from({ length: 256 }, (_, octet) => octet)).toString("latin1"),
     code: [

@@ -4,10 +4,11 @@ import { writeFile } from "node:fs/promises";
 import { join, dirname } from "node:path";
 import { connect } from "node:net";
 import { buffer } from "node:stream/consumers";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema, type ExecStartSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
@@ -23,17 +24,13 @@ import {
   SETTING,
   uint32,
 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 const RUN = String(process.pid).padStart(7, "0");
 const WINDOW_BYTES = 2 ** 31 - 1;
 const FILE_BYTES = 8 * 2 ** 20;
 
-let agent: SocketAgent;
-before(async () => {
-  agent = await startSocketAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startSocketAgent());
 
 function start(value: MessageInitShape<typeof ExecStartSchema>): Uint8Array {
   return toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value } }));

@@ -1,19 +1,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { getPriority } from "node:os";
-import { after, before, describe, it, type TestContext } from "node:test";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { describe, it, type TestContext } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
 import { memoryCgroup } from "../../fixtures/memory-cgroup.ts";
 
 const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
 const WORKLOAD = ["sh", "-c", "cat /proc/self/oom_score_adj; nice; exec sleep 1000"];
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent({ process: { args: WORKLOAD } });
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent({ process: { args: WORKLOAD } }));
 
 function skipped(t: TestContext): boolean {
   const unprivileged = process.getuid?.() !== 0;

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { cpuMs } from "../../fixtures/cpu.ts";
 import { exec, ExecStream, type StartInit } from "../../fixtures/exec-stream.ts";
 
@@ -17,11 +18,7 @@ const KINDS: Readonly<Record<string, Pick<StartInit, "terminal" | "stdin">>> = {
   "a terminal": { terminal: TERMINAL },
 };
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent({ process: { args: ["sh", "-c", "ls /proc/$$/fd; exec sleep 1000"] } });
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent({ process: { args: ["sh", "-c", "ls /proc/$$/fd; exec sleep 1000"] } }));
 
 async function usedMs(): Promise<number> {
   const earlier = cpuMs(agent.pid);

@@ -5,11 +5,12 @@ import { once } from "node:events";
 import { linkSync, openSync, closeSync, constants, symlinkSync, writeFileSync } from "node:fs";
 import { connect, isIPv6, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { buffer, text } from "node:stream/consumers";
 import type { GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { listener } from "../../fixtures/listeners.ts";
@@ -18,15 +19,8 @@ import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 const MIB = 2 ** 20;
 
-let agent: RunningAgent;
-let folder: TestFolder;
-before(async () => {
-  [agent, folder] = await Promise.all([startAgent(), testFolder()]);
-});
-after(async () => {
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startAgent());
 
 /** Why a tunnel fails. */
 function failure(tunnel: GuestTunnel): Promise<GuestError> {

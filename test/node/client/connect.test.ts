@@ -1,19 +1,16 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type Server } from "node:net";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { type TcpOptions, GuestError } from "../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-describe("connect", () => {
-  let agent: RunningAgent;
-  before(async () => {
-    agent = await startAgent();
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 
+describe("connect", () => {
   async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
     const error = await client.health({ deadlineMs: 30_000 }).then(

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import { GuestError, type GuestClient } from "../../../src/node/client/index.ts";
+import { describe, test } from "node:test";
+import { GuestError } from "../../../src/node/client/index.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 async function collected(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
@@ -15,21 +16,12 @@ async function collected(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
+
 describe("files of a GuestClient", () => {
   const content = randomBytes(3 * 1024 * 1024 + 7);
-  let agent: RunningAgent;
-  let client: GuestClient;
-  let folder: string;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "guest-client-files-"));
-    agent = await startAgent();
-    client = clientOf(agent);
-  });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
 
   test("are read whole, or a range of them", async () => {
     const path = join(folder, "read");

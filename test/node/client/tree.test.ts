@@ -1,24 +1,17 @@
 import assert from "node:assert/strict";
 import { lstat, mkdir, readFile, readlink, stat, writeFile } from "node:fs/promises";
-import { after, before, describe, it } from "node:test";
-import { FileType, type GuestClient, type ListEntry, type ListOptions } from "../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { describe, it } from "node:test";
+import { FileType, type ListEntry, type ListOptions } from "../../../src/node/client/index.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { openFiles, testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-let agent: RunningAgent;
-let client: GuestClient;
-before(async () => {
-  agent = await startAgent();
-  client = clientOf(agent);
-});
-after(async () => {
-  client.close();
-  await agent[Symbol.asyncDispose]();
-});
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
 
 async function all(path: string, options?: ListOptions): Promise<ListEntry[]> {
   const entries: ListEntry[] = [];

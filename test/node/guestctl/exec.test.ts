@@ -1,18 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { after, before, describe, test } from "node:test";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { describe, test } from "node:test";
 import { type GuestctlResult, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+
+const agent = forAllTests(await startIssuedAgent());
+const env = guestctlVariables(agent);
 
 describe("guestctl exec", () => {
-  let agent: RunningAgent;
-  let env: Record<string, string>;
-  before(async () => {
-    agent = await startIssuedAgent();
-    env = guestctlVariables(agent);
-  });
-  after(() => agent[Symbol.asyncDispose]());
-
   const exec = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["exec", ...args], env, input);
 

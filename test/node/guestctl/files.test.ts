@@ -17,11 +17,11 @@ import {
   utimes,
   writeFile,
 } from "node:fs/promises";
-import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { afterEach, beforeEach, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { execa } from "execa";
 import { writeHeader } from "../../../src/node/tar/index.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { type TestFolder, testFolder, testMount } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import {
@@ -33,12 +33,8 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 
-let agent: RunningAgent;
 let folder: TestFolder;
-before(async () => {
-  agent = await startIssuedAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
 beforeEach(async () => {
   folder = await testFolder();
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { until } from "../../fixtures/awake.ts";
 import { startCuttingProxy } from "../../../scripts/machine/cutting-proxy.ts";
 import {
@@ -13,15 +13,10 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 
-describe("guestctl and kept commands", () => {
-  let agent: RunningAgent;
-  let env: Record<string, string>;
-  before(async () => {
-    agent = await startIssuedAgent();
-    env = guestctlVariables(agent);
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
+const env = guestctlVariables(agent);
 
+describe("guestctl and kept commands", () => {
   const guestctl = (args: readonly string[], input?: string): Promise<GuestctlResult> => runGuestctl(args, env, input);
   const listed = async (): Promise<readonly Record<string, unknown>[]> =>
     (await guestctl(["execs", "--json"])).stdout

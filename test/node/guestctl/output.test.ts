@@ -3,21 +3,16 @@ import { spawnSync } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-describe("guestctl", () => {
-  let agent: RunningAgent;
-  let env: Record<string, string>;
-  before(async () => {
-    agent = await startIssuedAgent();
-    env = guestctlVariables(agent);
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
+const env = guestctlVariables(agent);
 
+describe("guestctl", () => {
   for (const args of [
     ["health"],
     ["health", "--json"],

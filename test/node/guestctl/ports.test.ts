@@ -5,25 +5,17 @@ import { copyFile, mkdir, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { buffer, text } from "node:stream/consumers";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-let agent: RunningAgent;
-let folder: TestFolder;
-let env: Record<string, string>;
-before(async () => {
-  [agent, folder] = await Promise.all([startIssuedAgent(), testFolder()]);
-  env = guestctlVariables(agent);
-});
-after(async () => {
-  await agent[Symbol.asyncDispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startIssuedAgent());
+const env = guestctlVariables(agent);
 
 /** What comes back for what is sent and ended. */
 async function answer(port: number, sent: Buffer, host = "127.0.0.1"): Promise<Buffer> {

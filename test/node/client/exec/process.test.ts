@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { constants } from "node:os";
-import { after, before, describe, test } from "node:test";
-import { GuestError, type ExecProcess, type GuestClient } from "../../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { describe, test } from "node:test";
+import { GuestError, type ExecProcess } from "../../../../src/node/client/index.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
 import { failureOf } from "../../../fixtures/guest-errors.ts";
 
@@ -29,18 +30,10 @@ async function until(process: ExecProcess, marker: string): Promise<string> {
   return assert.fail(`ended before ${marker}: ${seen}`);
 }
 
-describe("ExecProcess", () => {
-  let agent: RunningAgent;
-  let client: GuestClient;
-  before(async () => {
-    agent = await startAgent({ process: { env: { LAYER: "process" } } });
-    client = clientOf(agent);
-  });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-  });
+const agent = forAllTests(await startAgent({ process: { env: { LAYER: "process" } } }));
+const client = forAllTests(clientOf(agent));
 
+describe("ExecProcess", () => {
   test("keeps stdout and stderr apart and reports the exit code", async () => {
     const result = await client.run({ args: ["sh", "-c", "echo out; echo err >&2; exit 7"] });
     assert.deepEqual([result.stdout.toString(), result.stderr.toString(), result.code], ["out\n", "err\n", 7]);

@@ -1,15 +1,16 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { ReadableStream, TransformStream } from "node:stream/web";
-import { after, before, describe, test } from "node:test";
-import { type ExecProcess, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { describe, test } from "node:test";
+import { type ExecProcess, GuestError } from "../../../../src/node/client/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
 import { failureOf } from "../../../fixtures/guest-errors.ts";
 
@@ -21,21 +22,11 @@ async function sizeOf(stream: AsyncIterable<Uint8Array>): Promise<number> {
   return size;
 }
 
-describe("the streams of a command", () => {
-  let agent: RunningAgent;
-  let client: GuestClient;
-  let folder: string;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "client-streams-"));
-    agent = await startAgent();
-    client = clientOf(agent);
-  });
-  after(async () => {
-    client.close();
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
 
+describe("the streams of a command", () => {
   test("are web streams too, byte for byte", async () => {
     const input = randomBytes(5 * MEBIBYTE + 1);
     const process = client.exec({ args: ["sh", "-c", "cat; echo err >&2"], stdin: true });

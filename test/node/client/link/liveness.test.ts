@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { connect as connectSocket, createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setImmediate as immediate } from "node:timers/promises";
-import { after, afterEach, before, beforeEach, describe, mock, test } from "node:test";
+import { afterEach, beforeEach, describe, mock, test } from "node:test";
 import { connect, type ExecProcess, type GuestClient, GuestError } from "../../../../src/node/client/index.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { FLAG, FRAME, frame, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../../fixtures/socket-agent.ts";
 
 const LAST_STREAM = 2 ** 31 - 1;
 
@@ -107,20 +107,13 @@ function frameCounter(tell: (type: number) => void): (bytes: Buffer) => void {
   };
 }
 
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(await startSocketAgent());
+
 describe("a connection on which nothing comes while it has a call", () => {
-  let agent: SocketAgent;
-  let folder: string;
   let way: Way;
   let client: GuestClient;
   let command: ExecProcess;
-  before(async () => {
-    agent = await startSocketAgent();
-    folder = await mkdtemp(join(tmpdir(), "liveness-"));
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
   beforeEach(async () => {
     mock.timers.enable({ apis: ["setInterval"] });
     way = new Way(agent.socketPath);

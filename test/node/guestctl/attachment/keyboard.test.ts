@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
-import type { RunningAgent } from "../../../fixtures/agent.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 
 const KIB = 1024;
 
-describe("guestctl exec -it at a keyboard", () => {
-  let agent: RunningAgent;
-  before(async () => {
-    agent = await startIssuedAgent();
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
 
+describe("guestctl exec -it at a keyboard", () => {
   const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
 
   async function atTerminal(use: (terminal: Terminal) => Promise<void>): Promise<void> {

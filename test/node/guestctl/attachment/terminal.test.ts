@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
-import type { RunningAgent } from "../../../fixtures/agent.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 
 /** Makes the far shell's prompt `inner-`. Quotes keep the echo of the command line from looking like it. */
 const INNER_PROMPT = '-e PS1=in""ner-';
@@ -14,13 +14,9 @@ async function modesOf(terminal: Terminal): Promise<string> {
   return modes ?? assert.fail("no modes");
 }
 
-describe("guestctl exec -it in a terminal", () => {
-  let agent: RunningAgent;
-  before(async () => {
-    agent = await startIssuedAgent();
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
 
+describe("guestctl exec -it in a terminal", () => {
   const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
 
   async function withTerminal(
