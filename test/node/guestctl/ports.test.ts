@@ -8,6 +8,7 @@ import { buffer, text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
+import type { RunningAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
