@@ -1,5 +1,5 @@
-import { type Configuration, type TlsMaterial, tokenDigest } from "../config/index.ts";
-import type { AgentError, Clock, Log, WatchArrivals } from "../domain/index.ts";
+import { type Configuration, tokenDigest } from "../config/index.ts";
+import type { AgentError, Clock, Log, TlsMaterial, WatchArrivals } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import type { Connection } from "../listening/index.ts";

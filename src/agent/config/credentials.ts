@@ -6,6 +6,7 @@ import {
   readCredentialFile,
   rereadCredentialFile,
 } from "./credential-file.ts";
+import type { TlsMaterial } from "../domain/index.ts";
 import type { BootstrapFault } from "./variables.ts";
 
 /** Where the credentials come from. */
@@ -152,16 +153,6 @@ function check(token: Buffer, variable: BootstrapFault["variable"], subject: str
   return problem === undefined
     ? { token: new InstanceToken(token), faults: [] }
     : { token: undefined, faults: [{ variable, problem: subject + problem }] };
-}
-
-/** What the management listener needs for mutual TLS, as PEM. */
-export interface TlsMaterial {
-  /** The server's certificate, followed by intermediate ones if any. */
-  readonly cert: Buffer;
-  /** Its private key. */
-  readonly key: Buffer;
-  /** The CAs whose client certificates are accepted. */
-  readonly clientCa: Buffer;
 }
 
 /** Paths of the three TLS files; undefined: not given. */

@@ -1,5 +1,5 @@
 export { type Configuration, readBootstrap } from "./bootstrap.ts";
-export { Credentials, type TlsMaterial, tokenDigest } from "./credentials.ts";
+export { Credentials, tokenDigest } from "./credentials.ts";
 export {
   BOOTSTRAP_VARIABLES,
   BootstrapError,

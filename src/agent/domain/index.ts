@@ -1,5 +1,6 @@
 export { ActivityClock, type Attachment, type Stamp, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
+export { Budget } from "./budget.ts";
 export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
 export {
   type ByteReceiver,
@@ -64,6 +65,6 @@ export { fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
 export { checkAttributes, checkFilePath, type FileLocation, inTree, pathText, wholePath } from "./file-location.ts";
 export { attributesOf, folderOf, groupOfEntries, Parents } from "./new-folders.ts";
 export type { FileAttributes, FileOwner, FilePath, FileType } from "./ports/file-attributes.ts";
-export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec } from "./specs.ts";
+export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec, TlsMaterial } from "./specs.ts";
 export { SessionLife } from "./session-life.ts";
 export * from "./limits.ts";

@@ -1,3 +1,13 @@
+/** What the management listener needs for mutual TLS, as PEM. */
+export interface TlsMaterial {
+  /** The server's certificate, followed by intermediate ones if any. */
+  readonly cert: Buffer;
+  /** Its private key. */
+  readonly key: Buffer;
+  /** The CAs whose client certificates are accepted. */
+  readonly clientCa: Buffer;
+}
+
 /** A command of the configuration: the workload's ready_cmd. */
 export interface ReadyCommandSpec {
   readonly args: readonly string[];

@@ -1,3 +1,4 @@
+import { Budget } from "../domain/index.ts";
 import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
@@ -76,30 +77,6 @@ const FRAMES_FOR_DATA = 64;
 const RESET_FACTOR = 4;
 /** Most small frames that a peer may save up, as a multiple of the useless frames allowed at once. */
 const CREDIT_FACTOR = 8;
-
-/** Allows `burst` events at once and `perSecond` a second in the long run. */
-class Budget {
-  readonly #burst: number;
-  readonly #perSecond: number;
-  #left: number;
-  #refilledAtMs: number;
-
-  /** @param nowMs of a clock that is never stepped */
-  constructor(burst: number, perSecond: number, nowMs: number) {
-    this.#burst = burst;
-    this.#perSecond = perSecond;
-    this.#left = burst;
-    this.#refilledAtMs = nowMs;
-  }
-
-  /** Counts an event. False: too many. */
-  spend(nowMs: number): boolean {
-    const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
-    this.#left = Math.min(this.#burst, this.#left + refill) - 1;
-    this.#refilledAtMs = nowMs;
-    return this.#left >= 0;
-  }
-}
 
 /**
  * Bounds work that a peer causes without using it. Each method throws ConnectionError when it is too much. Until a

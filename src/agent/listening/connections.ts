@@ -1,5 +1,5 @@
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
-import { type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
+import { Budget, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
 import type { Connection, PeerCertificate } from "./connection.ts";
 import { descriptorOf, socketBelow } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
@@ -93,9 +93,7 @@ export class Acceptor {
   /** Listens wherever the owner says. */
   readonly server: Server;
   readonly #options: AcceptorOptions;
-  /** Log lines that may be written now. */
-  #credit = LINES_BURST;
-  #creditedAtMs: number;
+  readonly #lines: Budget;
   #suppressed = 0;
   readonly #open = new Set<AcceptedConnection>();
   /** Connections whose end has begun. Each has its own deadline. */
@@ -106,7 +104,7 @@ export class Acceptor {
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
     const { name, log, clock } = options;
     this.#options = options;
-    this.#creditedAtMs = clock.monotonicMs();
+    this.#lines = new Budget(LINES_BURST, LINES_PER_SECOND, clock.monotonicMs());
     this.server = createServer(sockets, (socket) => {
       const connection = this.#admit(socket);
       if (connection !== undefined) accepted(connection);
@@ -166,14 +164,10 @@ export class Acceptor {
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
   readonly #logFailed = ({ isHalfOpen, peer }: AcceptedConnection, reason: string): void => {
     const { name, log, clock } = this.#options;
-    const nowMs = clock.monotonicMs();
-    this.#credit = Math.min(LINES_BURST, this.#credit + ((nowMs - this.#creditedAtMs) / 1_000) * LINES_PER_SECOND);
-    this.#creditedAtMs = nowMs;
-    if (this.#credit < 1) {
+    if (!this.#lines.spend(clock.monotonicMs())) {
       this.#suppressed++;
       return;
     }
-    this.#credit--;
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
     log.warn(isHalfOpen ? "connection_refused" : "connection_failed", {

@@ -1,8 +1,9 @@
-import { chmodSync, lstatSync, mkdirSync, renameSync, statSync, unlinkSync } from "node:fs";
+import { chmodSync, lstatSync, renameSync, unlinkSync } from "node:fs";
 import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
 import { dirname, join } from "node:path";
 import { AgentError, type Reason, type StatusName } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
+import { makeFolder } from "../../shared/make-folder.ts";
 
 /** Room for a path in sockaddr_un, without its NUL (unix(7)). Node would cut a longer one silently. */
 const PATH_LIMIT_BYTES = 107;
@@ -37,22 +38,6 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
   } catch (error) {
     if (error instanceof AgentError) throw error;
     throw listenError(`the socket path ${path}`, { path }, error);
-  }
-}
-
-/**
- * As `mkdir -p`. Node's own reports ENOENT for any failure, for example on a read-only file system, and never ends on a
- * file system that makes no folders, such as /proc.
- */
-function makeFolder(path: string): void {
-  try {
-    mkdirSync(path);
-  } catch (error) {
-    const errno = errnoOf(error);
-    if (errno === "EEXIST" && statSync(path).isDirectory()) return;
-    if (errno !== "ENOENT") throw error;
-    makeFolder(dirname(path));
-    mkdirSync(path);
   }
 }
 

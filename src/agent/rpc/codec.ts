@@ -2,7 +2,7 @@ import { create, type DescMessage, fromBinary, type MessageShape, toBinary } fro
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
-import { checkFieldCount, LENGTH_DELIMITED } from "./wire.ts";
+import { checkFieldCount, FieldCursor, LENGTH_DELIMITED, writeVarint } from "./wire.ts";
 
 /** Below this size one copy costs less than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
@@ -25,6 +25,9 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
   return [prefix, bytes];
 }
 
+/** The prefix, and a tag and a length of five bytes at most. */
+const HEAD_BYTES: number = PREFIX_BYTES + 10;
+
 /** Size of a FieldWriter's buffer; the answers that use one are far smaller. */
 const WRITER_BYTES = 128;
 
@@ -36,14 +39,13 @@ export class FieldWriter {
   /** Writes a field of any integer type except sint. Omits 0, as in proto3. */
   number(field: number, value: number): void {
     if (value === 0) return;
-    this.#varint(field * 8);
-    this.#varint(value);
+    this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }
 
   /** Writes a field that is a message of less than 128 bytes. */
   message(field: number, write: (writer: this) => void): void {
-    this.#varint(field * 8 + LENGTH_DELIMITED);
-    const at = this.#end++;
+    const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
+    this.#end = at + 1;
     write(this);
     this.#bytes[at] = this.#end - at - 1;
   }
@@ -51,18 +53,6 @@ export class FieldWriter {
   frame(): Frame {
     writeLength(this.#bytes, this.#end - PREFIX_BYTES);
     return [this.#bytes.subarray(0, this.#end)];
-  }
-
-  #varint(value: number): void {
-    if (value < 0) {
-      for (let rest = BigInt.asUintN(64, BigInt(value)); ; rest >>= 7n) {
-        this.#bytes[this.#end++] = Number(rest & 0x7fn) | (rest > 0x7fn ? 0x80 : 0);
-        if (rest <= 0x7fn) return;
-      }
-    }
-    let rest = value;
-    for (; rest > 0x7f; rest = Math.floor(rest / 128)) this.#bytes[this.#end++] = (rest % 128) | 0x80;
-    this.#bytes[this.#end++] = rest;
   }
 }
 
@@ -82,27 +72,25 @@ export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uin
  * it has been sent.
  */
 export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame {
-  const tag = fieldNumber * 8 + LENGTH_DELIMITED;
-  const fieldBytes = varintSize(tag) + varintSize(payload.length);
   const join = payload.length < JOIN_BELOW_BYTES;
-  const head = Buffer.allocUnsafe(PREFIX_BYTES + fieldBytes + (join ? payload.length : 0));
-  writeLength(head, fieldBytes + payload.length);
-  const at = writeVarint(head, writeVarint(head, PREFIX_BYTES, tag), payload.length);
-  if (!join) return [head, payload];
-  head.set(payload, at);
-  return [head];
+  const head = Buffer.allocUnsafe(HEAD_BYTES + (join ? payload.length : 0));
+  const tagEnd = writeVarint(head, PREFIX_BYTES, fieldNumber * 8 + LENGTH_DELIMITED);
+  const end = writeVarint(head, tagEnd, payload.length);
+  writeLength(head, end - PREFIX_BYTES + payload.length);
+  if (!join) return [head.subarray(0, end), payload];
+  head.set(payload, end);
+  return [head.subarray(0, end + payload.length)];
 }
 
 /**
- * A view of the content of a message that consists of exactly one `bytes` field; undefined for any other message or
- * unusual encoding, which needs the full decoder.
+ * A view of the content of a message that consists of exactly one `bytes` field; undefined for any other message, which
+ * needs the full decoder. Throws AgentError for malformed bytes.
  */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
-  const tag = readVarint(message, 0);
-  if (tag === undefined || tag.value !== fieldNumber * 8 + LENGTH_DELIMITED) return undefined;
-  const length = readVarint(message, tag.end);
-  if (length === undefined || length.end + length.value !== message.length) return undefined;
-  return message.subarray(length.end);
+  const field = new FieldCursor(message);
+  const isWhole = field.next() && field.valueEnd === message.length;
+  const isIt = isWhole && field.number === fieldNumber && field.wireType === LENGTH_DELIMITED;
+  return isIt ? message.subarray(field.valueStart) : undefined;
 }
 
 /** Writes the prefix: no compression, and the length. */
@@ -112,32 +100,6 @@ function writeLength(frame: Uint8Array, length: number): void {
   frame[2] = length >>> 16;
   frame[3] = length >>> 8;
   frame[4] = length;
-}
-
-function varintSize(value: number): number {
-  let size = 1;
-  for (let rest = value; rest > 0x7f; rest >>>= 7) size++;
-  return size;
-}
-
-function writeVarint(target: Uint8Array, at: number, value: number): number {
-  let rest = value;
-  let next = at;
-  for (; rest > 0x7f; rest >>>= 7) target[next++] = (rest & 0x7f) | 0x80;
-  target[next++] = rest;
-  return next;
-}
-
-/** Reads up to four bytes: 28 bits, enough for any tag or length within the message limit. */
-function readVarint(bytes: Uint8Array, at: number): { value: number; end: number } | undefined {
-  let value = 0;
-  for (let i = 0; i < 4; i++) {
-    const byte = bytes[at + i];
-    if (byte === undefined) return undefined;
-    value |= (byte & 0x7f) << (7 * i);
-    if (byte < 0x80) return { value, end: at + i + 1 };
-  }
-  return undefined;
 }
 
 const NS_PER_SECOND = 1_000_000_000n;

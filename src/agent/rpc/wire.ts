@@ -15,6 +15,21 @@ export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot have too many fields. */
 const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
 
+/** Writes an integer of up to 53 bits, or a negative one, which takes ten bytes. Returns where it ends. */
+export function writeVarint(target: Uint8Array, at: number, value: number): number {
+  let next = at;
+  if (value < 0) {
+    let rest = BigInt.asUintN(64, BigInt(value));
+    for (; rest > 0x7fn; rest >>= 7n) target[next++] = Number(rest & 0x7fn) | 0x80;
+    target[next++] = Number(rest);
+    return next;
+  }
+  let rest = value;
+  for (; rest > 0x7f; rest = Math.floor(rest / 128)) target[next++] = (rest % 128) | 0x80;
+  target[next++] = rest;
+  return next;
+}
+
 /** Walks over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
 export class FieldCursor {
   readonly #bytes: Uint8Array;

@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import { AgentError, type Clock, type Log, type WatchArrivals } from "../domain/index.ts";
+import { AgentError, type Clock, type Log, type TlsMaterial, type WatchArrivals } from "../domain/index.ts";
 import type { SecretField } from "../http2/index.ts";
 import { type Connection, listenTcp, listenUnix } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS, Listener, type ServerLimits } from "./listener.ts";
-import { isVouchedFor, secureContextOptions, type TlsMaterial, tlsOptions, type VerifyPeer } from "./tls.ts";
+import { isVouchedFor, secureContextOptions, tlsOptions, type VerifyPeer } from "./tls.ts";
 
 /** Size of the keys that Node's setTicketKeys takes. */
 const TICKET_KEY_BYTES = 48;

@@ -1,14 +1,7 @@
 import { constants, X509Certificate } from "node:crypto";
 import type { DetailedPeerCertificate, SecureContextOptions, TlsOptions, TLSSocket } from "node:tls";
+import type { TlsMaterial } from "../domain/index.ts";
 import type { PeerCertificate } from "../listening/index.ts";
-
-/** What the management listener needs for mutual TLS, as PEM. */
-export interface TlsMaterial {
-  readonly cert: Buffer | string;
-  readonly key: Buffer | string;
-  /** The authorities whose client certificates are accepted. */
-  readonly clientCa: Buffer | string;
-}
 
 /**
  * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this guest

@@ -1,13 +1,13 @@
 import { once } from "node:events";
 import { addAbortSignal, type Duplex, duplexPair } from "node:stream";
 import { connect, createServer, type TLSSocket } from "node:tls";
-import type { Clock } from "../domain/index.ts";
+import type { Clock, TlsMaterial } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Http2Connection, Pace } from "../http2/index.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Router } from "../rpc/index.ts";
 import { DEFAULT_SERVER_LIMITS } from "./listener.ts";
-import { described, peerCertificate, type TlsMaterial, tlsOptions } from "./tls.ts";
+import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** The warm-up ends after this time, whatever goes wrong. */
 const LIMIT_MS = 5_000;

@@ -1,41 +1,22 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { retried as retriedBy, type Retries } from "../../shared/retry.ts";
 import { abortedError } from "./errors.ts";
 
 /** Pause before the second attempt; each further pause is twice the last. */
 const FIRST_PAUSE_MS = 50;
 
-/** When to try again. */
-export interface Retries {
-  /** Pauses between attempts; after the last there is one attempt more. */
-  readonly pausesMs: Iterable<number>;
-  /** Until when to try, as performance.now() has it. */
-  readonly untilMs: number;
-  /** Aborting gives up. */
+/** When to try again. Aborting the signal gives up. */
+interface SignalledRetries extends Omit<Retries, "pause"> {
   readonly signal: AbortSignal | undefined;
-  /** Whether another attempt may succeed after this error. */
-  readonly mayPass: (error: unknown) => boolean;
 }
 
-/**
- * Tries until an attempt succeeds. Rejects with the error of the last one.
- * @param first the attempt that is made already
- */
-export async function retried<Value>(
+/** As the shared one, until a signal is aborted: then rejects with GuestError. */
+export function retried<Value>(
   first: Promise<Value>,
   again: () => Promise<Value>,
-  { pausesMs, untilMs, signal, mayPass }: Retries,
+  { signal, ...retries }: SignalledRetries,
 ): Promise<Value> {
-  let attempt = first;
-  for (const pauseMs of pausesMs) {
-    try {
-      return await attempt;
-    } catch (error) {
-      if (!mayPass(error) || performance.now() + pauseMs >= untilMs) throw error;
-    }
-    await pauseFor(pauseMs, signal);
-    attempt = again();
-  }
-  return attempt;
+  return retriedBy(first, again, { ...retries, pause: (pauseMs) => pauseFor(pauseMs, signal) });
 }
 
 /** Pauses without end. */

@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { existsSync, type Stats } from "node:fs";
-import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
 import { errnoOf } from "../../shared/errors.ts";
+import { makeFolder } from "../../shared/make-folder.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
 /** A credential folder cannot be created or read. The message names the folder or file and says what to do. */
@@ -48,10 +49,8 @@ export function generateToken(): string {
  * Makes sure that a folder can take credentials: creates it with mode 0700, refuses one that others may enter, and one
  * that holds credentials unless `overwrite`. Throws CredentialsError.
  */
-export async function prepareFolder(folder: string, overwrite: boolean): Promise<void> {
-  const status = await makeFolder(folder).catch((error: unknown) => {
-    throw new CredentialsError(`cannot create ${folder} (${errnoOf(error) ?? "unknown error"}); name another folder`);
-  });
+export function prepareFolder(folder: string, overwrite: boolean): void {
+  const status = madeFolder(folder);
   if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);
   if ((status.mode & 0o077) !== 0) {
     throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
@@ -66,16 +65,12 @@ export async function prepareFolder(folder: string, overwrite: boolean): Promise
   }
 }
 
-/** As `mkdir -p`, but for private folders. Node's own never ends on a file system that makes none, such as /proc. */
-async function makeFolder(path: string): Promise<Stats> {
-  const make = (): Promise<void> => mkdir(path, { mode: 0o700 });
-  await make().catch(async (error: unknown) => {
-    if (errnoOf(error) === "EEXIST") return;
-    if (errnoOf(error) !== "ENOENT") throw error;
-    await makeFolder(dirname(path));
-    await make();
-  });
-  return stat(path);
+function madeFolder(path: string): Stats {
+  try {
+    return makeFolder(path, 0o700);
+  } catch (error) {
+    throw new CredentialsError(`cannot create ${path} (${errnoOf(error) ?? "unknown error"}); name another folder`);
+  }
 }
 
 /** Writes all credentials of an instance, each file with mode 0600 and in one step. Throws CredentialsError. */

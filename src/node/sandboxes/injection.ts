@@ -125,7 +125,7 @@ export class CredentialStore {
   async issue(name: string): Promise<void> {
     const { issueCertificates } = await loadIssuer();
     const validity = { notBefore: VALID_FROM, notAfter: new Date(Date.now() + VALIDITY_MS) };
-    await prepareFolder(this.folderOf(name), true);
+    prepareFolder(this.folderOf(name), true);
     await writeFolder(this.folderOf(name), await issueCertificates(DEFAULT_SERVER_NAME, validity), generateToken());
   }
 

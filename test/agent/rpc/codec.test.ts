@@ -67,7 +67,7 @@ test("a thin decoder finds what the full one finds", () => {
   }
 });
 
-test("a thin decoder leaves everything else to the full one", () => {
+test("a thin decoder leaves everything else to the full one, and refuses what is damaged as that does", () => {
   const stdin = toBinary(
     ExecFrameSchema,
     create(ExecFrameSchema, { frame: { case: "stdin", value: Buffer.from("abc") } }),
@@ -77,12 +77,18 @@ test("a thin decoder leaves everything else to the full one", () => {
     toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "stdinClose", value: {} as never } })),
     Buffer.concat([stdin, stdin]),
     Buffer.concat([stdin, Buffer.from([0x78, 1])]),
+  ];
+  for (const other of others) assert.equal(tryBytesField(other, 2), undefined, Buffer.from(other).toString("hex"));
+  const damaged = [
     stdin.subarray(0, -1),
     stdin.subarray(0, 1),
     Buffer.from([0x12, 0xff, 0xff, 0xff, 0xff, 0x0f]),
     Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff]),
   ];
-  for (const other of others) assert.equal(tryBytesField(other, 2), undefined, Buffer.from(other).toString("hex"));
+  for (const bytes of damaged) {
+    for (const decode of [() => tryBytesField(bytes, 2), () => decodeMessage(ExecFrameSchema, bytes)])
+      assert.throws(decode, { reason: "MALFORMED_MESSAGE" }, Buffer.from(bytes).toString("hex"));
+  }
   const repeated = fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin]));
   assert.equal(repeated.frame.case, "stdin");
 });

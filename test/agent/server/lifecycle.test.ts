@@ -14,7 +14,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { bytesFieldFrame, type Call, Router } from "../../../src/agent/rpc/index.ts";
 import { ManagementServer, tokenAuthenticator, tokenField } from "../../../src/agent/server/index.ts";
-import { issueCertificates } from "../../fixtures/certificates.ts";
+import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_TOKEN_CHECK } from "../../fixtures/management.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 import { CLIENTS, one, RpcFailure } from "../../fixtures/rpc-clients.ts";
@@ -128,10 +128,10 @@ describe("the management server", () => {
     const certificates = await issueCertificates();
     const open = server.server.connections();
     const clientCa = `${certificates.ca}\n${server.certificates.ca}`;
-    server.server.setCredentials({ ...certificates.server, clientCa });
+    server.server.setCredentials(tlsMaterial(certificates.server, clientCa));
     await one(before.call(health, [EMPTY], { token }));
     assert.deepEqual(server.server.connections(), open);
-    server.server.setCredentials({ ...certificates.server, clientCa: certificates.ca });
+    server.server.setCredentials(tlsMaterial(certificates.server, certificates.ca));
     await server.logged("connection_closed", (fields) => fields["connection"] === open[0]?.id);
     const after = connect({ port: server.port, certificates });
     await one(after.call(health, [EMPTY], { token }));
@@ -168,7 +168,7 @@ describe("the management server", () => {
     raw.pause();
     const [open] = server.server.connections();
     const other = await issueCertificates();
-    server.server.setCredentials({ ...other.server, clientCa: other.ca });
+    server.server.setCredentials(tlsMaterial(other.server, other.ca));
     await server.logged("connection_closed", (fields) => fields["connection"] === open?.id);
     assert.equal(server.server.sockets, 0);
     session.destroy();
@@ -178,9 +178,8 @@ describe("the management server", () => {
   test("says that a port is in use", async () => {
     await using server = await startManagement(() => {});
     const { server: other } = plainServer();
-    const { cert, key } = server.certificates.server;
     await assert.rejects(
-      other.listenTcp(server.port, { cert, key, clientCa: server.certificates.ca }),
+      other.listenTcp(server.port, tlsMaterial(server.certificates.server, server.certificates.ca)),
       (error) => error instanceof AgentError && error.message === `TCP port ${server.port} is in use`,
     );
   });

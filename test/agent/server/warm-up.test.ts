@@ -2,10 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { HealthReport } from "../../../src/agent/health/index.ts";
+import type { TlsMaterial } from "../../../src/agent/domain/index.ts";
 import { healthFrame } from "../../../src/agent/rpc/handlers/health.ts";
 import { Router } from "../../../src/agent/rpc/index.ts";
 import { warmUp } from "../../../src/agent/server/warm-up.ts";
-import { issueCertificates } from "../../fixtures/certificates.ts";
+import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
@@ -40,14 +41,14 @@ function countingRouter(): {
   return { router, log, running, answered: () => answered };
 }
 
-async function tlsMaterial(): Promise<{ cert: string; key: string; clientCa: string }> {
+async function issued(): Promise<TlsMaterial> {
   const { ca, server } = await issueCertificates();
-  return { ...server, clientCa: ca };
+  return tlsMaterial(server, ca);
 }
 
 test("a warm-up makes one Health call through TLS, HTTP/2 and router, and logs nothing", async () => {
   const { router, log, running, answered } = countingRouter();
-  await warmUp(router, systemClock, await tlsMaterial(), GENEROUS_MS);
+  await warmUp(router, systemClock, await issued(), GENEROUS_MS);
   assert.equal(answered(), 1);
   assert.deepEqual(running, [1, 0]);
   assert.deepEqual(log.lines, []);
@@ -62,7 +63,7 @@ test("a warm-up goes without TLS where there is none", async () => {
 
 test("a warm-up leaves no timer that would wake the agent", async (t) => {
   const { router } = countingRouter();
-  const tls = await tlsMaterial();
+  const tls = await issued();
   const started = t.mock.method(globalThis, "setInterval");
   const stopped = t.mock.method(globalThis, "clearInterval");
   await warmUp(router, systemClock, tls, GENEROUS_MS);
@@ -75,7 +76,7 @@ test("a warm-up leaves no timer that would wake the agent", async (t) => {
 
 test("a warm-up with credentials that are none ends without a word", async () => {
   const { router, log, answered } = countingRouter();
-  const nonsense = { cert: "no certificate", key: "no key", clientCa: "no authority" };
+  const nonsense = tlsMaterial({ cert: "no certificate", key: "no key" }, "no authority");
   await warmUp(router, systemClock, nonsense);
   assert.equal(answered(), 0);
   assert.deepEqual(log.lines, []);

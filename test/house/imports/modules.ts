@@ -8,6 +8,8 @@ export interface Module {
   readonly lines: number;
   /** Files of the project, type imports included. */
   readonly files: readonly string[];
+  /** Those of them that are loaded with it. */
+  readonly eager: readonly string[];
   /** Packages and Node's own modules, as written. */
   readonly packages: readonly string[];
   /** Dynamic imports of something that is no plain string: nobody can follow those. */
@@ -18,6 +20,7 @@ export interface Module {
 
 const COMMENTS = /\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm;
 const STATIC = /^(?:import|export)\b(?:[^;"'`]*?\bfrom)?\s*["']([^"']+)["']/gm;
+const TYPES = /^(?:import|export) type\b/;
 const DYNAMIC = /\bimport\(\s*(["'])([^"']+)\1/g;
 const ANY_DYNAMIC = /\bimport\(/g;
 
@@ -25,12 +28,19 @@ const ANY_DYNAMIC = /\bimport\(/g;
 export function parseModule(path: string, text: string): Module {
   const code = text.replaceAll(COMMENTS, "");
   const dynamic = Array.from(code.matchAll(DYNAMIC), (match) => match[2] ?? "");
-  const imports = [...Array.from(code.matchAll(STATIC), (match) => match[1] ?? ""), ...dynamic];
+  const statements = Array.from(code.matchAll(STATIC));
+  const imports = [...statements.map((match) => match[1] ?? ""), ...dynamic];
   const isFile = (name: string): boolean => name.startsWith(".");
+  const fileOf = (name: string): string => posix.join(posix.dirname(path), name);
   return {
     path,
     lines: text.split("\n").length - 1,
-    files: imports.filter(isFile).map((name) => posix.join(posix.dirname(path), name)),
+    files: imports.filter(isFile).map(fileOf),
+    eager: statements
+      .filter(([statement]) => !TYPES.test(statement))
+      .map((match) => match[1] ?? "")
+      .filter(isFile)
+      .map(fileOf),
     packages: imports.filter((name) => !isFile(name)),
     untraceable: (code.match(ANY_DYNAMIC) ?? []).length - dynamic.length,
     usingInLoops: usingInLoops(text.split("\n")),

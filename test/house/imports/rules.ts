@@ -34,7 +34,15 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
       ["tar", 0],
     ]),
   ],
-  ["shared", new Map(["errors", "gen", "sparse-file", "text", "transports", "version"].map((room) => [room, 0]))],
+  [
+    "shared",
+    new Map(
+      ["errors", "gen", "make-folder", "retry", "sparse-file", "text", "transports", "version"].map((room) => [
+        room,
+        0,
+      ]),
+    ),
+  ],
 ]);
 
 /** Rooms that not everyone above may enter. */
@@ -111,8 +119,8 @@ const floors: Rule = (modules) =>
     return `${from} must not import ${to}: ${roomOf(from)} may not enter ${roomOf(to)}`;
   });
 
-/** Second doors: parts that are loaded at another time than the rest of their room, so that nobody waits for both. */
-const SIDE_DOORS: ReadonlySet<string> = new Set([
+/** Modules that load later than the rest of their room, so that nobody waits for both: others reach them by import(). */
+const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/server/warm-up.ts",
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",
@@ -131,9 +139,16 @@ const placeOf = (path: string): string => `src/${houseOf(path)}/${roomOf(path)}`
 const doors: Rule = (modules) =>
   eachImport(modules, (from, to) => {
     if (!liesInRoom(to) || placeOf(from) === placeOf(to)) return undefined;
-    if (to === `${placeOf(to)}/index.ts` || SIDE_DOORS.has(to)) return undefined;
+    if (to === `${placeOf(to)}/index.ts` || LOADED_LATER.has(to)) return undefined;
     return `${from} must enter ${placeOf(to)} through its index.ts, not import ${to}`;
   });
+
+const loadedLater: Rule = (modules) =>
+  modules.flatMap(({ path, eager }) =>
+    eager
+      .filter((file) => LOADED_LATER.has(file) && placeOf(path) !== placeOf(file))
+      .map((file) => `${path} must load ${file} by import(), as it loads later than its room`),
+  );
 
 const doorsOfRooms: Rule = (modules) => {
   const rooms = Map.groupBy(modules.map(({ path }) => path).filter(liesInRoom), placeOf);
@@ -200,6 +215,7 @@ export const RULES: ReadonlyMap<string, Rule> = new Map([
   ["the agent and the node side know nothing of each other, and shared nothing of either", twoPrograms],
   ["imports lead down the floors, and only boot imports config and platform", floors],
   ["a room is entered through its index.ts", doors],
+  ["modules that load later than their room are loaded by import()", loadedLater],
   ["every room has an index.ts, and no folder in it has one", doorsOfRooms],
   ["only the rooms of the wire see protobuf, gRPC and HTTP/2", wire],
   ["the domain imports nothing but the domain", pureDomain],

@@ -1,5 +1,4 @@
 import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
-import { issueCertificates } from "../../credentials/certificates.ts";
 import { agentVariables, generateToken, prepareFolder, writeFolder } from "../../credentials/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
@@ -27,7 +26,8 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
     const [folder = ""] = positionals;
     if (folder === "") throw new UsageError("issue wants one folder");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
-    await prepareFolder(folder, values.force === true);
+    prepareFolder(folder, values.force === true);
+    const { issueCertificates } = await import("../../credentials/certificates.ts");
     const certificates = await issueCertificates(DEFAULT_SERVER_NAME, { notBefore: new Date(0), notAfter });
     await writeFolder(folder, certificates, generateToken());
     const variables = agentVariables(folder);
