@@ -10,6 +10,9 @@ import { runTool } from "./toolchain.ts";
 /** Where larger ones take many times as long for one percent. */
 const ZSTD_LEVEL = 10;
 
+/** Whatever has to name the time of its making names this one: building twice gives the same bytes. */
+export const RELEASE_TIME = "1970-01-01T00:00:00Z";
+
 const zstd = promisify(zstdCompress);
 
 /** Writes SHA256SUMS into a folder, for `sha256sum -c`, over everything in it or over the files below some of its entries. */

@@ -5,14 +5,8 @@ import { join } from "node:path";
 import { buildNative } from "../build-native.ts";
 import { pack, writeChecksums } from "./archive.ts";
 import type { AgentScript } from "./bundle.ts";
-import {
-  billOfMaterials,
-  collectLicences,
-  debianPackagesOf,
-  type Materials,
-  packagesOf,
-  readPackage,
-} from "./materials.ts";
+import { billOfMaterials } from "./bill-of-materials.ts";
+import { collectLicences, debianPackagesOf, type Materials, packagesOf, readPackage } from "./materials.ts";
 import { makeExecutable } from "./executable.ts";
 import { inspect } from "./inspect.ts";
 import { type Architecture, buildLauncher } from "./toolchain.ts";
@@ -46,10 +40,10 @@ export async function makeDistribution(root: string, arch: Architecture, script:
     project: readPackage(root),
     node: readPackage(nodePackage(arch)),
     npm: packagesOf(root, script.inputs),
-    debian: debianPackagesOf([...libraries, staticLibrary(arch)]),
+    debian: debianPackagesOf([...libraries.map(({ source }) => source), staticLibrary(arch)]),
   };
   collectLicences(materials, join(unfinished, "LICENSES"));
-  writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials));
+  writeFileSync(join(unfinished, "sbom.cdx.json"), billOfMaterials(materials, unfinished, libraries));
   writePageList(arch, unfinished);
   writeChecksums(unfinished);
   setModes(unfinished);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 
-import { neutralTar } from "./archive.ts";
+import { neutralTar, RELEASE_TIME } from "./archive.ts";
 import type { Architecture } from "./toolchain.ts";
 
 /** The folder of the agent inside its images. */
@@ -18,8 +18,6 @@ const TYPES = {
   config: "application/vnd.oci.image.config.v1+json",
   layer: "application/vnd.oci.image.layer.v1.tar+gzip",
 } as const;
-/** Of every image, so that building twice gives the same bytes. */
-const CREATED = "1970-01-01T00:00:00Z";
 
 /** Labels of an image. */
 export interface ImageFacts {
@@ -110,7 +108,7 @@ async function addImage(layout: Layout, dist: string, arch: Architecture, facts:
   const tar = neutralTar(join(dist, `linux-${arch}`), FOLDER_IN_IMAGE);
   const layer = layout.add(TYPES.layer, await promisify(gzip)(tar));
   const config = layout.addJson(TYPES.config, {
-    created: CREATED,
+    created: RELEASE_TIME,
     architecture: OCI_ARCHITECTURES[arch],
     os: "linux",
     config: {
@@ -123,7 +121,7 @@ async function addImage(layout: Layout, dist: string, arch: Architecture, facts:
       },
     },
     rootfs: { type: "layers", diff_ids: [`sha256:${sha256(tar)}`] },
-    history: [{ created: CREATED, created_by: "npm run build" }],
+    history: [{ created: RELEASE_TIME, created_by: "npm run build" }],
   });
   const manifest = layout.addJson(TYPES.manifest, {
     schemaVersion: 2,

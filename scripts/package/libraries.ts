@@ -10,11 +10,19 @@ const LOADERS: Readonly<Record<Architecture, string>> = {
   arm64: "ld-linux-aarch64.so.1",
 };
 
+/** A library that is shipped. */
+export interface Library {
+  /** Its name in the folder. */
+  readonly name: string;
+  /** Path of the file that it was copied from. */
+  readonly source: string;
+}
+
 /**
  * Puts the loader and every library that the files need, directly or not, into a folder. They are this machine's, or
- * those of the cross compiler. Returns the files that they were copied from.
+ * those of the cross compiler. Returns them by name.
  */
-export function collectLibraries(arch: Architecture, files: readonly string[], folder: string): string[] {
+export function collectLibraries(arch: Architecture, files: readonly string[], folder: string): readonly Library[] {
   mkdirSync(folder, { recursive: true });
   const sources = new Map<string, string>();
   const waiting = [...files.flatMap(neededLibraries), LOADERS[arch]];
@@ -28,7 +36,7 @@ export function collectLibraries(arch: Architecture, files: readonly string[], f
   }
   ignorePreloads(join(folder, LOADERS[arch]));
   writeFileSync(join(folder, "openssl.cnf"), "");
-  return [...sources.values()].toSorted();
+  return Array.from(sources, ([name, source]) => ({ name, source })).toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** Path of a library, from the compiler. */

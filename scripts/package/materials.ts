@@ -14,51 +14,6 @@ export interface Materials {
   readonly debian: readonly DebianPackage[];
 }
 
-interface Component {
-  readonly type: "application" | "library" | "framework";
-  readonly name: string;
-  readonly version: string;
-  readonly purl?: string;
-  readonly licenses?: readonly object[];
-  readonly components?: readonly Component[];
-}
-
-function npmPurl({ name, version }: NpmPackage): string {
-  return `pkg:npm/${name.replace("@", "%40")}@${version}`;
-}
-
-function npmComponent(source: NpmPackage): Component {
-  const { name, version, license } = source;
-  return { type: "library", name, version, licenses: [{ expression: license }], purl: npmPurl(source) };
-}
-
-function debianComponent({ name, version, architecture }: DebianPackage): Component {
-  const purl = `pkg:deb/debian/${name}@${encodeURIComponent(version)}?arch=${architecture}`;
-  return { type: "library", name, version, purl };
-}
-
-/** Node with the libraries that are compiled into it, by their versions of the Node that builds: the same release. */
-function nodeComponent(node: NpmPackage): Component {
-  const inside = Object.entries(process.versions).filter(([name]) => name !== "node" && name !== "modules");
-  return {
-    ...npmComponent(node),
-    type: "framework",
-    components: inside.map(([name, version]) => ({ type: "library", name, version: version ?? "" })),
-  };
-}
-
-/** A bill of materials in CycloneDX 1.6. Without time and serial number, so that building twice gives the same bytes. */
-export function billOfMaterials({ project, node, npm, debian }: Materials): string {
-  const bill = {
-    bomFormat: "CycloneDX",
-    specVersion: "1.6",
-    version: 1,
-    metadata: { component: { ...npmComponent(project), type: "application" } },
-    components: [nodeComponent(node), ...npm.map(npmComponent), ...debian.map(debianComponent)],
-  };
-  return `${JSON.stringify(bill, undefined, 2)}\n`;
-}
-
 /** The Debian package of a shipped library. */
 export interface DebianPackage {
   readonly name: string;
@@ -66,6 +21,8 @@ export interface DebianPackage {
   readonly architecture: string;
   /** Path of its copyright file. */
   readonly copyright: string;
+  /** Those of the shipped files that it brought, by their paths on this machine. */
+  readonly files: readonly string[];
 }
 
 /** The packages that own the files, by name. */
@@ -76,12 +33,14 @@ export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
   if (error !== undefined) throw new Error(`dpkg-query cannot be run: ${error.message}: build on Debian`);
   const lines = stdout.matchAll(/^([^\s,]+)(?:,.*)?: (\/.*)$/gm);
   const owners = new Map(Array.from(lines, ([, owner = "", path = ""]) => [path, owner] as const));
-  const names = files.map((file) => {
+  const byOwner = Map.groupBy(files, (file) => {
     const owner = owners.get(file) ?? owners.get(withoutUsr(file));
     if (owner !== undefined) return owner;
     throw new Error(`${file} is of no Debian package, so its licence is not known: build on Debian`);
   });
-  return [...new Set(names)].toSorted().map(describe);
+  return [...byOwner]
+    .toSorted(([left], [right]) => (left < right ? -1 : 1))
+    .map(([owner, own]) => ({ ...describe(owner), files: own }));
 }
 
 /** dpkg knows a file by its package's path, which may lack the /usr that /lib links to. */
@@ -89,7 +48,7 @@ function withoutUsr(file: string): string {
   return file.replace(/^\/usr\//, "/");
 }
 
-function describe(owner: string): DebianPackage {
+function describe(owner: string): Omit<DebianPackage, "files"> {
   const format = "${Package} ${Version} ${Architecture}";
   const [name = "", version = "", architecture = ""] = runTool("dpkg-query", ["-W", "-f", format, owner]).split(" ");
   const copyright = `/usr/share/doc/${name}/copyright`;

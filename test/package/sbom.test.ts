@@ -1,0 +1,143 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { before, describe, test } from "node:test";
+import { execa } from "execa";
+import { machinePath } from "../../scripts/machine/npm.ts";
+import { cachedFolder } from "../fixtures/build-cache.ts";
+import { pythonPackages } from "../fixtures/python-packages.ts";
+import { standaloneFolder } from "../fixtures/standalone.ts";
+
+/* The bill of materials, judged by others' programs: CycloneDX's own library, and npm's own bill. */
+
+const ROOT = join(import.meta.dirname, "../..");
+const VALIDATOR = "cyclonedx-python-lib[json-validation]==11.12.0";
+const VALIDATE = `
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read())
+print("valid" if problem is None else repr(problem)[:2000])
+`;
+/** Debian's npm has no `npm sbom`. */
+const NPM = "12.2.0";
+const TIMEOUT_MS = 400_000;
+
+interface Component {
+  readonly type: string;
+  readonly name: string;
+  readonly version?: string;
+  readonly purl?: string;
+  readonly hashes?: readonly { readonly alg: string; readonly content: string }[];
+  readonly components?: readonly Component[];
+}
+
+interface Bill {
+  readonly serialNumber: string;
+  readonly metadata: { readonly timestamp: string; readonly component: Component };
+  readonly components: readonly Component[];
+  readonly dependencies?: readonly { readonly ref: string; readonly dependsOn?: readonly string[] }[];
+}
+
+describe("the bill of materials", () => {
+  let folder: string;
+  let text: string;
+  let bill: Bill;
+  before(() => {
+    folder = standaloneFolder();
+    text = readFileSync(join(folder, "sbom.cdx.json"), "utf8");
+    bill = JSON.parse(text) as Bill;
+  });
+
+  const validated = async (json: string): Promise<string> => {
+    const env = { PYTHONPATH: await pythonPackages(VALIDATOR) };
+    return (await execa("python3", ["-c", VALIDATE], { env, input: json, timeout: TIMEOUT_MS })).stdout;
+  };
+
+  test("is valid CycloneDX 1.6, strictly, as CycloneDX's own library has it", async () => {
+    assert.equal(await validated(text), "valid");
+    assert.match(await validated(text.replace('"type": "framework"', '"type": "frame"')), /'frame'/);
+    assert.match(await validated(text.replace(/urn:uuid:.{8}/, "urn:uuid:")), /does not match/);
+  });
+
+  test("names Node, OpenSSL, the loader and the C library", () => {
+    const [node] = bill.components;
+    assert.deepEqual([node?.name, node?.version], [`node-linux-${process.arch}`, process.versions.node]);
+    for (const name of ["node", "openssl", "v8"] as const) {
+      const found = node?.components?.find((component) => component.name === name);
+      assert.equal(found?.version, process.versions[name]);
+    }
+    const libc = bill.components.find(({ name }) => name === "libc6" || name === "libc6-arm64-cross");
+    const files = libc?.components?.map(({ name }) => name) ?? [];
+    assert.ok(files.includes("lib/libc.so.6") && files.some((name) => name.startsWith("lib/ld-linux-")), files.join());
+  });
+
+  test("has the digest of every program and library that is shipped, as the checksums have it", () => {
+    const lines = readFileSync(join(folder, "SHA256SUMS"), "utf8").matchAll(/^(\w+) {2}(.+)$/gm);
+    const sums = new Map(Array.from(lines, ([, sum = "", name = ""]) => [name, sum] as const));
+    const files = [bill.metadata.component, ...bill.components]
+      .flatMap(({ components = [] }) => components)
+      .filter(({ type }) => type === "file");
+    const executables = [...sums.keys()].filter((name) => /^guest-agent$|^agent\.(?:bin|node)$|\.so\.\d/.test(name));
+    assert.deepEqual(files.map(({ name }) => name).toSorted(), executables.toSorted());
+    for (const { name, hashes } of files) assert.equal(hashes?.[0]?.content, sums.get(name), name);
+  });
+
+  test("has a serial number that is a digest of the rest, and no time of its own", () => {
+    const {
+      bomFormat: _format,
+      specVersion: _version,
+      serialNumber,
+      ...content
+    } = JSON.parse(text) as Record<string, unknown>;
+    const digest = createHash("sha256").update(JSON.stringify(content)).digest("hex");
+    assert.match(
+      String(serialNumber),
+      /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+    );
+    const hex = String(serialNumber).slice("urn:uuid:".length).replaceAll("-", "");
+    assert.deepEqual([hex.slice(0, 12), hex.slice(17)], [digest.slice(0, 12), digest.slice(17, 32)]);
+    assert.equal(bill.metadata.timestamp, "1970-01-01T00:00:00Z");
+  });
+
+  test("has the packages that npm's own bill has, at the same versions, and all that these need", async () => {
+    const npm = await npmBill();
+    const known = new Set(npm.components.map(({ purl }) => purl));
+    const ours = bill.components.flatMap(({ purl = "" }) => (purl.startsWith("pkg:npm/") ? [purl] : []));
+    assert.ok(ours.length >= 3, ours.join());
+    assert.equal(npm.metadata.component.purl, bill.metadata.component.purl);
+    assert.deepEqual(
+      ours.filter((purl) => !known.has(purl)),
+      [],
+    );
+    const names = new Map(
+      npm.components.map((component) => [`${component.name}@${component.version}`, component.purl]),
+    );
+    for (const { ref, dependsOn = [] } of npm.dependencies ?? []) {
+      if (!ours.includes(names.get(ref) ?? "")) continue;
+      for (const needed of dependsOn) assert.ok(ours.includes(names.get(needed) ?? ""), `${ref} needs ${needed}`);
+    }
+  });
+});
+
+/** What `npm sbom` prints of the lock file. Without --omit=dev, which leaves out also what others than these packages need. */
+async function npmBill(): Promise<Bill> {
+  const folder = await cachedFolder(`npm-${NPM}`, async (target) => {
+    const args = [
+      "install",
+      "--no-save",
+      "--ignore-scripts",
+      "--no-audit",
+      "--no-fund",
+      "--prefix",
+      target,
+      `npm@${NPM}`,
+    ];
+    await execa("npm", args, { cwd: target, env: { PATH: machinePath() }, timeout: TIMEOUT_MS });
+  });
+  const cli = join(folder, "node_modules/npm/bin/npm-cli.js");
+  const sbom = ["sbom", "--package-lock-only", "--sbom-format", "cyclonedx"];
+  const { stdout } = await execa(process.execPath, [cli, ...sbom], { cwd: ROOT, timeout: TIMEOUT_MS });
+  return JSON.parse(stdout) as Bill;
+}
