@@ -1,4 +1,4 @@
-import { CONNECTCONFORMANCE } from "./connectconformance/suite.ts";
+import { CONNECTCONFORMANCE, CONNECTCONFORMANCE_CLIENT } from "./connectconformance/suite.ts";
 import { H2LOAD } from "./h2load/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
 import { OPENSSH } from "./openssh/suite.ts";
@@ -12,6 +12,7 @@ import { TESTSSL } from "./tls/testssl.ts";
 /** All suites, in the order in which they run. */
 export const SUITES: readonly Suite[] = [
   CONNECTCONFORMANCE,
+  CONNECTCONFORMANCE_CLIENT,
   H2SPEC,
   H2LOAD,
   TESTSSL,

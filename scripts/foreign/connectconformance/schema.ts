@@ -91,6 +91,11 @@ type ConformanceService = GenService<{
     Answer<"connectrpc.conformance.v1.ClientStreamResponse">
   >;
   bidiStream: Method<"bidi_streaming", BidiRequest, Answer<"connectrpc.conformance.v1.BidiStreamResponse">>;
+  unimplemented: Method<
+    "unary",
+    Message<"connectrpc.conformance.v1.UnimplementedRequest">,
+    Message<"connectrpc.conformance.v1.UnimplementedResponse">
+  >;
 }>;
 
 /** Configuration of the server. */
@@ -110,6 +115,55 @@ interface ServerResponse extends Message<"connectrpc.conformance.v1.ServerCompat
   pemCert: Uint8Array;
 }
 
+/** When to cancel a call. */
+export type CancelTiming =
+  | { case: "beforeCloseSend"; value: Message }
+  | { case: "afterCloseSendMs" | "afterNumResponses"; value: number }
+  | { case: undefined; value?: undefined };
+
+/** A call that the client has to make. */
+export interface ClientRequest extends Message<"connectrpc.conformance.v1.ClientCompatRequest"> {
+  testName: string;
+  host: string;
+  port: number;
+  /** PEM; empty: without TLS. */
+  serverTlsCert: Uint8Array;
+  clientTlsCreds?: Message<"connectrpc.conformance.v1.TLSCreds"> & { cert: Uint8Array; key: Uint8Array };
+  /** Bytes; 0: no limit of the suite's. */
+  messageReceiveLimit: number;
+  method?: string;
+  /** As the suite's StreamType numbers them. */
+  streamType: number;
+  requestHeaders: Header[];
+  requestMessages: Any[];
+  timeoutMs?: number;
+  requestDelayMs: number;
+  cancel?: Message<"connectrpc.conformance.v1.ClientCompatRequest.Cancel"> & { cancelTiming: CancelTiming };
+}
+
+/** What came of a call. */
+export interface ClientResult extends Message<"connectrpc.conformance.v1.ClientResponseResult"> {
+  responseHeaders: Header[];
+  payloads: Payload[];
+  error?: WantedError;
+  responseTrailers: Header[];
+  numUnsentRequests: number;
+}
+
+/** Why a call could not be made. */
+interface ClientError extends Message<"connectrpc.conformance.v1.ClientErrorResult"> {
+  message: string;
+}
+
+/** The answer to a ClientRequest. */
+interface ClientResponse extends Message<"connectrpc.conformance.v1.ClientCompatResponse"> {
+  testName: string;
+  result:
+    | { case: "response"; value: ClientResult }
+    | { case: "error"; value: ClientError }
+    | { case: undefined; value?: undefined };
+}
+
 /** The suite's schema. */
 export interface Schema {
   readonly service: ConformanceService;
@@ -117,6 +171,12 @@ export interface Schema {
   readonly requestInfo: GenMessage<RequestInfo>;
   readonly serverRequest: GenMessage<ServerRequest>;
   readonly serverResponse: GenMessage<ServerResponse>;
+  readonly clientRequest: GenMessage<ClientRequest>;
+  readonly clientResponse: GenMessage<ClientResponse>;
+  readonly clientResult: GenMessage<ClientResult>;
+  readonly clientError: GenMessage<ClientError>;
+  readonly header: GenMessage<Header>;
+  readonly error: GenMessage<WantedError>;
 }
 
 /** Reads the schema from a file of descriptors, as `buf build` makes them. */
@@ -128,6 +188,12 @@ export function readSchema(path: string): Schema {
     requestInfo: named(registry, "message", "ConformancePayload.RequestInfo") as GenMessage<RequestInfo>,
     serverRequest: named(registry, "message", "ServerCompatRequest") as GenMessage<ServerRequest>,
     serverResponse: named(registry, "message", "ServerCompatResponse") as GenMessage<ServerResponse>,
+    clientRequest: named(registry, "message", "ClientCompatRequest") as GenMessage<ClientRequest>,
+    clientResponse: named(registry, "message", "ClientCompatResponse") as GenMessage<ClientResponse>,
+    clientResult: named(registry, "message", "ClientResponseResult") as GenMessage<ClientResult>,
+    clientError: named(registry, "message", "ClientErrorResult") as GenMessage<ClientError>,
+    header: named(registry, "message", "Header") as GenMessage<Header>,
+    error: named(registry, "message", "Error") as GenMessage<WantedError>,
   };
 }
 

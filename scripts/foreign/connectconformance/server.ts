@@ -15,20 +15,7 @@ import { systemClock } from "../../../test/fixtures/system-clock.ts";
 import { AnsweringRouter } from "./answer.ts";
 import { readSchema, type ServerRequest } from "./schema.ts";
 import { Service } from "./service.ts";
-
-const LENGTH_BYTES = 4;
-
-/** One message of the suite's, after its length. */
-async function readMessage(): Promise<Buffer> {
-  let received = Buffer.alloc(0);
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    received = Buffer.concat([received, chunk]);
-    if (received.length < LENGTH_BYTES) continue;
-    const length = received.readUInt32BE();
-    if (received.length >= LENGTH_BYTES + length) return received.subarray(LENGTH_BYTES, LENGTH_BYTES + length);
-  }
-  throw new Error("standard input ended within the configuration");
-}
+import { readMessages, writeMessage } from "./stdio.ts";
 
 /** Listens as the suite wants; without TLS on the unix socket, and on a port before it, because the suite dials ports. */
 async function listen(server: ManagementServer, request: ServerRequest, folder: string): Promise<number> {
@@ -45,7 +32,9 @@ async function listen(server: ManagementServer, request: ServerRequest, folder: 
 
 const [, , descriptors = ""] = process.argv;
 const schema = readSchema(descriptors);
-const request = fromBinary(schema.serverRequest, await readMessage());
+const { value: configuration } = await readMessages().next();
+if (configuration === undefined) throw new Error("standard input has no configuration");
+const request = fromBinary(schema.serverRequest, configuration);
 const log = recordingLog();
 const router = new AnsweringRouter({
   clock: systemClock,
@@ -69,10 +58,7 @@ const response = create(schema.serverResponse);
 response.host = "127.0.0.1";
 response.port = port;
 response.pemCert = request.serverCreds?.cert ?? new Uint8Array();
-const bytes = toBinary(schema.serverResponse, response);
-const length = Buffer.alloc(LENGTH_BYTES);
-length.writeUInt32BE(bytes.length);
-process.stdout.write(Buffer.concat([length, bytes]));
+writeMessage(toBinary(schema.serverResponse, response));
 await once(process, "SIGTERM");
 // An error that the agent logs in a call is a bug of its own, which no status shows.
 for (const { fields } of log.lines.filter(({ event }) => event === "call_failed")) console.error(fields);

@@ -22,7 +22,7 @@ import {
   type ServiceError,
 } from "@grpc/grpc-js";
 import { fromArguments, wholeMilliseconds } from "./arguments.ts";
-import { abortedError, explanationLimitMs, GuestError, guestError } from "./errors.ts";
+import { abortedError, completed, explanationLimitMs, GuestError, guestError } from "./errors.ts";
 import type { Link } from "./link/link.ts";
 import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
@@ -155,7 +155,8 @@ export class Channel {
   /**
    * The GuestError for a call's ServiceError. If grpc-js does not say why there is no connection, the link finds out.
    */
-  async failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
+  async failure(told: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
+    const error = completed(told);
     this.#noteVersion(error.metadata);
     const limitMs = signal?.aborted === true ? undefined : explanationLimitMs(error);
     const explained = limitMs === undefined ? undefined : await this.#link.explain?.(limitMs);

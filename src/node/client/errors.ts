@@ -51,6 +51,19 @@ export function invalidArgument(message: string, cause?: unknown): GuestError {
   return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
 }
 
+/**
+ * The error of a call as its type promises it. Where a message came in a compression that grpc-js does not know, or cannot be
+ * decompressed, its error has neither code nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
+ */
+export function completed(error: ServiceError): ServiceError {
+  const { details }: { readonly details?: unknown } = error;
+  if (typeof details === "string") return error;
+  return Object.assign(error, {
+    code: status.INTERNAL,
+    details: "the agent's answer cannot be read: it is compressed, in a way that this client does not know",
+  });
+}
+
 /** The failed call, and what its connection knows about it. */
 export interface FailedCall {
   /** Name of the method. */

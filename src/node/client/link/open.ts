@@ -1,5 +1,5 @@
 import { createSecureContext } from "node:tls";
-import { ChannelCredentials, type ChannelOptions, Client, credentials } from "@grpc/grpc-js";
+import { ChannelCredentials, type ChannelOptions, Client, type ClientOptions, credentials } from "@grpc/grpc-js";
 import { reservedTransport } from "../../../shared/transports.ts";
 import { invalidOption, tokenOf } from "../arguments.ts";
 import { Channel } from "../channel.ts";
@@ -8,6 +8,7 @@ import { BridgeLink } from "./bridge.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 import { Liveness } from "./liveness.ts";
+import { readToTheEnd } from "./single-answer.ts";
 
 /**
  * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
@@ -29,11 +30,20 @@ const OPTIONS: ChannelOptions = {
   "grpc.max_reconnect_backoff_ms": 2_000,
 };
 
-/** A channel that connects with its first call. Throws where the options are not valid. */
-export function openChannel(options: ConnectOptions): Channel {
+/**
+ * A channel that connects with its first call. Throws where the options are not valid.
+ *
+ * @param more what else grpc-js has to know
+ */
+export function openChannel(options: ConnectOptions, more: ClientOptions = {}): Channel {
   const token = tokenOf(options.token);
   const link = linkOf(options);
-  const client = new Client(link.target, link.credentials, { ...OPTIONS, ...link.options });
+  const client = new Client(link.target, link.credentials, {
+    ...OPTIONS,
+    ...link.options,
+    ...more,
+    interceptors: [readToTheEnd, ...(more.interceptors ?? [])],
+  });
   return new Channel(client, link, new Liveness(client), token);
 }
 

@@ -1,0 +1,62 @@
+/**
+ * The client under test of connectconformance: calls of the suite's service through the client library's own channel, with
+ * its connections, TLS and options. Reads the calls from standard input and tells on standard output what came of them. The
+ * argument is the file of the suite's descriptors.
+ */
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import type { ConnectOptions } from "../../../src/node/client/index.ts";
+import { openChannel } from "../../../src/node/client/link/open.ts";
+import { messageOf } from "../../../src/shared/errors.ts";
+import { issueCertificates } from "../../../test/fixtures/certificates.ts";
+import { Call } from "./call.ts";
+import { type ClientRequest, type ClientResult, readSchema } from "./schema.ts";
+import { Seen } from "./seen.ts";
+import { SocketRelays } from "./sockets.ts";
+import { readMessages, writeMessage } from "./stdio.ts";
+
+const TOKEN = "conformance";
+/** In the suite's certificates. */
+const SERVER_NAME = "localhost";
+
+const [, , descriptors = ""] = process.argv;
+const schema = readSchema(descriptors);
+using relays = new SocketRelays();
+/** For servers that ask for none: the library always has one. */
+const any = await issueCertificates();
+
+/** Where the server is for the library, which goes without TLS through a unix socket only. */
+async function addressOf({ host, port, serverTlsCert, clientTlsCreds }: ClientRequest): Promise<ConnectOptions> {
+  if (serverTlsCert.length === 0) return { address: `unix:${await relays.socketBefore(host, port)}`, token: TOKEN };
+  const { cert: certPem, key: keyPem } = clientTlsCreds ?? any.client;
+  const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  return { address, token: TOKEN, caPem: serverTlsCert, certPem, keyPem, serverName: SERVER_NAME };
+}
+
+/** Makes a call over a connection of its own. */
+async function resultOf(request: ClientRequest): Promise<ClientResult> {
+  const { messageReceiveLimit, requestHeaders } = request;
+  const seen = new Seen();
+  const channel = openChannel(await addressOf(request), {
+    interceptors: [seen.interceptor(requestHeaders)],
+    ...(messageReceiveLimit > 0 && { "grpc.max_receive_message_length": messageReceiveLimit }),
+  });
+  try {
+    return await new Call(channel, schema, request).result(seen);
+  } finally {
+    channel.close();
+  }
+}
+
+for await (const message of readMessages()) {
+  const request = fromBinary(schema.clientRequest, message);
+  const response = create(schema.clientResponse);
+  response.testName = request.testName;
+  try {
+    response.result = { case: "response", value: await resultOf(request) };
+  } catch (error) {
+    const failure = create(schema.clientError);
+    failure.message = messageOf(error);
+    response.result = { case: "error", value: failure };
+  }
+  writeMessage(toBinary(schema.clientResponse, response));
+}

@@ -1,0 +1,106 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { execa } from "execa";
+import { buildGoSuite } from "../go.ts";
+import type { Failure, Outcome } from "../suite.ts";
+
+const MODULE = "connectrpc.com/conformance";
+const BUF = join(import.meta.dirname, "../../../node_modules/.bin/buf");
+/** An emergency brake: it takes seconds. */
+const RUN_LIMIT_MS = 300_000;
+const REPETITIONS = 2;
+
+/** What both sides speak: gRPC with uncompressed protobuf over HTTP/2. */
+const FEATURES = {
+  versions: ["HTTP_VERSION_2"],
+  protocols: ["PROTOCOL_GRPC"],
+  codecs: ["CODEC_PROTO"],
+  compressions: ["COMPRESSION_IDENTITY"],
+  supportsTls: true,
+  supportsTlsClientCerts: true,
+};
+
+/** How the suite is run. */
+export interface ConformanceRun {
+  /** Which side is ours. */
+  readonly mode: "server" | "client";
+  /** The program under test; its argument is the file of the suite's descriptors. */
+  readonly program: string;
+  /** As in the suite's configuration. */
+  readonly excludeCases?: readonly object[];
+  /** Patterns of names. */
+  readonly skip?: readonly string[];
+  /** Names of cases that are known to differ. */
+  readonly known?: ReadonlySet<string>;
+}
+
+/** Runs the suite. @throws Unavailable */
+export async function runConformance(given: ConformanceRun): Promise<Outcome> {
+  const { mode, program, excludeCases = [], skip = [], known = new Set() } = given;
+  const suite = await buildGoSuite(import.meta.dirname, MODULE, `${MODULE}/cmd/connectconformance`);
+  const folder = await mkdtemp(join(tmpdir(), "conformance-"));
+  try {
+    const descriptors = join(folder, "descriptors.binpb");
+    await execa(BUF, ["build", join(await suite.sources(), "proto"), "-o", descriptors]);
+    // JSON is YAML.
+    const features = join(folder, "features.yaml");
+    await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
+    const run = async (only: readonly string[]): Promise<Run> => {
+      const chosen = [...skip.flatMap((pattern) => ["--skip", pattern]), ...only.flatMap((name) => ["--run", name])];
+      // Our client makes one call after another.
+      const alone = only.length > 0 && mode === "server" ? ["--parallel", "1"] : [];
+      const args = ["--mode", mode, "--conf", features, ...chosen, ...alone];
+      const words = [...args, "--", process.execPath, program, descriptors];
+      const { all } = await execa(suite.program, words, { all: true, reject: false, timeout: RUN_LIMIT_MS });
+      return runOf(all);
+    };
+    return { version: suite.version, ...(await repeated(run, known)) };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** What one run has printed. */
+interface Run {
+  readonly cases: number;
+  readonly failures: readonly Failure[];
+  /** Our client said nothing for 20 s, and the suite has ended it. */
+  readonly isCutShort: boolean;
+}
+
+/**
+ * Deadlines of 200 ms, delays of 50 and a client that starts in 20 s suppose a machine that is not busy: what failed gets
+ * another chance by itself, and a run that was cut short as a whole.
+ */
+async function repeated(
+  run: (only: readonly string[]) => Promise<Run>,
+  known: ReadonlySet<string>,
+): Promise<Omit<Outcome, "version">> {
+  let outcome = await run([]);
+  for (let repetition = 1; repetition <= REPETITIONS; repetition++) {
+    const suspect = outcome.failures.filter(({ name }) => !known.has(name));
+    if (outcome.isCutShort) {
+      outcome = await run([]);
+    } else if (suspect.length > 0) {
+      const again = await run(suspect.map(({ name }) => name));
+      const sure = outcome.failures.filter((failure) => !suspect.includes(failure));
+      if (!again.isCutShort) outcome = { ...outcome, failures: [...sure, ...again.failures] };
+    }
+  }
+  return outcome;
+}
+
+/** Reads `FAILED: NAME:` with what is wrong in indented lines, and the counts at the end. */
+function runOf(printed: string): Run {
+  const [, passed, failed] = /^(\d+) passed, (\d+) failed$/m.exec(printed) ?? [];
+  if (passed === undefined) throw new Error(`it printed no counts: ${printed.slice(-2_000)}`);
+  const failures = Array.from(printed.matchAll(/^FAILED: (.*?):\n((?:\t.*\n?)*)/gm), ([, name = "", problem = ""]) => ({
+    name,
+    problem: problem.trim(),
+  }));
+  if (failures.length !== Number(failed))
+    throw new Error(`${failed} cases failed, but it named ${failures.length}: ${printed}`);
+  const isCutShort = /timed out waiting for result|^Another \d+ could not be run/m.test(printed);
+  return { cases: Number(passed) + failures.length, failures, isCutShort };
+}
