@@ -253,7 +253,7 @@ const ROWS: readonly Row[] = [
       who: "guestctl",
       when: `${command} finds another protocol, at once`,
       told: () => guestctl([command, "--wait", "1h"], undefined, portOf(web)),
-      message: /SSL|wrong version/,
+      message: /^the TLS handshake failed: SSL wrong version number$/,
       nextStep: /^what listens there is no guest agent; check the address$/,
     },
   ]),

@@ -202,12 +202,13 @@ export function explanationLimitMs(error: ServiceError): number | undefined {
   return isRefusedConnection(error) || isClosed ? REFUSAL_LIMIT_MS : undefined;
 }
 
-/** Removes what grpc-js wraps around the reason of a failed connection. */
+/** Removes what grpc-js and OpenSSL wrap around the reason of a failed connection. */
 function withoutNoise(details: string): string {
   return details
     .replace(/^No connection established\. Last error: /, "")
     .replace(/\.?\s*Resolution note: $/, "")
     .replace(/^Error(?: \[\w+\])?: /, "")
+    .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .trim();
 }
