@@ -3,7 +3,7 @@
  */
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { cFiles, compile, isArchitecture, toolFor } from "./package/toolchain.ts";
 
@@ -45,7 +45,8 @@ export function buildNative(arch: string = process.arch): string {
     "-I",
     includeFolder(),
     ...cFiles(SOURCES),
-    ...cFiles(INTERNALS).map((name) => join(INTERNALS, name)),
+    // Relative: OpenSSL's macros put the names of sources into the addon.
+    ...cFiles(INTERNALS).map((name) => join(relative(SOURCES, INTERNALS), name)),
   ];
   const stamp = digestOf([toolFor(arch, "gcc"), ...args]);
   if (existsSync(output) && existsSync(stampFile) && readFileSync(stampFile, "utf8") === stamp) return output;
