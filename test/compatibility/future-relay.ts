@@ -23,8 +23,8 @@ export interface FutureRelay extends AsyncDisposable {
 }
 
 /**
- * Listens on a unix socket and passes every call on to another one. Each message gets fields that no release knows, at its top and in every message within, on its
- * way there and back.
+ * Listens on a unix socket and passes every call on to another one. Each message, on its way there and back, gets fields
+ * that no release knows: at its top, and in every message within.
  */
 export async function startFutureRelay(agentSocket: string, schema: Registry): Promise<FutureRelay> {
   const folder = await mkdtemp(join(tmpdir(), "future-"));
@@ -41,7 +41,12 @@ export async function startFutureRelay(agentSocket: string, schema: Registry): P
       definition[method.name] = { path, requestStream: true, responseStream: true, ...AS_IS };
       handlers[method.name] = (call) => {
         called.add(`${service.name}/${method.name}`);
-        pass(call, upstream.makeBidiStreamRequest(path, same, same, call.metadata), method.input, method.output);
+        // A connection for each call: the duties end those that there are, and a hook may follow at once.
+        const options = { "grpc.use_local_subchannel_pool": 1 };
+        const upstream = new grpc.Client(`unix:${agentSocket}`, grpc.credentials.createInsecure(), options);
+        const onward = upstream.makeBidiStreamRequest(path, same, same, call.metadata);
+        onward.on("status", () => upstream.close());
+        pass(call, onward, method.input, method.output);
       };
     }
     server.addService(definition, handlers);
@@ -61,7 +66,6 @@ export async function startFutureRelay(agentSocket: string, schema: Registry): P
       listener.close();
       for (const socket of sockets) socket.destroy();
       server.forceShutdown();
-      upstream.close();
       await rm(folder, { recursive: true, force: true });
     },
   };
