@@ -1,27 +1,21 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir, userInfo } from "node:os";
+import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { userInfo } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 
-let folder: string;
-let agent: RunningAgent;
-before(async () => {
-  folder = await mkdtemp(join(tmpdir(), "guest-agent-start-"));
-  await chmod(folder, 0o755);
-  await writeFile(join(folder, "text"), "echo not a program\n", { mode: 0o755 });
-  await writeFile(join(folder, "plain"), "data", { mode: 0o644 });
-  await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
-  await mkdir(join(folder, "closed"), { mode: 0o700 });
-  agent = await startAgent();
-});
-after(async () => {
-  await agent[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+const folder = forAllTests(await testFolder()).path;
+await chmod(folder, 0o755);
+await writeFile(join(folder, "text"), "echo not a program\n", { mode: 0o755 });
+await writeFile(join(folder, "plain"), "data", { mode: 0o644 });
+await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
+await mkdir(join(folder, "closed"), { mode: 0o700 });
+const agent = forAllTests(await startAgent());
 
 const root = process.getuid?.() === 0;
 

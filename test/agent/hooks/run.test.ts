@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
-import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { describe, it } from "node:test";
+import { GuestError } from "../../../src/node/client/index.ts";
 import { HookKind, type RunHookResponse } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
@@ -16,24 +17,16 @@ const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
 const TAIL_BYTES = 16 * 1024;
 
 /** The hook runs whatever the test has put there. */
-let folder: string;
-let agent: RunningAgent;
-let client: GuestClient;
 
-before(async () => {
-  folder = await mkdtemp(join(tmpdir(), "guest-agent-hooks-"));
-  const run = ["sh", "-c", '. "$1"', "hook", join(folder, "hook.sh")];
-  agent = await startAgent({
+const folder = forAllTests(await testFolder()).path;
+const run = ["sh", "-c", '. "$1"', "hook", join(folder, "hook.sh")];
+const agent = forAllTests(
+  await startAgent({
     process: { env: { LAYER: "process", KEPT: "process" }, cwd: "/usr" },
     hooks: { preSnapshot: { args: run }, postRestore: { args: run, env: { LAYER: "hook" }, cwd: folder } },
-  });
-  client = clientOf(agent);
-});
-after(async () => {
-  client.close();
-  await agent[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+  }),
+);
+const client = forAllTests(clientOf(agent));
 
 function path(name: string): string {
   return join(folder, name);

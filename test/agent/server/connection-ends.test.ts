@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
+import { truncate, writeFile } from "node:fs/promises";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import type { AgentExit } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../../fixtures/raw-calls.ts";
@@ -87,17 +88,12 @@ const ENDS: readonly {
   },
 ];
 
-describe("the agent leaves, whatever its peers do,", () => {
-  let folder: string;
-  let largeFile: string;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "connection-ends-"));
-    largeFile = join(folder, "large");
-    await using file = await open(largeFile, "w");
-    await file.truncate(LARGE_FILE_BYTES);
-  });
-  after(() => rm(folder, { recursive: true, force: true }));
+const folder = forAllTests(await testFolder()).path;
+const largeFile = join(folder, "large");
+await writeFile(largeFile, "");
+await truncate(largeFile, LARGE_FILE_BYTES);
 
+describe("the agent leaves, whatever its peers do,", () => {
   for (const { how, begin, exit } of ENDS) {
     describe(`at ${how},`, { concurrency: 8 }, () => {
       for (const [listener, target] of Object.entries(LISTENERS)) {

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { StatPathRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ENDLESS_OUTPUT, execStart } from "../../fixtures/raw-calls.ts";
 import {
   callFields,
@@ -18,7 +19,7 @@ import {
   setting,
   uint32,
 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
  * What a client may not do, and the code that it is told. Each test has a second connection, whose calls are answered
@@ -42,19 +43,11 @@ const STATUS_LIMIT_BYTES = 6 * 1024;
 const STDIN = Buffer.alloc(16_000);
 const SLEEP = execStart({ args: ["sleep", "1000"], stdin: true });
 
-describe("a client that goes too far", () => {
-  let agent: SocketAgent;
-  let other: RawHttp2;
-  before(async () => {
-    agent = await startSocketAgent();
-    other = await dial();
-    assert.equal(await other.ask("Health", agent.token), "0");
-  });
-  after(async () => {
-    other[Symbol.dispose]();
-    await agent[Symbol.asyncDispose]();
-  });
+const agent = forAllTests(await startSocketAgent());
+const other = forAllTests(await RawHttp2.dial(agent));
+assert.equal(await other.ask("Health", agent.token), "0");
 
+describe("a client that goes too far", () => {
   /** Over TLS; what runs above it is the same for the unix socket. */
   function dial(): Promise<RawHttp2> {
     return RawHttp2.dial(agent);

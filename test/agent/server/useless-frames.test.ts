@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { readRequest } from "../../fixtures/raw-calls.ts";
 import {
   callFields,
@@ -12,7 +13,7 @@ import {
   RawHttp2,
   uint32,
 } from "../../fixtures/raw-http2.ts";
-import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
+import { startSocketAgent } from "../../fixtures/socket-agent.ts";
 
 /*
  * Frames that are legal and of no use: each costs the agent something, and before the first call that is let in nobody
@@ -27,19 +28,11 @@ const FLOOD_BATCH = 100;
 const UNPROVEN_BYTES = 256 * 1024;
 const FILE_BYTES = 2 * 2 ** 20;
 
-describe("a client that sends what is of no use", () => {
-  let agent: SocketAgent;
-  let other: RawHttp2;
-  before(async () => {
-    agent = await startSocketAgent();
-    other = await RawHttp2.dial(agent);
-    assert.equal(await other.ask("Health", agent.token), "0");
-  });
-  after(async () => {
-    other[Symbol.dispose]();
-    await agent[Symbol.asyncDispose]();
-  });
+const agent = forAllTests(await startSocketAgent());
+const other = forAllTests(await RawHttp2.dial(agent));
+assert.equal(await other.ask("Health", agent.token), "0");
 
+describe("a client that sends what is of no use", () => {
   /** Sends what `piece` gives until the client is told to go; other calls are made meanwhile. */
   async function flood(peer: RawHttp2, piece: () => Uint8Array): Promise<void> {
     const isOver = (): boolean => peer.isEnded || peer.frames.some(({ type }) => type === FRAME.goaway);

@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { KEPT_PIPES_LIMIT } from "../../../src/agent/domain/index.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { cpuMs } from "../../fixtures/cpu.ts";
 import { connect, exec, ExecStream } from "../../fixtures/exec-stream.ts";
@@ -21,16 +22,10 @@ const HOUR_MS = 3_600_000;
 const TALKER = 'i=0; while :; do i=$((i+1)); echo line; echo $i > "$1"; sleep 0.01; done';
 const IN_BACKGROUND = ["sh", "-c", 'sh -c "$0" sh "$1" & exit 0', TALKER];
 
-let folder: string;
-let agent: RunningAgent;
-before(async () => {
-  folder = mkdtempSync(join(tmpdir(), "guest-agent-background-"));
-  agent = await startAgent({ hooks: { preSnapshot: { args: [...IN_BACKGROUND, join(folder, "hook")] } } });
-});
-after(async () => {
-  await agent[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(
+  await startAgent({ hooks: { preSnapshot: { args: [...IN_BACKGROUND, join(folder, "hook")] } } }),
+);
 
 /** Lines that the talker has written, as it counts them itself. */
 function linesOf(name: string): number {

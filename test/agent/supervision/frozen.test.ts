@@ -3,9 +3,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, existsSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, before, describe, it, type TestContext } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import {
   AGENT_SCRIPT,
   type AgentOptions,
@@ -14,9 +15,9 @@ import {
   startAgent,
 } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { testFolder, type TestFolder } from "../../fixtures/files.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { type LauncherBundle, makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
+import { makeLauncherBundle } from "../../fixtures/launcher-bundle.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { cgroupMounts, processById } from "../../fixtures/proc.ts";
 import { processGone } from "../../fixtures/processes.ts";
@@ -24,17 +25,9 @@ import { Ticking } from "../../fixtures/ticking.ts";
 
 const LONG_MS = 600_000;
 
-let bundle: LauncherBundle;
-let folder: TestFolder;
-before(async () => {
-  bundle = makeLauncherBundle();
-  copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
-  folder = await testFolder();
-});
-after(async () => {
-  bundle[Symbol.dispose]();
-  await folder[Symbol.asyncDispose]();
-});
+const folder = forAllTests(await testFolder());
+const bundle = forAllTests(makeLauncherBundle());
+copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 
 /** A workload that takes its time to clean up when it is asked to end, as only one that runs can. */
 function cleaningUp(name: string): readonly string[] {

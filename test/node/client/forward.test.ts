@@ -3,20 +3,17 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
-import { after, before, describe, it } from "node:test";
+import { describe, it } from "node:test";
 import type { GuestError } from "../../../src/node/client/index.ts";
-import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf, optionsFor } from "../../fixtures/guest-client.ts";
 import { failureOf } from "../../fixtures/guest-errors.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 
 const MIB = 2 ** 20;
 
-let agent: RunningAgent;
-before(async () => {
-  agent = await startAgent();
-});
-after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startAgent());
 
 /** What comes back for what is sent and ended. */
 async function answer(port: number, sent: Buffer): Promise<Buffer> {

@@ -1,34 +1,25 @@
 import assert from "node:assert/strict";
-import { cp, mkdtemp, readFile, rm, stat, symlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { cp, mkdtemp, readFile, stat, symlink } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { execa } from "execa";
 import { makeClientLibrary } from "../../../scripts/package/client-library.ts";
 import { makeGuestctl } from "../../../scripts/package/guestctl.ts";
 import { LOWEST_NODE } from "../../../scripts/package/node-side.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { machineNode } from "../../fixtures/client-package.ts";
 import { provideNode } from "../../fixtures/released-node.ts";
 import { guestctlVariables, startIssuedAgent } from "./guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 
-describe("the guestctl of the build", () => {
-  let folder: string;
-  let program: string;
-  let agent: RunningAgent;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "guestctl-"));
-    await makeGuestctl(ROOT, join(folder, "guestctl"));
-    program = join(folder, "guestctl", "guestctl");
-    agent = await startIssuedAgent();
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
+const folder = forAllTests(await testFolder()).path;
+await makeGuestctl(ROOT, join(folder, "guestctl"));
+const program = join(folder, "guestctl", "guestctl");
+const agent = forAllTests(await startIssuedAgent());
 
+describe("the guestctl of the build", () => {
   /** Runs it with a Node, as a person would who has that one in PATH. */
   async function guestctl(node: string, ...args: readonly string[]): Promise<string> {
     const bin = await mkdtemp(join(folder, "bin-"));

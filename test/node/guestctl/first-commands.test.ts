@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import type { RunningAgent } from "../../fixtures/agent.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { testFolder } from "../../fixtures/files.ts";
 import { FIRST_COMMANDS } from "./first-commands.ts";
 import { MORE_FIRST_COMMANDS } from "./more-first-commands.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
@@ -14,29 +14,20 @@ const COLS = 400;
 /** Writes a step at once, and goes on at a SIGHUP. */
 const BUILD = "trap 'echo step 2' HUP; echo step 1; while :; do sleep 0.05; done";
 
-describe("first commands of those who know another tool", () => {
-  let agent: RunningAgent;
-  let folder: TestFolder;
-  let env: Record<string, string>;
-  before(async () => {
-    agent = await startIssuedAgent();
-    folder = await testFolder();
-    const local = join(folder.path, "local");
-    const remote = join(folder.path, "remote");
-    const bin = join(folder.path, "bin");
-    for (const each of [join(local, "site"), remote, bin]) await mkdir(each, { recursive: true });
-    await writeFile(join(local, "notes.txt"), "notes\n");
-    await writeFile(join(local, "site/index.html"), "<p>\n");
-    const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
-    await writeFile(join(bin, "guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
-    const variables = guestctlVariables(agent);
-    env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: remote, HOME: folder.path, PS1: "" };
-  });
-  after(async () => {
-    await folder[Symbol.asyncDispose]();
-    await agent[Symbol.asyncDispose]();
-  });
+const folder = forAllTests(await testFolder());
+const agent = forAllTests(await startIssuedAgent());
+const local = join(folder.path, "local");
+const remote = join(folder.path, "remote");
+const bin = join(folder.path, "bin");
+for (const each of [join(local, "site"), remote, bin]) await mkdir(each, { recursive: true });
+await writeFile(join(local, "notes.txt"), "notes\n");
+await writeFile(join(local, "site/index.html"), "<p>\n");
+const command = GUESTCTL.map((word) => `'${word}'`).join(" ");
+await writeFile(join(bin, "guestctl"), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+const variables = guestctlVariables(agent);
+const env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: remote, HOME: folder.path, PS1: "" };
 
+describe("first commands of those who know another tool", () => {
   for (const { typed, shows, keys } of [...FIRST_COMMANDS, ...MORE_FIRST_COMMANDS]) {
     test(typed, async () => {
       await runGuestctl(["exec", "--name", "build", "--replace", "-d", "sh", "-c", BUILD], env);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { copyFile, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { freePort } from "../../../scripts/machine/free-port.ts";
@@ -10,8 +10,8 @@ import { healthOf } from "../../../src/node/client/health.ts";
 import { GuestError } from "../../../src/node/client/index.ts";
 import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/watch.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { type RunningAgent } from "../../fixtures/agent.ts";
 import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 
@@ -81,13 +81,9 @@ describe("what guestctl health --watch prints", () => {
   });
 });
 
-describe("guestctl health --watch", () => {
-  let agent: RunningAgent;
-  before(async () => {
-    agent = await startIssuedAgent();
-  });
-  after(() => agent[Symbol.asyncDispose]());
+const agent = forAllTests(await startIssuedAgent());
 
+describe("guestctl health --watch", () => {
   test("prints a lost agent, and dials anew until another is there", async () => {
     const port = await freePort();
     const options = { env: { SVC_GUEST_PORT: String(port) } };

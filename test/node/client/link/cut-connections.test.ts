@@ -1,16 +1,17 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { symlink, writeFile } from "node:fs/promises";
 import { stripTypeScriptTypes } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { after, before, describe, test } from "node:test";
-import { type CuttingProxy, startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
+import { describe, test } from "node:test";
+import { startCuttingProxy } from "../../../../scripts/machine/cutting-proxy.ts";
 import { makeClientLibrary } from "../../../../scripts/package/client-library.ts";
 import { LOWEST_NODE } from "../../../../scripts/package/node-side.ts";
-import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
 import { provideNode } from "../../../fixtures/released-node.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
@@ -29,24 +30,15 @@ const timersOf = (speed: number): string => `const { setTimeout, setInterval } =
 globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms < 5_000 ? ms : 2 ** 31 - 1, ...rest);
 globalThis.setInterval = (run, ms, ...rest) => setInterval(run, ms / ${speed}, ...rest);`;
 
+const folder = forAllTests(await testFolder()).path;
+const agent = forAllTests(await startAgent());
+const proxy = forAllTests(await startCuttingProxy(agent.port));
+await makeClientLibrary(ROOT, join(folder, "library"));
+await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
+await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
+
 describe("a program that reads slower than its command writes, and resumes", () => {
-  let agent: RunningAgent;
-  let proxy: CuttingProxy;
-  let folder: string;
   let commands = 0;
-  before(async () => {
-    agent = await startAgent();
-    proxy = await startCuttingProxy(agent.port);
-    folder = await mkdtemp(join(tmpdir(), "cut-connections-"));
-    await makeClientLibrary(ROOT, join(folder, "library"));
-    await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
-    await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
-  });
-  after(async () => {
-    await proxy[Symbol.asyncDispose]();
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true, force: true });
-  });
 
   /** Runs the program by that Node, with its timers changed, and yields the lines that it prints. */
   async function* linesOf(node: string, timers: string): AsyncGenerator<string> {

@@ -1,30 +1,20 @@
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
-import { AGENT_COMMAND, type RunningAgent } from "../../../fixtures/agent.ts";
+import { describe, test } from "node:test";
+import { testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { AGENT_COMMAND } from "../../../fixtures/agent.ts";
 import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "../guestctl.ts";
 
-describe("guestctl reaches an agent", () => {
-  let folder: string;
-  let agent: RunningAgent;
-  let env: Record<string, string>;
-  let socket: string;
-  let bridge: string;
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), "guestctl-transports-"));
-    socket = join(folder, "guest.sock");
-    bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
-    agent = await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } });
-    const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
-    env = { ...rest, TMPDIR: folder };
-  });
-  after(async () => {
-    await agent[Symbol.asyncDispose]();
-    await rm(folder, { recursive: true });
-  });
+const folder = forAllTests(await testFolder()).path;
+const socket = join(folder, "guest.sock");
+const bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
+const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } }));
+const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
+const env = { ...rest, TMPDIR: folder };
 
+describe("guestctl reaches an agent", () => {
   const exec = ["exec", "-i", "--", "sh", "-c", "cat; echo err >&2; exit 7"];
   const expected = { stdout: "through", stderr: "err\n", exitCode: 7 };
 
