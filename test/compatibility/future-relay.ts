@@ -30,7 +30,6 @@ export async function startFutureRelay(agentSocket: string, schema: Registry): P
   const folder = await mkdtemp(join(tmpdir(), "future-"));
   const socketPath = join(folder, "relay.sock");
   const called = new Set<string>();
-  const upstream = new grpc.Client(`unix:${agentSocket}`, grpc.credentials.createInsecure());
   const server = new grpc.Server();
   for (const service of Array.from(schema).filter((type) => type.kind === "service")) {
     const definition: Record<string, grpc.MethodDefinition<Buffer, Buffer>> = {};
