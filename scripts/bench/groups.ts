@@ -3,6 +3,7 @@ import type { Row } from "./row.ts";
 import { dutiesRows, execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
 import { folderRows } from "./rows/folders.ts";
+import { freezeRows } from "./rows/freeze.ts";
 import { growthRows } from "./rows/growth.ts";
 import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
 import { streamRows } from "./rows/streams.ts";
@@ -23,6 +24,7 @@ export type Group =
   | "startup"
   | "size"
   | "duties"
+  | "freeze"
   | "memory"
   | "snapshot";
 
@@ -46,6 +48,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   ],
   size: sizeRows,
   duties: dutiesRows,
+  freeze: freezeRows,
   memory: memoryRows,
   snapshot: snapshotRows,
 };
