@@ -8,6 +8,7 @@ const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs Linux \d/,
   /^needs IPv6\b/,
   /^needs FUSE\b/,
+  /^needs autofs\b/,
   /^needs a disk\b/,
   /^needs a cgroup2 hierarchy\b/,
   /^needs cargo\b/,

@@ -34,7 +34,7 @@ async function beside(
   await writeFile(folder.at("file"), "content");
   await using mount = await fuseMount(server, hung);
   if (mount === undefined) {
-    t.skip("needs root and FUSE");
+    t.skip(server === "hanging_automount" ? "needs autofs in the kernel, and root" : "needs root and FUSE");
     return;
   }
   await using agent = await startAgent();
@@ -94,6 +94,24 @@ describe("a file system that never answers", () => {
       assert.deepEqual([exit.code, stdout.toString()], [0, "alive\n"]);
       abort.abort();
       assert.ok((await settled).every((outcome) => outcome.status === "rejected"));
+    });
+  });
+});
+
+describe("a name at which an automounter hangs", () => {
+  it("counts as hung itself, and not what holds it", async (t) => {
+    await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
+      const calls = (): Promise<unknown>[] => [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
+      for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      for (let round = 0; round < 3; round++) {
+        assert.equal((await files.read(folder.at("file"))).data.toString(), "content");
+        for (const failure of await Promise.all(calls().map(failureOf))) assertHung(failure, hung);
+      }
+      await unmount();
+      await until(
+        async () => (await failureOf(files.stat(`${hung}/x`))).reason === "PATH_NOT_FOUND",
+        "it is an empty folder",
+      );
     });
   });
 });

@@ -38,6 +38,12 @@ function mountOfLine(line: string): Mount {
   return { fileSystem: device, path };
 }
 
+/** A mount of a file system that hangs, and a promise that it answers again. */
+interface HungMount {
+  readonly mount: Mount;
+  readonly answers: Promise<void>;
+}
+
 /** The file systems that do not answer, until they do. */
 export class HungMounts {
   readonly #answers = new Map<string, PromiseWithResolvers<void>>();
@@ -53,14 +59,13 @@ export class HungMounts {
     return this.#added;
   }
 
-  /** Whether it is on a file system that hangs. */
-  includes({ fileSystem }: Mount): boolean {
-    return this.#answers.has(fileSystem);
+  /** The hung file system of an open file or folder; undefined: it does not hang. */
+  holding(fd: number): HungMount | undefined {
+    return this.find(this.any ? mountOf(fd) : undefined);
   }
 
-  /** The hung file system of an open file or folder, and a promise that it answers again; undefined: it does not hang. */
-  holding(fd: number): { readonly mount: Mount; readonly answers: Promise<void> } | undefined {
-    const mount = this.any ? mountOf(fd) : undefined;
+  /** The same of a mount. */
+  find(mount: Mount | undefined): HungMount | undefined {
     const hung = mount && this.#answers.get(mount.fileSystem);
     return mount && hung && { mount, answers: hung.promise };
   }

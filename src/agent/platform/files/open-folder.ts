@@ -4,7 +4,6 @@ import {
   type FilePath,
   type FileStep,
   FileSystemError,
-  FileSystemHung,
   type FolderEntry,
   type FolderIdentity,
   type FolderPage,
@@ -155,12 +154,6 @@ class NativeFolder implements OpenFolder {
 
   /** Runs an operation that may touch a mount at a name: the mount may hang, not the folder. */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
-    const mount = mountAt(this.#descriptor.fd, name);
-    if (mount === undefined) return this.#here(step);
-    const check = async (): Promise<void> => {
-      await Promise.resolve();
-      if (this.#work.hung.includes(mount)) throw new FileSystemHung(step, mount, Promise.resolve());
-    };
-    return { step, on: [this.#descriptor], path: { check, locate: () => Promise.resolve(mount) } };
+    return { ...this.#here(step), mount: mountAt(this.#descriptor.fd, name) };
   }
 }

@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../../domain/index.ts";
 import { WORKING_FOLDER } from "../../native/index.ts";
 import { type Descriptor, openIn } from "./descriptor.ts";
-import { mountOf } from "./mounts.ts";
+import { mountAt, mountOf } from "./mounts.ts";
 import type { FileWork, Work } from "./work.ts";
 
 /** O_PATH of open(2), for which Node has no constant: opens a folder only to reach its entries. */
@@ -78,7 +78,7 @@ export class Paths {
     const root = async (): Promise<Descriptor> =>
       keep(await openIn(this.#work, { ...how, on: [] }, WORKING_FOLDER, ROOT, O_PATH));
     const lookUp = async (folder: Descriptor, name: Uint8Array): Promise<Descriptor> =>
-      keep(await openIn(this.#work, { ...how, on: [folder] }, folder.fd, name, ENTRY));
+      keep(await openIn(this.#work, { ...how, on: [folder], mount: mountAt(folder.fd, name) }, folder.fd, name, ENTRY));
     let names = namesOf(path);
     let at = this.#base ?? (await root());
     try {

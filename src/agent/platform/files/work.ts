@@ -64,6 +64,8 @@ export interface Work<Value> {
   /** What it works on; the first of it is on the file system that the operation waits for, unless it follows a path. */
   readonly on: readonly Held[];
   readonly path?: FollowedPath;
+  /** What is mounted at a name in `on` that the operation looks up: that may hang, and not what holds the name. */
+  readonly mount?: Mount | undefined;
   /** It helps to find what hangs: it starts at once and is late soon, and its thread counts as one that hangs. */
   readonly isUrgent?: boolean;
   /** Called with the result of an operation that returns after it was given up. */
@@ -227,9 +229,11 @@ export class FileWork {
     }
   }
 
-  async #check({ step, on: [held], path }: Work<never>): Promise<void> {
-    if (path === undefined) this.refuseHung(step, held);
-    else await path.check();
+  async #check({ step, on: [held], path, mount }: Work<never>): Promise<void> {
+    if (path !== undefined) return path.check();
+    this.refuseHung(step, held);
+    const hung = this.hung.find(mount);
+    if (hung) throw new FileSystemHung(step, hung.mount, hung.answers);
   }
 
   /** Gives the thread to the operation that has waited longest. */
@@ -273,12 +277,12 @@ export class FileWork {
     this.#writeOff(running);
   }
 
-  #locate({ on: [held], path }: Work<never>, returned: Promise<void>): Promise<Mount | undefined> {
-    const note = (mount: Mount | undefined): Mount | undefined => {
-      if (mount !== undefined) this.hung.add(mount, returned);
-      return mount;
+  #locate({ on: [held], path, mount }: Work<never>, returned: Promise<void>): Promise<Mount | undefined> {
+    const note = (found: Mount | undefined): Mount | undefined => {
+      if (found !== undefined) this.hung.add(found, returned);
+      return found;
     };
-    if (path === undefined) return Promise.resolve(note(held && mountOf(held.fd)));
+    if (path === undefined) return Promise.resolve(note(mount ?? (held && mountOf(held.fd))));
     return this.#locating.run(async () => note(await path.locate()));
   }
 
