@@ -1,12 +1,11 @@
 import {
   type CredentialFile,
-  credentialFileVersion,
   type DropFileCache,
   type ReadCredentialFile,
   readCredentialFile,
-  rereadCredentialFile,
 } from "./credential-file.ts";
 import type { TlsMaterial } from "../domain/index.ts";
+import { CredentialReader } from "./credential-reader.ts";
 import type { BootstrapFault } from "./variables.ts";
 
 /** Where the credentials come from. */
@@ -35,6 +34,7 @@ export class Credentials {
   readonly #read: MaterialReader;
   /** The version last read of each file, whether it is in use or not. */
   readonly #versions: Map<string, string>;
+  readonly #reader = new CredentialReader();
 
   private constructor(material: Material, read: MaterialReader, tokenRotates: boolean, versions: Map<string, string>) {
     this.#material = material;
@@ -74,7 +74,8 @@ export class Credentials {
 
   /** Versions of the files now. Empty without files. Never rejects. */
   async presentVersion(): Promise<string> {
-    return (await Promise.all(Array.from(this.#versions.keys(), credentialFileVersion))).join(";");
+    const versions = Array.from(this.#versions.keys(), async (path) => this.#reader.version(path));
+    return (await Promise.all(versions)).join(";");
   }
 
   /** Identity of the token in use, for comparison only. */
@@ -82,9 +83,9 @@ export class Credentials {
     return this.#material.token;
   }
 
-  /** Reads the files again, with `dropFileCache` past the page cache. With faults nothing changes. */
+  /** Reads the files again, with `dropFileCache` past the page cache. With faults, also of one that does not answer, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
-    const reread: ReadCredentialFile = (path) => rereadCredentialFile(path, dropFileCache);
+    const reread: ReadCredentialFile = (path) => this.#reader.read(path, dropFileCache);
     const { material, faults } = await this.#read(remembering(this.#versions, reread));
     if (material !== undefined) {
       this.#material = material;

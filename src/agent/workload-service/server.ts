@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { messageOf } from "../../shared/errors.ts";
 import type { Clock, Log, WatchArrivals } from "../domain/index.ts";
 import { type AcceptedConnection, Acceptor, listenUnix } from "../listening/index.ts";
 import type { WorkloadHttp } from "./http.ts";
@@ -70,7 +71,11 @@ export class WorkloadServer {
         const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
         socket.once("close", () => clearTimeout(whole));
       }
-      void this.#serve(connection, protocol);
+      this.#serve(connection, protocol).catch((error: unknown) => {
+        const task = "workload connection";
+        this.#options.log.error("background_failed", { task, problem: messageOf(error) });
+        connection.destroy();
+      });
     });
   }
 

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type Certificates, issueCertificates } from "../../fixtures/certificates.ts";
+import { fuseMount } from "../../fixtures/fuse-mount.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
@@ -74,6 +75,39 @@ describe("a token from a file", () => {
     assert.equal(line["problem"], "SVC_INSTANCE_TOKEN_FILE: names an empty file");
     using right = clientOf(agent, { token: "token-one-0123456789" });
     assert.equal(await answers(right), true);
+  });
+});
+
+describe("a credential volume that never answers", () => {
+  it("holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers", async (t) => {
+    await using token = await tokenFolder();
+    await put(token.file, "token-one-0123456789");
+    await using agent = await startAgent({
+      env: { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: token.file },
+    });
+    await using mount = await fuseMount("hanging_mount", dirname(token.file));
+    if (mount === undefined) {
+      t.skip("needs root and FUSE");
+      return;
+    }
+    using client = clientOf(agent, { token: "token-one-0123456789" });
+    const reloads = async (): Promise<boolean> => {
+      const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+      return !degraded.split(";").includes("credentials_reload:refused");
+    };
+    assert.equal(await reloads(), false);
+    const line = await agent.logged("credentials_refused");
+    assert.equal(
+      line["problem"],
+      "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not answer (ETIMEDOUT)",
+    );
+    // More than the agent has threads: each read that hangs would keep one.
+    for (let round = 0; round < 24; round++) assert.equal(await reloads(), false);
+    using wrong = clientOf(agent, { token: "another-0123456789" });
+    await assert.rejects(wrong.health(), (error: unknown) => (error as GuestError).status === "UNAUTHENTICATED");
+    await client.statPath("/");
+    await mount[Symbol.asyncDispose]();
+    await until(reloads, "the file can be read again");
   });
 });
 

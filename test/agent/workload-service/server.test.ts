@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm, stat } from "node:fs/promises";
+import { mkdtemp, mkdtempDisposable, rm, stat } from "node:fs/promises";
 import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
@@ -68,6 +68,34 @@ async function start(limits: Partial<WorkloadLimits> = {}): Promise<Rig> {
 }
 
 describe("the workload's socket", () => {
+  test("drops a connection that it fails to serve, says so in the log, and serves the next", async () => {
+    await using dir = await mkdtempDisposable(join(tmpdir(), "guest-agent-"));
+    const path = join(dir.path, "workload.sock");
+    const log = recordingLog();
+    let served = 0;
+    const server = new WorkloadServer({
+      get declareIdle() {
+        served += 1;
+        if (served === 1) throw new Error("unforeseen");
+        return () => DECLARED_AT_NS;
+      },
+      agentVersion: "9.9.9",
+      log,
+      clock: systemClock,
+    });
+    await server.listen(path);
+    try {
+      const ask = { socketPath: path, path: DECLARE_IDLE, method: "POST", headers: JSON_TYPE, agent: false };
+      await assert.rejects(once(http.request(ask).end("{}"), "response"), { code: "ECONNRESET" });
+      const fields = { task: "workload connection", problem: "unforeseen" };
+      assert.deepEqual(log.lines.slice(0, 1), [{ level: "error", event: "background_failed", fields }]);
+      const [response] = (await once(http.request(ask).end("{}"), "response")) as [http.IncomingMessage];
+      assert.equal(response.resume().statusCode, 200);
+    } finally {
+      server.close();
+    }
+  });
+
   test("removes its path at its end, but not the socket that another process has put there since", async () => {
     for (const isReplaced of [false, true]) {
       await using rig = await start();
