@@ -1,10 +1,12 @@
 import { once } from "node:events";
+import http2 from "node:http2";
 import { connect as connectSocket, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { type Client, Metadata, status } from "@grpc/grpc-js";
+import { SERVER_NAME } from "../../test/fixtures/certificates.ts";
 import { connect } from "../../test/fixtures/exec-stream.ts";
-import { EXEC_ENTRIES_LIMIT } from "../../src/agent/domain/index.ts";
+import { EXEC_ENTRIES_LIMIT, UNREAD_LIMIT_BYTES } from "../../src/agent/domain/index.ts";
 import { WriteFileRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { DUTIES, execStart, readRequest } from "../../test/fixtures/raw-calls.ts";
 import {
@@ -16,9 +18,12 @@ import {
   RawHttp2,
   type RawOptions,
 } from "../../test/fixtures/raw-http2.ts";
-import type { Attack, Target } from "./attack.ts";
+import type { Attack, Outcome, Target } from "./attack.ts";
 
 const MIB = 2 ** 20;
+/** Calls of each of two connections that do not end, and how often they come again. */
+const HELD_CALLS = 60;
+const HELD_ROUNDS = 3;
 /** Connections of one attack at a time: as many as a listener accepts. */
 const AT_ONCE = 64;
 /** Longer than the agent's limit for a handshake. */
@@ -196,6 +201,50 @@ async function sendHalf({ agent, inputs, scratch }: Target): Promise<number> {
 }
 
 /**
+ * Whole messages of calls whose requests do not end, 480 MiB at once over a client that keeps to the windows: each counts until
+ * its request ends (gRPC over HTTP/2: a unary request is one message and END_STREAM). They end when the agent has them or has
+ * refused them, and then come again: what refused messages took is not to be held beside the next.
+ */
+async function sendWithoutEnd({ agent }: Target): Promise<Outcome> {
+  const field = Buffer.alloc(4 * MIB);
+  // One that the schema does not have: its tag, and the length of the rest.
+  field.set([0x7a, 0xfb, 0xff, 0xff, 0x01]);
+  const message = envelope(field);
+  const { ca, client } = agent.certificates;
+  // In MB: with less this client resets calls whose answers come while it holds much.
+  const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
+  const head = Object.fromEntries(callFields("Health", agent.token));
+  const begin = (session: http2.ClientHttp2Session): { sent: Promise<void>; end: () => Promise<boolean> } => {
+    const stream = session.request(head).resume();
+    let isAnswered = false;
+    stream.on("trailers", (trailers) => (isAnswered = trailers["grpc-status"] === "0"));
+    const over = new Promise<void>((resolve) => stream.on("error", () => {}).once("close", resolve));
+    const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
+    const end = async (): Promise<boolean> => {
+      stream.end();
+      await over;
+      return isAnswered;
+    };
+    return { sent: Promise.race([sent, over]), end };
+  };
+  let most = 0;
+  for (let round = 0; round < HELD_ROUNDS; round++) {
+    const sessions = [1, 2].map(() => http2.connect(`https://127.0.0.1:${agent.port}`, options));
+    try {
+      const calls = sessions.flatMap((session) => Array.from({ length: HELD_CALLS }, () => begin(session)));
+      await Promise.all(calls.map(({ sent }) => sent));
+      const answered = await Promise.all(calls.map(({ end }) => end()));
+      most = Math.max(most, answered.filter(Boolean).length);
+    } finally {
+      for (const session of sessions) session.destroy();
+    }
+  }
+  await serves(agent);
+  if (most * 4 * MIB > UNREAD_LIMIT_BYTES) throw new Error(`${most} messages of 4 MiB were held at once`);
+  return { inputs: HELD_ROUNDS * 2 * HELD_CALLS, measured: `${most} held at once, the others refused` };
+}
+
+/**
  * A call of one message over an ordinary client, which respects the windows. Resolves with the number of its status.
  */
 function callWith(client: Client, method: string, message: Uint8Array, token: string): Promise<status> {
@@ -276,5 +325,6 @@ export const connectionAttacks: readonly Attack[] = [
   { name: "windows of 0, nothing read", weight: 4, run: readNothing },
   { name: "messages that are never whole", weight: 4, run: sendHalf },
   { name: "countless fields in 4 MiB", weight: 1, run: sendCountless },
+  { name: "whole messages of calls that do not end", weight: 1, run: sendWithoutEnd },
   { name: "131,072 arguments, legal", weight: 1, run: sendLargest },
 ];

@@ -1,6 +1,7 @@
+import { clone, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import { AgentError, type Allowance, MESSAGE_LIMIT_BYTES, type Share, TIMER_LIMIT_MS } from "../domain/index.ts";
 import { ErrorCode, type Fields, type Http2Stream, type RequestFields, type StreamConsumer } from "../http2/index.ts";
-import type { Frame } from "./codec.ts";
+import { decodeMessage, type Frame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Instant } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
@@ -16,6 +17,8 @@ const LINGER_MS = 1_000;
 const PATIENCE_MS = 1_000;
 /** A call that has moved more than this counts as large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
+/** A unary request of that size consists mostly of fields that nobody knows. */
+const LARGE_MESSAGE_BYTES = 128 * 1024;
 
 /** What a call needs beside its stream. */
 export interface CallSetup {
@@ -96,6 +99,21 @@ export class Call implements StreamConsumer {
    */
   messages(): RequestMessages {
     return this.#request;
+  }
+
+  /**
+   * Decodes the request's only message, and ends the use of a large one's memory: fields of bytes are views of it, so that a
+   * path of a few would hold all of it until the call is over, uncounted. Throws AgentError as `decodeMessage` does.
+   */
+  decode<Desc extends DescMessage>(schema: Desc, message: Uint8Array): MessageShape<Desc> {
+    if (message.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, message);
+    try {
+      return clone(schema, decodeMessage(schema, message));
+    } finally {
+      // It may be entropy.
+      message.fill(0);
+      this.#request.free(message);
+    }
   }
 
   /** Returns the memory of a request message that nothing uses any more; another message will reuse it. */

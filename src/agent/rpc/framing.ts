@@ -181,8 +181,8 @@ export class MessageBuffers {
   }
 
   /**
-   * Gives a message's memory back to the system at once: of many calls that are refused together it would otherwise stay until
-   * V8 collects. Nothing may use the message, or a view of it, any more.
+   * Gives a message's memory back to the system at once: of many calls that are refused or answered together it would otherwise
+   * stay until V8 collects. Nothing may use the message, or a view of it, any more.
    */
   free({ buffer }: Uint8Array): void {
     if (buffer instanceof ArrayBuffer && this.#lent?.delete(buffer) === true) buffer.transfer(0);

@@ -124,6 +124,11 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#buffers.release(message);
   }
 
+  /** Gives back the memory of a message that nothing uses any more, to the system. */
+  free(message: Uint8Array): void {
+    this.#buffers.free(message);
+  }
+
   return(): Promise<IteratorResult<Uint8Array, undefined>> {
     this.discard();
     return Promise.resolve({ done: true, value: undefined });

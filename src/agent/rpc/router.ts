@@ -17,7 +17,7 @@ import {
 } from "../domain/index.ts";
 import type { Fields, Http2Stream, RequestFields } from "../http2/index.ts";
 import { Call } from "./call.ts";
-import { decodeMessage, type Frame, messageFrame } from "./codec.ts";
+import { type Frame, messageFrame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Interceptor } from "./context.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
@@ -105,7 +105,7 @@ export class Router {
       // Synchronous if the handler is.
       call.messages().only((bytes) => {
         try {
-          const frame = handler(decodeMessage(method.input, bytes), call);
+          const frame = handler(call.decode(method.input, bytes), call);
           if (frame instanceof Promise) frame.then(answer).catch(end);
           else answer(frame);
         } catch (error) {
@@ -122,7 +122,7 @@ export class Router {
   ): void {
     this.#register(method, (call, over) => {
       call.messages().only((bytes) => {
-        settle(async () => handler(decodeMessage(method.input, bytes), call), over);
+        settle(async () => handler(call.decode(method.input, bytes), call), over);
       }, over);
     });
   }

@@ -39,41 +39,46 @@ function anonymousMib(pid: number): number {
   return Number(kib) / 1024;
 }
 
-it("messages that are refused for want of room give their memory back at once", async () => {
+it("takes no more memory than it counts, however often large messages come whose requests do not end", async () => {
   await using agent = await startAgent();
+  const { ca, client } = agent.certificates;
+  // In MB: with less this client resets calls whose answers come while it holds much.
+  const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
+  const message = largest();
+  const begin = (session: http2.ClientHttp2Session): { sent: Promise<void>; end: () => Promise<void> } => {
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
+      "content-type": "application/grpc",
+      te: "trailers",
+      "svc-instance-token": agent.token,
+    });
+    stream.on("error", () => {}).resume();
+    const over = new Promise<void>((resolve) => stream.once("close", resolve));
+    const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
+    const end = async (): Promise<void> => {
+      stream.end();
+      await over;
+    };
+    return { sent: Promise.race([sent, over]), end };
+  };
   const restMib = anonymousMib(agent.pid);
   let mostMib = restMib;
   const timer = setInterval(() => (mostMib = Math.max(mostMib, anonymousMib(agent.pid))), 5);
   try {
-    const { ca, client } = agent.certificates;
-    const sessions = [1, 2].map(() =>
-      http2.connect(`https://127.0.0.1:${agent.port}`, { ca, ...client, servername: SERVER_NAME }),
-    );
-    const message = largest();
-    const calls = sessions.flatMap((session) =>
-      Array.from({ length: 60 }, async () => {
-        const stream = session.request({
-          ":method": "POST",
-          ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
-          "content-type": "application/grpc",
-          te: "trailers",
-          "svc-instance-token": agent.token,
-        });
-        stream.on("error", () => {});
-        stream.resume();
-        const closed = new Promise((resolve) => stream.once("close", resolve));
-        // All of it before its end: the call counts until then.
-        await new Promise((resolve) => stream.write(message, resolve));
-        stream.end();
-        await closed;
-      }),
-    );
-    await Promise.all(calls);
-    for (const session of sessions) session.destroy();
+    for (let round = 0; round < 3; round++) {
+      const sessions = [1, 2].map(() => http2.connect(`https://127.0.0.1:${agent.port}`, options));
+      const calls = sessions.flatMap((session) => Array.from({ length: 60 }, () => begin(session)));
+      // All that the agent takes is there; the first round's are served, and what they took is used again.
+      await Promise.all(calls.map(({ sent }) => sent));
+      mostMib = Math.max(mostMib, anonymousMib(agent.pid));
+      await Promise.all(calls.map(({ end }) => end()));
+      for (const session of sessions) session.destroy();
+    }
   } finally {
     clearInterval(timer);
   }
-  // 480 MiB were sent, and 64 may be held; without it 200 were.
+  // 480 MiB are sent at a time, and 64 may be held: without bounds on what is begun it was 360.
   assert.ok(mostMib - restMib < 128, `${Math.round(mostMib - restMib)} MiB above rest`);
 });
 

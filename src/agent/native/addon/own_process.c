@@ -7,6 +7,15 @@
 
 #include "values.h"
 
+/* glibc's own first value. */
+#define LARGE_BLOCK_BYTES (128 * 1024)
+
+/*
+ * By default glibc takes larger and larger blocks from its heap once one of them was freed. There they consist of memory that
+ * was written before and never returns to the kernel: a message's buffer would cost all its bytes with the first of them.
+ */
+__attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
+
 /* process.env loses what is not UTF-8, duplicates, and names without "=". */
 napi_value agent_environ(napi_env env, napi_callback_info info) {
   (void)info;
