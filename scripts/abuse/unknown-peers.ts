@@ -180,10 +180,11 @@ function differentBlocks(seed: number): Buffer[] {
 }
 
 /** What the agent holds once it has collected its garbage, as it does before a snapshot where no other call runs at that moment. */
-async function heldBytes({ agent, quietly }: Target): Promise<number> {
+async function heldBytes(target: Target): Promise<number> {
+  const { agent } = target;
   using client = clientOf(agent);
   let least = Infinity;
-  await quietly(async () => {
+  await target.quietly(async () => {
     for (let round = 0; round < 3; round++) {
       await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
       least = Math.min(least, memoryOf(agent.pid).ownBytes);
@@ -208,7 +209,7 @@ async function sendDifferent(target: Target): Promise<Outcome> {
     await first.holds(() => first.hasClosed(stream));
   }
   const restBytes = await heldBytes(target);
-  let [sent, refused] = [0, 0];
+  let [sent, ended] = [0, 0];
   for (let index = 0; index < DIFFERENT_PEERS && sent < inputs; index++) {
     const peer = await dial(index);
     for (let count = 0; count < BATCH && !peer.isEnded; count++) {
@@ -218,10 +219,10 @@ async function sendDifferent(target: Target): Promise<Outcome> {
       }
       await peer.flushed();
     }
-    if (peer.isEnded) refused += 1;
+    if (peer.isEnded) ended += 1;
   }
   const growth = (await heldBytes(target)) - restBytes;
-  const measured = `${(growth / MIB).toFixed(1)} MiB held above rest, ${refused} of ${DIFFERENT_PEERS} peers ended`;
+  const measured = `${(growth / MIB).toFixed(1)} MiB held above rest, ${ended} of ${DIFFERENT_PEERS} peers ended`;
   if (growth > GROWTH_LIMIT_BYTES) throw new Error(`${measured}: over ${GROWTH_LIMIT_BYTES / MIB} MiB`);
   return { inputs: sent, measured };
 }

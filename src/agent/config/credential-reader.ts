@@ -53,7 +53,7 @@ export class CredentialReader {
       const running = operation();
       const first = await Promise.race([running, late]);
       clearInterval(timer);
-      if (first !== "late") return first as Value;
+      if (first !== "late") return first;
       this.#hangs = true;
       void running.then((value) => {
         this.#hangs = false;

@@ -74,10 +74,10 @@ describe("the workload's socket", () => {
     const log = recordingLog();
     let served = 0;
     const server = new WorkloadServer({
-      get declareIdle() {
+      get idle() {
         served += 1;
         if (served === 1) throw new Error("unforeseen");
-        return () => DECLARED_AT_NS;
+        return { declare: () => DECLARED_AT_NS };
       },
       agentVersion: "9.9.9",
       log,
