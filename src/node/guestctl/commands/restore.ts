@@ -74,9 +74,9 @@ export const restoreSequence: Command = defineCommand({
     "Does what a node agent does after a restore, in order: duties, a new connection, the POST_RESTORE hook, Health.\n" +
     "Where the guest's clock is then more than 50 ms off, the duties are done once more.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object: "duties" (as of "restore"), "thawed_without_duties" (whether the session had been frozen and ran
-before them), "repeated" (null, or "duties" once more, and "clock_error_ms" before them), "hook" (as of "hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is
-done).`,
+  notes: `With --json, one object: "duties" (as of "restore"), "thawed_without_duties" (whether the session had been
+frozen and ran before them), "repeated" (null, or "duties" once more, and "clock_error_ms" before them), "hook" (as of
+"hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is done).`,
   statuses: `0 all as intended; 1 a duty could not be done, the session had thawed before, the clock is more than 100 ms
 off, the hook failed, or the workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
