@@ -19,7 +19,8 @@ void find_bundle(struct bundle *bundle);
 
 /*
  * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so nothing
- * of the image is needed or used. The addon is loaded with them: it sets up the process before Node begins (internals/mutex_table.c).
+ * of the image is needed or used. The addon is loaded with them: it sets up the process before Node begins
+ * (internals/mutex_table.c).
  * `argv` is the launcher's own; its arguments become the agent's.
  */
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
