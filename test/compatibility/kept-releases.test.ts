@@ -4,19 +4,42 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { create, type Message } from "@bufbuild/protobuf";
 import { execa } from "execa";
+import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { clientOf } from "../fixtures/guest-client.ts";
 import { CLIENTS } from "../fixtures/rpc-clients.ts";
-import { keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
+import { agentOf, commitOf, keptReleases, loadKeptClient, methodsOf } from "./releases.ts";
 import { everyOperation } from "./suite.ts";
 
-/* Clients of earlier releases, as they were packed then, with the agent of this tree. */
+/*
+ * Clients of earlier releases, as they were packed then, with the agent of this tree; and the client of this tree with the agents
+ * of those releases, built from the commits that they were made of. A clone without history, or a folder that is no clone, has
+ * none to build: that is said, and no test stands for it.
+ */
 
 const releases = keptReleases();
 
-for (const { version, client: tarball, schema, folder } of releases) {
+for (const release of releases) {
+  const { version, client: tarball, schema, folder } = release;
   if (tarball !== undefined) {
+    const commit = await commitOf(release);
+    if (commit === undefined) {
+      process.stdout.write(
+        `NOT RUN: this client with the agent of ${version}: this is no clone with its tag or commit\n`,
+      );
+    } else {
+      describe(`this client with the agent of ${version}`, () => {
+        everyOperation({
+          agent: () => agentOf(commit),
+          library: () => Promise.resolve(library),
+          dial: (_, agent) => clientOf(agent),
+          methods: methodsOf(schema),
+        });
+      });
+    }
+
     describe(`the client of ${version} with this agent`, () => {
       everyOperation({
         library: () => loadKeptClient(version, tarball),
