@@ -34,7 +34,7 @@ export interface TestAgentOptions {
   readonly agent?: string | undefined;
 }
 
-/** A real agent on a port of this machine's loopback, with credentials of its own. Dispose of it (`await using`). */
+/** A real agent on a free port of this machine, with credentials of its own. Dispose of it (`await using`). */
 export interface TestAgent extends AsyncDisposable {
   /** Address and credentials, for `connect`. */
   readonly connection: TcpOptions;
@@ -121,7 +121,7 @@ async function listeningAgent(
     const agent = new AgentProcess(program, { ...env, SVC_GUEST_PORT: String(port) });
     if (await agent.listening()) return { agent, port };
   }
-  throw new TestAgentError(`no port of the loopback stays free: ${PORT_ATTEMPTS} were tried`);
+  throw new TestAgentError(`no port stays free: ${PORT_ATTEMPTS} were tried`);
 }
 
 /** A port that nobody listens on now. */
