@@ -49,7 +49,7 @@ class ListPlace implements Place {
   rest(): void {
     const last = this.entries[this.told - 1];
     if (last !== undefined) {
-      this.next = Buffer.from(last.position);
+      this.next = last.position;
       this.isAtEnd = false;
     }
     this.entries = [];
@@ -130,7 +130,7 @@ class ListWalk {
       this.#levels.depth < this.#depth &&
       (request.crossMounts || !entry.isMountPoint);
     if (!isEntered) {
-      await this.#add({ ...entry, name });
+      await this.#add(name === entry.name ? entry : { ...entry, name });
       return;
     }
     try {

@@ -1,5 +1,5 @@
 import { create, type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalidField } from "../domain/index.ts";
 import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
 import { checkFieldCount, FieldCursor, LENGTH_DELIMITED, writeVarint } from "./wire.ts";
@@ -111,7 +111,7 @@ const NANOS_LIMIT = 1_000_000_000;
 /** Nanoseconds since 1970 as a protobuf timestamp, whose nanos count forward from the second below. */
 export function timestamp(ns: bigint): Timestamp {
   const nanos = ((ns % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
-  return create(TimestampSchema, { seconds: (ns - nanos) / NS_PER_SECOND, nanos: Number(nanos) });
+  return { $typeName: "google.protobuf.Timestamp", seconds: (ns - nanos) / NS_PER_SECOND, nanos: Number(nanos) };
 }
 
 /** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT, with the field's name, for an invalid one. */

@@ -20,7 +20,7 @@ export interface FolderEntry {
 }
 
 /** A place in a folder; it stays the same for entries that stay. */
-export type FolderPosition = Uint8Array;
+export type FolderPosition = bigint;
 
 /** Some entries of a folder, in the kernel's order. */
 export interface FolderPage {

@@ -34,14 +34,14 @@ export function toldFolder(bytes: Buffer, describes: boolean): ToldFolder {
       linkTarget: next > targetAt ? bytes.subarray(targetAt, next) : undefined,
       errno: errno === MOUNTED ? undefined : errno,
       isMountPoint: errno === MOUNTED,
-      position: bytes.subarray(at + 24, at + 32),
+      position: bytes.readBigInt64LE(at + 24),
     });
     at = next;
   }
   const isAtEnd = bytes.readUInt32LE(16) !== 0;
   return {
     entries,
-    next: isAtEnd ? undefined : bytes.subarray(end),
+    next: isAtEnd ? undefined : bytes.readBigInt64LE(end),
     identity: bytes.toString("hex", 0, 16),
   };
 }

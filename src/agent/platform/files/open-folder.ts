@@ -24,7 +24,6 @@ const REACHING = O_PATH | constants.O_DIRECTORY;
 const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const HERE = Buffer.from(".");
 const ABOVE = Buffer.from("..");
-const BEGINNING = Buffer.alloc(0);
 const [SLASH, NUL] = [Buffer.from("/"), Buffer.from([0])];
 
 /** Opens a folder by its path, to read it or only to reach its entries. */
@@ -127,7 +126,7 @@ class NativeFolder implements OpenFolder {
   async #page(from: FolderPosition | undefined, describes: boolean): Promise<FolderPage> {
     const { addon } = this.#work;
     const bytes = await this.#work.nativeBytes(this.#here("list"), () =>
-      addon.entriesIn(this.#descriptor.fd, from ?? BEGINNING, describes),
+      addon.entriesIn(this.#descriptor.fd, positionBytes(from), describes),
     );
     const { identity, ...page } = toldFolder(bytes, describes);
     this.#identity = identity;
@@ -156,4 +155,11 @@ class NativeFolder implements OpenFolder {
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.#descriptor.fd, name) };
   }
+}
+
+/** As the addon takes it: empty for the beginning. */
+function positionBytes(position: FolderPosition | undefined): Buffer {
+  const bytes = Buffer.alloc(position === undefined ? 0 : 8);
+  if (position !== undefined) bytes.writeBigInt64LE(position);
+  return bytes;
 }

@@ -7,7 +7,6 @@ import {
   type ReadFileRequest,
   type StatPathRequest,
   type StatPathResponse,
-  StatPathResponseSchema,
   type WriteFileHeader,
   WriteFileRequestSchema,
   type WriteFileResponse,
@@ -25,6 +24,7 @@ import {
 
 const READ_DATA_FIELD = FileChunkSchema.field.data.number;
 const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
+const NO_TARGET = new Uint8Array(0);
 
 /** Types by their numbers in the schema. */
 export const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
@@ -100,10 +100,11 @@ export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undef
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
 }
 
-/** The response of StatPath. */
+/** The response of StatPath. A literal: `create` with values would take a tenth of a listing's CPU time more. */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
-  return create(StatPathResponseSchema, {
+  return {
+    $typeName: "svc.guest.v1alpha1.StatPathResponse",
     type: TYPE_NUMBERS[type],
     size: sizeBytes,
     mode,
@@ -114,8 +115,8 @@ export function statResponse({ attributes, linkTarget }: PathReport): StatPathRe
     ctime: timestamp(attributes.changedNs),
     inode,
     links,
-    ...(linkTarget && { linkTarget }),
-  });
+    linkTarget: linkTarget ?? NO_TARGET,
+  };
 }
 
 /** The response of WriteFile. */

@@ -10,6 +10,7 @@ import {
   RenameResponseSchema,
   SetAttributesResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { messageFrame, timestampNs } from "../codec.ts";
 import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
@@ -46,13 +47,18 @@ export function serveFileTree(router: Router, folders: Folders): void {
 }
 
 function listResponse(entries: readonly ListedEntry[], truncated: boolean): ListResponse {
-  return create(ListResponseSchema, {
+  return {
+    $typeName: "svc.guest.v1alpha1.ListResponse",
     truncated,
     entries: entries.map(({ name, type, inode, attributes, linkTarget, errno = "", isMountPoint }) => ({
+      $typeName: "svc.guest.v1alpha1.TreeEntry",
       name,
-      stat: attributes === undefined ? { type: TYPE_NUMBERS[type], inode } : statResponse({ attributes, linkTarget }),
+      stat:
+        attributes === undefined
+          ? create(StatPathResponseSchema, { type: TYPE_NUMBERS[type], inode })
+          : statResponse({ attributes, linkTarget }),
       errno,
       mountPoint: isMountPoint,
     })),
-  });
+  };
 }
