@@ -1,6 +1,16 @@
 import type { AgentError } from "./errors.ts";
 import type { Clock } from "./ports/system.ts";
 
+/** A call that reads, writes or walks, and holds a share meanwhile. */
+export interface Caller {
+  /** The call's connection, identified by the object itself. */
+  readonly connection: object;
+  /** Aborted when the call is over. */
+  readonly signal: AbortSignal;
+  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
+  giveUp(error: AgentError): void;
+}
+
 /** Only a share without progress for this long may be taken away: a slow or paused peer is no attack. */
 const PATIENCE_MS = 60_000;
 

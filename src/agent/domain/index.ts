@@ -1,5 +1,5 @@
 export { ActivityClock, type Attachment, type Stamp, Stamps } from "./activity.ts";
-export { Allowance, type AllowanceOptions, type Share } from "./allowance.ts";
+export { Allowance, type AllowanceOptions, type Caller, type Share } from "./allowance.ts";
 export { Budget } from "./budget.ts";
 export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
 export {

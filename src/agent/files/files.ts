@@ -3,6 +3,7 @@ import {
   AgentError,
   Allowance,
   BufferPool,
+  type Caller,
   checkFilePath,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
@@ -20,16 +21,6 @@ import type { ContentInput, WriteResult } from "./content.ts";
 import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
 import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./requests.ts";
 import { writeAtomically } from "./write.ts";
-
-/** The call on whose behalf a file is read or written. */
-export interface FileCaller {
-  /** The call's connection, identified by the object itself. */
-  readonly connection: object;
-  /** Aborted when the call is over. */
-  readonly signal: AbortSignal;
-  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
-  giveUp(error: AgentError): void;
-}
 
 /** What the files capability needs. */
 export interface FilesParts {
@@ -65,7 +56,7 @@ export class Files {
   }
 
   /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
-  async read(request: ReadRequest, output: ReadOutput, caller: FileCaller): Promise<void> {
+  async read(request: ReadRequest, output: ReadOutput, caller: Caller): Promise<void> {
     checkReadRequest(request);
     const { activity } = this.#parts;
     const place = this.#enter(caller);
@@ -100,7 +91,7 @@ export class Files {
    * Replaces or creates a file in one step, once all of its content has arrived, matches what was declared and is on the
    * disk. A failure changes nothing.
    */
-  async write(request: WriteRequest, input: ContentInput, caller: FileCaller): Promise<WriteResult> {
+  async write(request: WriteRequest, input: ContentInput, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { activity, newFileOwner } = this.#parts;
     const place = this.#enter(caller);
@@ -135,7 +126,7 @@ export class Files {
   }
 
   /** Reserves a place for a call. Throws RESOURCE_EXHAUSTED where there is none. */
-  #enter(caller: FileCaller): Share {
+  #enter(caller: Caller): Share {
     const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
     place.set(1);
     return place;

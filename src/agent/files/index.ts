@@ -1,4 +1,4 @@
-export { type FileCaller, Files, type PathReport } from "./files.ts";
+export { Files, type PathReport } from "./files.ts";
 export type { WriteResult } from "./content.ts";
 export { sessionOwner } from "./target.ts";
 export type { ReadRequest, WriteRequest } from "./requests.ts";

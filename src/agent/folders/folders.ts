@@ -2,6 +2,7 @@ import {
   type ActivityClock,
   AgentError,
   Allowance,
+  type Caller,
   checkAttributes,
   checkFilePath,
   type Clock,
@@ -37,16 +38,6 @@ const FOLDER_MODE = 0o755;
 /** Mode of a folder whose new entries get its group (inode(7)). */
 const SETGID = 0o2000;
 
-/** The call on whose behalf folders are walked. */
-export interface FolderCaller {
-  /** The call's connection, identified by the object itself. */
-  readonly connection: object;
-  /** Aborted when the call is over. */
-  readonly signal: AbortSignal;
-  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
-  giveUp(error: AgentError): void;
-}
-
 /** What the folders capability needs. */
 export interface FoldersParts {
   readonly fileSystem: FileSystem;
@@ -72,7 +63,7 @@ export class Folders {
   }
 
   /** Lists a folder. Resolves when the output has taken everything. */
-  async list(request: ListRequest, output: ListOutput, caller: FolderCaller): Promise<void> {
+  async list(request: ListRequest, output: ListOutput, caller: Caller): Promise<void> {
     checkFilePath(request);
     const { clock, fileSystem } = this.#parts;
     const { signal } = caller;
@@ -133,7 +124,7 @@ export class Folders {
   }
 
   /** Removes an entry; a folder with all in it where the request says so. */
-  async remove(request: RemoveRequest, caller: FolderCaller): Promise<Removal> {
+  async remove(request: RemoveRequest, caller: Caller): Promise<Removal> {
     checkFilePath(request);
     const { folder, name } = namedEntry(request.path, "path");
     const { signal } = caller;
@@ -198,7 +189,7 @@ export class Folders {
   }
 
   /** Runs a long operation in a place of its own. */
-  async #walk<Value>(caller: FolderCaller, run: (onProgress: () => void) => Promise<Value>): Promise<Value> {
+  async #walk<Value>(caller: Caller, run: (onProgress: () => void) => Promise<Value>): Promise<Value> {
     const { activity } = this.#parts;
     const place: Share = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
     place.set(1);

@@ -1,2 +1,2 @@
-export { type FolderCaller, Folders } from "./folders.ts";
+export { Folders } from "./folders.ts";
 export type { ListedEntry, ListOutput } from "./list.ts";

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { ActivityClock, AgentError, Stamps } from "../../../src/agent/domain/index.ts";
-import { type FileCaller, Files, type ReadRequest } from "../../../src/agent/files/index.ts";
+import { ActivityClock, AgentError, type Caller, Stamps } from "../../../src/agent/domain/index.ts";
+import { Files, type ReadRequest } from "../../../src/agent/files/index.ts";
 import { ReadFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { guestFileSystem } from "../../../src/agent/platform/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -96,7 +96,7 @@ describe("file calls that stand still", () => {
     const start = async (number: number, onChunk: (release: () => void) => void): Promise<void> => {
       const controller = new AbortController();
       const held: (() => void)[] = [];
-      const caller: FileCaller = {
+      const caller: Caller = {
         connection,
         signal: controller.signal,
         giveUp: (error) => {
