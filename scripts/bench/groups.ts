@@ -6,6 +6,7 @@ import { folderRows } from "./rows/folders.ts";
 import { freezeRows } from "./rows/freeze.ts";
 import { growthRows } from "./rows/growth.ts";
 import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
+import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
 import { tunnelRows } from "./rows/tunnels.ts";
 import { firstCallsRows } from "./startup/first-calls.ts";
@@ -26,7 +27,8 @@ export type Group =
   | "duties"
   | "freeze"
   | "memory"
-  | "snapshot";
+  | "snapshot"
+  | "resume";
 
 /**
  * How each group of rows is measured, in that order. Idle comes right after the loads: from growth on, whatever is measured
@@ -51,6 +53,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   freeze: freezeRows,
   memory: memoryRows,
   snapshot: snapshotRows,
+  resume: resumeRows,
 };
 
 /** The groups, in the order in which they are measured. */

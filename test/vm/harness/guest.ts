@@ -74,11 +74,16 @@ export class Guest implements Disposable {
   }
 
   /** Boots a machine, or continues a snapshot; that with another generation than its own, if one is given. */
-  start(snapshot?: string, generation?: string): Promise<Machine> {
+  start(
+    snapshot?: string,
+    generation?: string,
+    options: Pick<MachineOptions, "memory" | "beforeResume"> = {},
+  ): Promise<Machine> {
     return Machine.start({
       ...this.#machine,
       ...(snapshot !== undefined && { snapshot }),
       ...(generation !== undefined && { generation }),
+      ...options,
     });
   }
 

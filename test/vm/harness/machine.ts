@@ -11,6 +11,7 @@ import {
   QMP_SOCKET,
   qemuArguments,
   type QemuOptions,
+  readDevices,
   saveMemory,
   SERIAL_SOCKET,
   startQemu,
@@ -26,6 +27,8 @@ export interface MachineOptions extends Omit<QemuOptions, "disks" | "forwards" |
   readonly volumes?: readonly string[];
   /** Continue from this file instead of booting, with the disk that was written beside it. */
   readonly snapshot?: string;
+  /** Is called with QEMU's process id when a snapshot with a memory file is loaded, right before its guest goes on. */
+  readonly beforeResume?: (pid: number) => void;
 }
 
 const DISK = "disk";
@@ -49,8 +52,16 @@ export class Machine implements AsyncDisposable {
   readonly #folder: string;
   readonly #process: ChildProcess;
   readonly #qmp: Qmp;
+  readonly #hasMemoryFile: boolean;
 
-  private constructor(ports: readonly [number, number], folder: string, child: ChildProcess, qmp: Qmp) {
+  private constructor(
+    ports: readonly [number, number],
+    folder: string,
+    child: ChildProcess,
+    qmp: Qmp,
+    hasMemoryFile: boolean,
+  ) {
+    this.#hasMemoryFile = hasMemoryFile;
     [this.agentPort, this.oraclePort] = ports;
     this.#folder = folder;
     this.#process = child;
@@ -85,8 +96,12 @@ export class Machine implements AsyncDisposable {
       rmSync(folder, { recursive: true, force: true });
       throw error;
     }
-    const machine = new Machine(ports, folder, child, qmp);
-    if (snapshot !== undefined) await continueIncoming(qmp);
+    const machine = new Machine(ports, folder, child, qmp, options.memory !== undefined);
+    if (snapshot !== undefined) {
+      if (options.memory !== undefined) await readDevices(qmp, snapshot);
+      options.beforeResume?.(child.pid ?? 0);
+      await continueIncoming(qmp);
+    }
     return machine;
   }
 
@@ -116,7 +131,7 @@ export class Machine implements AsyncDisposable {
 
   /** Stops the guest and writes its memory and devices to a file, and its disk to another one beside it. */
   async snapshot(file: string): Promise<void> {
-    await saveMemory(this.#qmp, file);
+    await saveMemory(this.#qmp, file, undefined, this.#hasMemoryFile);
     copyDisk(join(this.#folder, DISK), diskOf(file));
   }
 

@@ -49,12 +49,14 @@ export interface QemuOptions {
   readonly consoleInput?: boolean;
   /** Continue from this file instead of booting. */
   readonly incoming?: string;
+  /** The guest's memory is a mapping of this file, as large as it: shared while a snapshot is made, else private to the machine. */
+  readonly memory?: { readonly file: string; readonly isShared: boolean };
 }
 
 /** QEMU's command line, for a process that is started in the machine's folder. */
 export function qemuArguments(options: QemuOptions): string[] {
   const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
-  const { accelerator, processors = 1, memoryMib = 768, mac, incoming } = options;
+  const { accelerator, processors = 1, memoryMib = 768, mac, incoming, memory } = options;
   const processor = options.processor ?? (accelerator === "kvm" ? "host" : emulated);
   const forwards = options.forwards.map((each) => `,hostfwd=tcp:${each.address}:${each.port}-:${each.guestPort}`);
   const console =
@@ -96,8 +98,14 @@ export function qemuArguments(options: QemuOptions): string[] {
     options.initramfs,
     "-append",
     `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`,
-    ...(incoming === undefined ? [] : ["-incoming", `exec:cat '${incoming}'`]),
+    ...(memory === undefined ? [] : memoryArguments(memory, memoryMib)),
+    ...(incoming === undefined ? [] : ["-incoming", memory === undefined ? `exec:cat '${incoming}'` : "defer"]),
   ];
+}
+
+function memoryArguments({ file, isShared }: NonNullable<QemuOptions["memory"]>, memoryMib: number): string[] {
+  const backend = `memory-backend-file,id=ram,mem-path=${file},size=${memoryMib}M,share=${isShared ? "on" : "off"}`;
+  return ["-object", backend, "-machine", "memory-backend=ram"];
 }
 
 /**
@@ -131,9 +139,18 @@ function spawned(
   }
 }
 
-/** Stops a guest and writes its memory and devices to a file, unless it is aborted. The guest stays stopped. */
-export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal): Promise<void> {
+/** Leaves memory that is a mapping of a file out of what is written and read (QEMU's docs/devel/migration, x-ignore-shared). */
+async function leaveMemory(qmp: Qmp): Promise<void> {
+  await qmp.execute("migrate-set-capabilities", { capabilities: [{ capability: "x-ignore-shared", state: true }] });
+}
+
+/**
+ * Stops a guest and writes its memory and devices to a file, unless it is aborted; the devices alone where the memory is a
+ * file of its own. The guest stays stopped.
+ */
+export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal, hasMemoryFile = false): Promise<void> {
   await qmp.execute("stop");
+  if (hasMemoryFile) await leaveMemory(qmp);
   await qmp.execute("migrate-set-parameters", { "max-bandwidth": 10 * 2 ** 30 });
   await qmp.execute("migrate", { uri: `exec:cat > '${file}'` });
   const isOver = (status: string): boolean => ["completed", "failed", "cancelled"].includes(status);
@@ -145,6 +162,13 @@ export async function saveMemory(qmp: Qmp, file: string, signal?: AbortSignal): 
   }
   signal?.throwIfAborted();
   throw new Error(`QEMU could not write ${file}`);
+}
+
+/** Has a guest that was started with `incoming` and a memory file read its devices from another one. */
+export async function readDevices(qmp: Qmp, file: string): Promise<void> {
+  await leaveMemory(qmp);
+  await qmp.execute("migrate-incoming", { uri: `exec:cat '${file}'` });
+  await qmp.awaitStatus("query-status", (status) => status !== "inmigrate");
 }
 
 /** Lets a guest run that was started with `incoming`, once all of it has come in. */

@@ -17,7 +17,7 @@ export const FOLDERS: readonly string[] = [
 /** The image's working directory. */
 export const WORKING_DIRECTORY = "/srv/app";
 /** Where the credential volume is mounted in the sandbox: readonly, and writable above. */
-const CREDENTIALS = "/opt/credentials";
+export const CREDENTIALS: string = "/opt/credentials";
 /** The instance token's file on it. */
 export const TOKEN_FILE: string = `${CREDENTIALS}/token`;
 /** Drivers of every guest. */

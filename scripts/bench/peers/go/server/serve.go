@@ -16,13 +16,13 @@ import (
 	pb "guest-agent/bench/gen/svc/guest/v1alpha1"
 )
 
-// Serve listens on a port of 127.0.0.1, prints it, and serves for ever.
-func Serve(folder, token string) error {
+// Serve listens on an address, prints its port, and serves for ever.
+func Serve(folder, token, address string) error {
 	secure, err := tlsConfig(folder)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}

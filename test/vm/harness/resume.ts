@@ -1,0 +1,142 @@
+import { randomBytes } from "node:crypto";
+import { closeSync, mkdtempSync, openSync, readFileSync, readSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { timestampNow } from "@bufbuild/protobuf/wkt";
+import { execaSync } from "execa";
+import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { AGENT_FOLDER, type AgentBuild } from "./agent-build.ts";
+import { Guest } from "./guest.ts";
+import { withLibraries } from "./initramfs.ts";
+import type { Machine } from "./machine.ts";
+import { readClocks } from "./oracle.ts";
+import { CREDENTIALS, TOKEN } from "./sandbox.ts";
+
+const MEMORY_MIB = 768;
+/** A file system in memory, whose pages the kernel counts one by one; on a disk it counts neighbours with them. */
+const MEMORY_FOLDER = "/dev/shm";
+/** Of guest time: the agent counts as resting after ten seconds, and looks every ten. */
+const REST_MS = 30_000;
+/** For what a guest does by itself when it goes on. */
+const ALONE_MS = 2_000;
+const PAGE_KIB = 4;
+const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] }, postRestore: { args: ["/bin/busybox", "true"] } };
+
+/** What a node does after a resume, in this order; first it leaves the guest alone. */
+export const STEPS = ["alone", "duties", "hook", "health", "exec"] as const;
+type Step = (typeof STEPS)[number];
+
+/** What one resume has cost by the end of each step. */
+export type Resume = Readonly<Record<Step, number>>;
+
+/** What resumes of one snapshot cost. */
+export interface Resumes {
+  /** Distinct pages of 4 KiB of the guest's memory that anything has touched, its kernel and devices included. */
+  readonly pages: Resume;
+  /** Milliseconds, the memory's file in the host's page cache, and not. Here the guest is not left alone. */
+  readonly warmMs: Resume;
+  readonly coldMs: Resume;
+}
+
+/** The bench's grpc-go server with the same calls, as an agent. */
+export function goAgent(program: string): AgentBuild {
+  return {
+    files: [{ path: "program", content: readFileSync(program) }],
+    inImage: withLibraries(program),
+    command: [`${AGENT_FOLDER}/program`, "serve", CREDENTIALS, TOKEN, ":7071"],
+  };
+}
+
+/**
+ * Boots a guest with this agent, lets it rest, has PRE_SNAPSHOT done, takes a snapshot, and resumes it three times. Each resumed
+ * machine maps the file of the memory for itself, and has nothing of it at first.
+ */
+export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
+  const folders = [MEMORY_FOLDER, tmpdir()].map((parent) => mkdtempSync(join(parent, "guest-agent-resume-")));
+  const [file = "", diskFile = ""] = folders.map((folder) => join(folder, "memory"));
+  try {
+    using guest = await Guest.prepare({ agent, hooks: HOOKS });
+    const snapshot = await snapshotOf(guest, file);
+    execaSync("cp", ["--sparse=always", file, diskFile]);
+    execaSync("sync", [diskFile]);
+    const timed = async (memory: string): Promise<Resume> => {
+      let began = 0;
+      await using machine = await resumed(guest, snapshot, memory, () => (began = performance.now()));
+      return await steps(guest, machine, 0, () => performance.now() - began);
+    };
+    const warmMs = await timed(file);
+    execaSync("dd", [`if=${diskFile}`, "iflag=nocache", "count=0", "status=none"]);
+    const coldMs = await timed(diskFile);
+    await using machine = await resumed(guest, snapshot, file, (pid) => forgetTouched(pid, file));
+    const { pid = 0 } = machine;
+    return { pages: await steps(guest, machine, ALONE_MS, () => touchedPages(pid, file)), warmMs, coldMs };
+  } finally {
+    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function snapshotOf(guest: Guest, file: string): Promise<string> {
+  writeFileSync(file, "");
+  truncateSync(file, MEMORY_MIB * 2 ** 20);
+  await using machine = await guest.start(undefined, undefined, { memory: { file, isShared: true } });
+  (await guest.reach(machine)).close();
+  const { uptimeMs } = await readClocks(machine.oraclePort);
+  while ((await readClocks(machine.oraclePort)).uptimeMs < uptimeMs + REST_MS) await pause(1_000);
+  using client = guest.client(machine);
+  await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  return await guest.snapshot(machine);
+}
+
+function resumed(guest: Guest, snapshot: string, file: string, beforeResume: (pid: number) => void): Promise<Machine> {
+  return guest.start(snapshot, undefined, { memory: { file, isShared: false }, beforeResume });
+}
+
+async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: () => number): Promise<Resume> {
+  const costs: Record<Step, number> = { alone: 0, duties: 0, hook: 0, health: 0, exec: 0 };
+  await pause(aloneMs);
+  costs.alone = measure();
+  {
+    using first = guest.client(machine);
+    await first.runRestoreDuties({ entropy: randomBytes(64), hostTime: timestampNow() });
+  }
+  costs.duties = measure();
+  // The duties end every connection.
+  using client = guest.client(machine);
+  await client.runHook({ kind: HookKind.POST_RESTORE });
+  costs.hook = measure();
+  await client.health();
+  costs.health = measure();
+  await client.run({ args: ["/bin/busybox", "true"] });
+  costs.exec = measure();
+  return costs;
+}
+
+/**
+ * Has every page of the mapping there, so that none comes with a neighbour's fault, and none marked as referenced (clear_refs of
+ * proc_pid_clear_refs(5)).
+ */
+function forgetTouched(pid: number, file: string): void {
+  const { start, end } = mappingOf(pid, file);
+  const memory = openSync(`/proc/${pid}/mem`, "r");
+  try {
+    const piece = Buffer.alloc(2 ** 22);
+    for (let at = start; at < end; at += piece.length) readSync(memory, piece, 0, piece.length, at);
+  } finally {
+    closeSync(memory);
+  }
+  writeFileSync(`/proc/${pid}/clear_refs`, "1");
+}
+
+function touchedPages(pid: number, file: string): number {
+  return mappingOf(pid, file).referencedKib / PAGE_KIB;
+}
+
+/** The guest's memory in QEMU's address space (proc_pid_smaps(5)). */
+function mappingOf(pid: number, file: string): { start: number; end: number; referencedKib: number } {
+  const smaps = readFileSync(`/proc/${pid}/smaps`, "utf8");
+  const found = new RegExp(`^([0-9a-f]+)-([0-9a-f]+) .*${file}$[^]*?^Referenced:\\s+(\\d+) kB`, "m").exec(smaps);
+  if (found === null) throw new Error(`QEMU ${pid} has not mapped ${file}`);
+  const [, start = "", end = "", referencedKib = ""] = found;
+  return { start: Number.parseInt(start, 16), end: Number.parseInt(end, 16), referencedKib: Number(referencedKib) };
+}
