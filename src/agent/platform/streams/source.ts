@@ -28,8 +28,11 @@ export type StartsSettled = () => Promise<void> | undefined;
 
 /** Chunks that a receiver may hold before the source stops reading. */
 const HELD_CHUNKS = 4;
-/** Most reads in one turn of the event loop, so that one busy stream does not starve the others. */
-const READS_PER_TURN = 4;
+/**
+ * Most chunks in one turn of the event loop, so that one busy stream does not starve the others. A chunk of a terminal is
+ * sixteen reads, which wait for the writer.
+ */
+const CHUNKS_PER_TURN: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
 /**
  * Pauses between checks whether the last writer has gone: a background child holds its parent's output until it redirects
  * its own. 20 ms in all.
@@ -220,7 +223,7 @@ export class FdSource implements ByteSource {
   }
 
   #read(): void {
-    for (let reads = 0; reads < READS_PER_TURN && this.#mayRead(); reads++) {
+    for (let chunks = 0; chunks < CHUNKS_PER_TURN[this.#kind] && this.#mayRead(); chunks++) {
       if (this.#store !== undefined) {
         if (!this.#readInto(this.#store)) break;
         continue;
