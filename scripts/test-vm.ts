@@ -8,19 +8,24 @@ import { parseArgs } from "node:util";
 import { runScript, UsageError } from "./machine/script.ts";
 import { machinesFolder } from "./vm/machines-folder.ts";
 
-const USAGE = `usage: npm run test:vm [-- [--arch arm64] FILE...]
+const USAGE = `usage: npm run test:vm [-- [--arch arm64] [--whole] FILE...]
   FILE           a file of tests, as test/vm/clock.vm.ts; default: all
-  --arch arm64   in emulated arm64 machines`;
+  --arch arm64   in emulated arm64 machines
+  --whole        also twenty snapshots of a session that is hard to freeze (test/vm/hard-freeze.vm.ts; by name: two)`;
 
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({ options: { arch: { type: "string" } }, allowPositionals: true });
-  const { arch } = values;
+  const { values, positionals } = parseArgs({
+    options: { arch: { type: "string" }, whole: { type: "boolean" } },
+    allowPositionals: true,
+  });
+  const { arch, whole } = values;
   if (arch !== undefined && arch !== "x64" && arch !== "arm64") {
     throw new UsageError(`--arch is x64 or arm64, not "${arch}"`);
   }
   const absent = positionals.find((file) => !existsSync(file));
   if (absent !== undefined) throw new UsageError(`${absent}: no such file`);
   process.env["TMPDIR"] = folder.path;
+  if (whole === true) process.env["GUEST_VM_WHOLE"] = "1";
   if (arch !== undefined) process.env["GUEST_VM_ARCH"] = arch;
   // The guests' modules read the architecture when they load.
   const { runVmTests } = await import("./vm/run.ts");

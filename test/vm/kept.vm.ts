@@ -1,20 +1,17 @@
 import assert from "node:assert/strict";
-import { createHash, type Hash, randomBytes } from "node:crypto";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { after, describe, test } from "node:test";
-import { setTimeout as pause } from "node:timers/promises";
 import {
-  type ConnectOptions,
   type GuestClient,
   type KeptOptions,
   type KeptPosition,
   type KeptProcess,
   restoreSequence,
 } from "../../src/node/client/index.ts";
-import { SERVER_NAME } from "../fixtures/certificates.ts";
+import { optionsOf, Sink, Source } from "./cases/kept-streams.ts";
 import { Stage } from "./cases/stage.ts";
-import type { Machine } from "./harness/machine.ts";
 
 const STANDBYS = 3;
 const FORKS = 2;
@@ -23,60 +20,6 @@ const REACH_MS = 600_000;
 const STOP_FILE = "/run/build-stop";
 /** Prints a numbered line on each stream, again and again. */
 const BUILD = `i=0; while ! [ -e ${STOP_FILE} ]; do echo out $i; echo err $i >&2; i=$((i+1)); busybox usleep 20000; done; exit 7`;
-/** Of the pipe's input, at a time and so far apart that its copy stays small. */
-const PIECE_BYTES = 4 * 1024;
-const PIECE_MS = 20;
-
-/** A pipe's input: random pieces until it is told to stop, and what they were. */
-class Source {
-  readonly hash: Hash;
-  #isStopped = false;
-
-  constructor(hash: Hash = createHash("sha256")) {
-    this.hash = hash;
-  }
-
-  stop(): void {
-    this.#isStopped = true;
-  }
-
-  async *pieces(): AsyncGenerator<Buffer> {
-    while (!this.#isStopped) {
-      const piece = randomBytes(PIECE_BYTES);
-      this.hash.update(piece);
-      yield piece;
-      await pause(PIECE_MS);
-    }
-  }
-}
-
-/** All that a stream gives. */
-class Sink {
-  readonly #parts: Buffer[] = [];
-  #onMore: (() => void) | undefined;
-
-  constructor(stream: Readable, before: Buffer = Buffer.alloc(0)) {
-    this.#parts.push(before);
-    stream.on("data", (bytes: Buffer) => {
-      this.#parts.push(bytes);
-      this.#onMore?.();
-    });
-  }
-
-  get bytes(): Buffer {
-    return Buffer.concat(this.#parts);
-  }
-
-  /** Resolves when the text has come. */
-  async until(text: string): Promise<void> {
-    while (!this.bytes.includes(text)) {
-      await new Promise<void>((resolve) => {
-        this.#onMore = resolve;
-      });
-    }
-  }
-}
-
 /** Fails unless the lines are `word 0`, `word 1` and so on to the last. */
 function assertNumbered(bytes: Buffer, word: string): void {
   const lines = bytes.toString().trimEnd().split("\n");
@@ -99,19 +42,13 @@ describe("kept commands", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  const optionsOf = (machine: Machine): ConnectOptions => {
-    const { ca, client } = stage.guest.certificates;
-    const pem = { caPem: ca, certPem: client.cert, keyPem: client.key };
-    return { address: `127.0.0.1:${machine.agentPort}`, ...pem, token: stage.guest.token, serverName: SERVER_NAME };
-  };
-
   test("a build, a terminal and a pipe that blocks go on through three standbys: every byte comes once, on each side", async (t) => {
     await stage.boot();
     using client = stage.client();
     const events = new Map<string, number>();
     const options: KeptOptions = {
       failOnGap: true,
-      resume: { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage.machine) },
+      resume: { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) },
       onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
     };
     // Nobody reads this one, and it holds up nobody but itself.

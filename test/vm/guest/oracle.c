@@ -9,6 +9,8 @@
  *   made     how many records each thread of the drawer has made (test/vm/guest/drawer.c)
  *   halt     has the drawer draw nothing more; then as "made"
  *   draws N… up to 4,096 of each thread, from its number N on: thread, number, kernel, vDSO, seeded and clock of each, in hex
+ *   beats    name and rounds of each hardship (test/vm/guest/hardship.c)
+ *   kill WHO N  sends signal N to the agent or its launcher; 0 or the errno
  *   session  microseconds that the session's processes have run, in the kernel too; whether it is frozen; whether any lives in it
  * Small and static, so that two clones that are asked the same do the same. Many draws, because anything that draws in
  * between shifts a clone along the stream that it shares with the other one; 32 bytes each, one step of that stream.
@@ -20,6 +22,7 @@
 #include <glob.h>
 #include <linux/random.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "beats.h"
 #include "draws.h"
 #include "vdso.h"
 
@@ -195,6 +199,37 @@ static void answer_session(FILE *out) {
   globfree(&found);
 }
 
+static void answer_beats(FILE *out) {
+  int file = open("/sandbox" BEATS_FILE, O_RDONLY | O_CLOEXEC);
+  struct beats *all = mmap(NULL, sizeof *all, PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  for (int i = 0; all != MAP_FAILED && i < BEATS && all->of[i].name[0]; i++)
+    fprintf(out, "%s%s %llu", i ? " " : "", all->of[i].name, (unsigned long long)all->of[i].rounds);
+  fputc('\n', out);
+  if (all != MAP_FAILED)
+    munmap(all, sizeof *all);
+}
+
+/* The agent's id is in the name of its session's cgroup; the launcher is its parent. */
+static void answer_kill(FILE *out, const char *what) {
+  char who[16] = "", path[64];
+  int number = 0, agent = 0, process = 0;
+  glob_t found;
+  if (sscanf(what, "%15s %d", who, &number) == 2 && !glob("/sandbox/sys/fs/cgroup/svc-guest-*-session", 0, NULL, &found)) {
+    sscanf(strrchr(found.gl_pathv[0], '/'), "/svc-guest-%d-session", &agent);
+    globfree(&found);
+  }
+  snprintf(path, sizeof path, "/proc/%d/stat", agent);
+  FILE *file = agent ? fopen(path, "re") : NULL;
+  if (!file || fscanf(file, "%*d (%*[^)]) %*c %d", &process) != 1)
+    process = -1;
+  if (file)
+    fclose(file);
+  if (!strcmp(who, "agent"))
+    process = agent;
+  fprintf(out, "%d\n", process <= 1 ? ESRCH : kill(process, number) ? errno : 0);
+}
+
 static void answer(FILE *out, const char *question) {
   if (!strcmp(question, "random"))
     answer_draws(out, from_kernel);
@@ -210,6 +245,10 @@ static void answer(FILE *out, const char *question) {
     answer_made(out, *question == 'h');
   else if (!strncmp(question, "draws ", 6))
     answer_draws_from(out, question + 6);
+  else if (!strcmp(question, "beats"))
+    answer_beats(out);
+  else if (!strncmp(question, "kill ", 5))
+    answer_kill(out, question + 5);
   else if (!strcmp(question, "session"))
     answer_session(out);
   else

@@ -16,6 +16,8 @@ export type Question =
   | "made"
   | "halt"
   | `draws ${string}`
+  | "beats"
+  | `kill ${"agent" | "launcher"} ${number}`
   | "session";
 
 function attempt(port: number, questions: readonly Question[], limitMs: number): Promise<string[]> {

@@ -40,6 +40,8 @@ export interface SandboxOptions {
   readonly bridge?: "joined" | "on-the-port";
   /** More programs of test/vm/guest that the image has, in /bin. Default: none. */
   readonly programs?: readonly string[];
+  /** More modules of the kernel that are loaded. Default: none. */
+  readonly modules?: readonly string[];
   /** The substrate's own agent lives and never says that it is ready. */
   readonly substrateHangs?: boolean;
 }
@@ -75,7 +77,11 @@ export function guestFiles(
     content: readFileSync(buildGuestProgram(name, workFolder)),
   });
   return [
-    ...modules(kernel.modulesFolder, options.bridge === undefined ? MODULES : [...MODULES, "virtio_console"]),
+    ...modules(kernel.modulesFolder, [
+      ...MODULES,
+      ...(options.bridge === undefined ? [] : ["virtio_console"]),
+      ...(options.modules ?? []),
+    ]),
     program("init", "init"),
     program("oracle", "oracle"),
     program("substrate", "image/opt/substrate/agent"),

@@ -1,0 +1,176 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { after, describe, test } from "node:test";
+import {
+  GuestError,
+  HookKind,
+  restoreDuties,
+  restoreSequence,
+  type RunHookResponse,
+} from "../../src/node/client/index.ts";
+import { allBeat, type Beats, beatsOf } from "./cases/beats.ts";
+import { Stage } from "./cases/stage.ts";
+import { livesOn } from "./clones/drawn.ts";
+import type { Machine } from "./harness/machine.ts";
+import { ask } from "./harness/oracle.ts";
+
+/** Longer than the test takes. */
+const LONG_MS = 600_000;
+const SHORT_MS = 2_000;
+const REACH_MS = 600_000;
+const BEATING = ["workload", "command"];
+/** Cleans up when it is asked to end, as only one that runs can. */
+const WORKLOAD = `trap 'echo WORKLOAD-CLEANED-UP; exit 7' TERM
+hardship beat "" workload & while :; do wait; done`;
+
+/** Who gets which signal in a frozen guest, how its entrypoint ends, and whether its workload could clean up before. */
+const ENDS = [
+  ["agent", 9, "the launcher thaws it, and all of it gets SIGTERM and a grace", /exit 137|signal 9/, true],
+  ["launcher", 9, "the entrypoint of the substrate is gone, and its machine with it", /signal 9/, false],
+  [
+    "launcher",
+    15,
+    "as init forwards a stop: the workload wakes up, gets it too, and its status is told",
+    /exit 7/,
+    true,
+  ],
+  ["agent", 15, "the same", /exit 7/, true],
+] as const;
+
+/** A way to an agent that can lose answers: what is sent arrives, and nothing comes back. */
+class OneWay implements AsyncDisposable {
+  readonly #server = createServer((near) => this.#join(near));
+  readonly #target: number;
+  readonly #sockets: Socket[] = [];
+  #losesAnswers = false;
+
+  constructor(target: number) {
+    this.#target = target;
+  }
+
+  async listen(): Promise<number> {
+    this.#server.listen(0, "127.0.0.1");
+    await once(this.#server, "listening");
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  loseAnswers(): void {
+    this.#losesAnswers = true;
+  }
+
+  /** Breaks the connections. */
+  break(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.break();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+
+  #join(near: Socket): void {
+    const far = connect(this.#target, "127.0.0.1");
+    this.#sockets.push(near, far);
+    for (const socket of [near, far]) socket.on("error", () => socket.destroy());
+    near.pipe(far);
+    far.on("data", (bytes: Buffer) => {
+      if (!this.#losesAnswers) near.write(bytes);
+    });
+  }
+}
+
+describe("a frozen session in a guest", () => {
+  const process = { args: ["/bin/sh", "-c", WORKLOAD], env: { PATH: "/bin" }, stopGraceMs: 60_000 };
+  const stage = new Stage({ process, programs: ["hardship"] });
+  after(() => stage.end());
+  let file = "";
+  let before: Beats = new Map();
+
+  const freeze = async (freezeMs: number): Promise<RunHookResponse> => {
+    using client = stage.client();
+    return await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs });
+  };
+  /** A clone that stands still. */
+  const frozenClone = async (): Promise<Machine> => {
+    const clone = await stage.guest.start(file);
+    await livesOn(clone);
+    assert.deepEqual(await beatsOf(clone), before, "it stands still");
+    return clone;
+  };
+
+  test("is that of the first of two nodes that want it at once; the other one is told", async () => {
+    await stage.boot();
+    using client = await stage.reach();
+    const keep = { name: "command" };
+    const command = client.exec({ args: ["/bin/hardship", "beat", "", "command"], keep });
+    await once(command.stdout, "data");
+    await command.detach();
+    await allBeat(stage.machine, new Map(), BEATING);
+    const outcomes = await Promise.allSettled([freeze(LONG_MS), freeze(LONG_MS)]);
+    const frozen = outcomes.filter((outcome) => outcome.status === "fulfilled");
+    const refused = outcomes.filter((outcome) => outcome.status === "rejected");
+    assert.deepEqual(
+      frozen.map(({ value }) => [value.frozen, value.freezeProblem]),
+      [[true, ""]],
+    );
+    assert.deepEqual(
+      refused.map(({ reason }) => reason instanceof GuestError && reason.reason),
+      ["SESSION_FROZEN"],
+    );
+    before = await beatsOf(stage.machine);
+    file = await stage.guest.snapshot(stage.machine, "frozen");
+  });
+
+  for (const [who, signal, what, end, cleansUp] of ENDS) {
+    test(`does not stay so when signal ${signal} comes to the ${who}: ${what}`, async () => {
+      await using clone = await frozenClone();
+      assert.deepEqual(await ask(clone.oraclePort, [`kill ${who} ${signal}`]), ["0"]);
+      await clone.ended();
+      assert.match(clone.console, new RegExp(`GUEST-ENTRYPOINT-ENDED (?:${end.source})`));
+      if (cleansUp) assert.match(clone.console, /WORKLOAD-CLEANED-UP/);
+    });
+  }
+
+  test("goes on once, whether the answer to its duties was lost or two nodes ran them at once", async () => {
+    await using clone = await frozenClone();
+    {
+      await using way = new OneWay(clone.agentPort);
+      using client = stage.guest.client(clone, { address: `127.0.0.1:${await way.listen()}` });
+      await client.health();
+      way.loseAnswers();
+      const lost = client.runRestoreDuties({ entropy: randomBytes(64) }).then(
+        () => "answered",
+        () => "lost",
+      );
+      await clone.said("restore_duties_done");
+      way.break();
+      assert.equal(await lost, "lost");
+    }
+    await allBeat(clone, before, BEATING);
+    const dial = () => stage.guest.client(clone);
+    const both = await Promise.all([1, 2].map(() => restoreDuties(dial, { reachMs: REACH_MS })));
+    assert.deepEqual(
+      both.map(({ frozen }) => frozen),
+      [false, false],
+    );
+    await allBeat(clone, await beatsOf(clone), BEATING);
+  });
+
+  test("thaws by itself where its snapshot is never taken, and the next duties are told so, once", async () => {
+    await stage.machine.resume();
+    assert.equal((await restoreDuties(() => stage.client(), { reachMs: REACH_MS })).frozen, false);
+    await allBeat(stage.machine, before, BEATING);
+    await freeze(SHORT_MS);
+    await stage.machine.said("thawed_without_duties");
+    await allBeat(stage.machine, await beatsOf(stage.machine), BEATING);
+    using client = stage.client();
+    assert.equal((await client.health()).thawedWithoutDuties, true);
+    const told = [];
+    for (let time = 0; time < 2; time++)
+      told.push((await restoreSequence(() => stage.client(), { reachMs: REACH_MS })).thawedWithoutDuties);
+    assert.deepEqual(told, [true, false]);
+  });
+});

@@ -1,0 +1,226 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { Readable } from "node:stream";
+import { after, describe, test } from "node:test";
+import {
+  type GuestClient,
+  GuestError,
+  HookKind,
+  type KeptProcess,
+  restoreSequence,
+  type RunHookResponse,
+} from "../../src/node/client/index.ts";
+import { allBeat, beatsOf } from "./cases/beats.ts";
+import { NumberedLines, optionsOf, Sink, Source } from "./cases/kept-streams.ts";
+import { Stage } from "./cases/stage.ts";
+import { livesOn } from "./clones/drawn.ts";
+
+/** With `npm run test:vm -- --whole` twenty; a few show most of it. */
+const SNAPSHOTS = process.env["GUEST_VM_WHOLE"] === undefined ? 2 : 20;
+const REACH_MS = 600_000;
+/** Longer than a snapshot takes. */
+const LONG_MS = 600_000;
+const BOMB = 2_000;
+const STARTS_AT_ONCE = 4;
+/** The instance's own disk once more: what freezes it puts every writer of the sandbox into the kernel. */
+const DISK = "/mnt";
+const FIFO = "/dev/shm/fifo";
+const OWN = "own=/sys/fs/cgroup$(busybox sed -n 's/^0:://p' /proc/self/cgroup)";
+
+/** Commands that are kept over all snapshots, by name, which is also that of their rounds. Each says "up" once it is. */
+const HARDSHIPS: Readonly<Record<string, string>> = {
+  bomb: `exec hardship bomb ${BOMB}`,
+  uring: "exec hardship uring",
+  vfork: "exec hardship vfork",
+  ptrace: "exec hardship ptrace",
+  fuse: "exec hardship fuse /dev/shm/served",
+  oom: `${OWN}; echo 16777216 > "$own/memory.max"; exec hardship oom`,
+  write: "exec hardship write /tmp/log",
+};
+/** It freezes itself, and so stays frozen for ever. */
+const FROZEN_ALREADY = `${OWN}; busybox mkdir "$own/inner"
+( echo 0 > "$own/inner/cgroup.procs"; exec hardship beat "" itself ) &
+while ! busybox grep -q itself /dev/shm/beats; do busybox usleep 10000; done
+echo 1 > "$own/inner/cgroup.freeze"; until busybox grep -q "frozen 1" "$own/inner/cgroup.events"; do :; done; echo up; wait`;
+
+const HOOKS = {
+  preSnapshot: { args: ["/bin/busybox", "fsfreeze", "--freeze", DISK] },
+  postRestore: { args: ["/bin/busybox", "fsfreeze", "--unfreeze", DISK] },
+};
+
+function inShell(script: string): string[] {
+  return ["/bin/busybox", "sh", "-c", script];
+}
+
+/** Starts commands without a pause, over a connection of its own, until one fails: the connection breaks. */
+class Starts {
+  readonly #client: GuestClient;
+  readonly #ended: Promise<unknown>;
+  readonly #once = Promise.withResolvers<void>();
+
+  constructor(client: GuestClient) {
+    this.#client = client;
+    this.#ended = this.#run().catch((error: unknown) => this.#once.reject(error));
+  }
+
+  /** Resolves when one has run. */
+  get begun(): Promise<void> {
+    return this.#once.promise;
+  }
+
+  async end(): Promise<void> {
+    this.#client.close();
+    await this.#ended;
+  }
+
+  async #run(): Promise<void> {
+    const start = (): Promise<unknown> => this.#client.run({ args: ["/bin/busybox", "true"] });
+    for (;;) {
+      await Promise.all(Array.from({ length: STARTS_AT_ONCE }, start));
+      this.#once.resolve();
+    }
+  }
+}
+
+/** Again where thousands of processes have not all ended after ten seconds of a busy machine. */
+async function kill(client: GuestClient, name: string): Promise<number | undefined> {
+  for (;;) {
+    try {
+      return (await client.endExec(name, { signal: "SIGKILL" })).exit?.signal;
+    } catch (error) {
+      if (!(error instanceof GuestError) || error.reason !== "EXEC_NOT_ENDED") throw error;
+    }
+  }
+}
+
+/** Again where a command was still being started after two seconds of a busy machine. */
+async function freeze(client: GuestClient): Promise<RunHookResponse> {
+  for (;;) {
+    const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 300_000, freezeMs: LONG_MS });
+    if (outcome.freezeProblem !== "starts_in_flight") return outcome;
+  }
+}
+
+describe("a session with everything in it that is hard to freeze", () => {
+  const process = { args: ["/bin/hardship", "beat", "", "workload"], env: { PATH: "/bin" } };
+  const stage = new Stage({ process, hooks: HOOKS, programs: ["hardship"], modules: ["fuse"] });
+  const beating = ["workload", "flood", ...Object.keys(HARDSHIPS)];
+  const clients: GuestClient[] = [];
+  const calls: KeptProcess[] = [];
+  const failures: string[] = [];
+  after(async () => {
+    // They would go on dialling.
+    for (const call of calls) call.cancel();
+    for (const client of clients) client.close();
+    await stage.end();
+  });
+  const source = new Source();
+  let flooded: NumberedLines;
+  let typing: KeptProcess;
+  let screen: Sink;
+  let upload: KeptProcess;
+  let received: Sink;
+  let reader: KeptProcess;
+
+  /** A command that is kept over all snapshots, on a connection of its own, and comes back by itself. */
+  async function kept(name: string, script: string, terminal?: { cols: number; rows: number }): Promise<KeptProcess> {
+    const client = await stage.reach();
+    clients.push(client);
+    const resume = { patienceMs: REACH_MS, connectOptions: () => optionsOf(stage) };
+    const exec = client.exec(
+      { args: inShell(script), keep: { name, whenFull: "block" }, ...(terminal ? { terminal } : { stdin: true }) },
+      { failOnGap: true, resume },
+    );
+    calls.push(exec);
+    exec.wait().catch((error: unknown) => failures.push(`${name}: ${String(error)}`));
+    for (const stream of [exec.stdout, exec.stderr, exec.stdin]) stream.on("error", () => undefined);
+    exec.stderr.resume();
+    await exec.attached;
+    return exec;
+  }
+
+  test(`is up: ${Object.keys(HARDSHIPS).join(", ")}`, async () => {
+    await stage.boot();
+    using client = await stage.reach();
+    const script = `busybox mkdir ${DISK} && busybox mount -t ext4 /dev/vda ${DISK} && busybox mkfifo ${FIFO}`;
+    const prepared = await client.run({ args: inShell(script) });
+    assert.deepEqual([prepared.code, prepared.stderr.toString()], [0, ""]);
+    for (const [name, command] of [...Object.entries(HARDSHIPS), ["itself", FROZEN_ALREADY] as const]) {
+      const exec = client.exec({ args: inShell(command), keep: { name, whenFull: "drop-oldest" } });
+      let complaint = "";
+      exec.stderr.on("data", (bytes: Buffer) => (complaint += bytes.toString()));
+      const ended = once(exec.stdout, "end").then(() => [`ended: ${complaint}`]);
+      const [said] = (await Promise.race([once(exec.stdout, "data"), ended])) as [unknown];
+      assert.equal(String(said), "up\n", name);
+      await exec.detach();
+    }
+  });
+
+  test("and more goes on through its connections: a flood of output, typing, and an upload into a FIFO that is read", async () => {
+    const flood = await kept("flood", "exec hardship flood");
+    flooded = new NumberedLines(flood.stdout, "flood");
+    typing = await kept("typing", "exec busybox cat", { cols: 80, rows: 24 });
+    screen = new Sink(typing.stdout);
+    reader = await kept("reader", `exec busybox sha256sum ${FIFO}`);
+    received = new Sink(reader.stdout);
+    upload = await kept("upload", `exec busybox cat > ${FIFO}`);
+    upload.stdout.resume();
+    Readable.from(source.pieces()).pipe(upload.stdin);
+    await allBeat(stage.machine, new Map(), beating);
+  });
+
+  for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++) {
+    test(`snapshot ${snapshot}: it stands still until its duties, and then all of it goes on`, async (t) => {
+      const starts = new Starts(await stage.reach());
+      await starts.begun;
+      using client = await stage.reach();
+      // Nobody waits for its echo: the freeze may come before or after it.
+      typing.stdin.write(`typed-${snapshot}\n`);
+      const { frozen, frozenProcesses, freezePending, freezeProblem } = await freeze(client);
+      assert.deepEqual([frozen, freezeProblem], [true, ""]);
+      const before = await beatsOf(stage.machine);
+      assert.ok(frozenProcesses > BOMB, `${frozenProcesses} processes`);
+      const waiting = freezePending?.processes.map(({ name, waitChannel }) => `${name} in ${waitChannel}`) ?? [];
+      t.diagnostic(`${frozenProcesses} frozen; ${freezePending?.count ?? 0} wait in the kernel: ${waiting.join(", ")}`);
+      const file = await stage.guest.snapshot(stage.machine, "hard");
+      await stage.replaceMachine(() => stage.guest.start(file));
+      await starts.end();
+      await livesOn(stage.machine);
+      assert.deepEqual(await beatsOf(stage.machine), before, "no round was made");
+      const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachMs: REACH_MS });
+      assert.deepEqual(
+        [duties.frozen, hook.exitCode, health.frozen, health.thawedWithoutDuties],
+        [false, 0, false, false],
+      );
+      await allBeat(stage.machine, before, beating);
+      await screen.until(`typed-${snapshot}\r\ntyped-${snapshot}\r\n`);
+      assert.equal(
+        (await beatsOf(stage.machine)).get("itself"),
+        before.get("itself"),
+        "who was frozen before stays so",
+      );
+      using later = await stage.reach();
+      assert.equal((await later.run({ args: inShell("echo > /tmp/after && busybox cat /tmp/after") })).code, 0);
+    });
+  }
+
+  test("and nothing is lost: what was typed, uploaded and printed came once; all of the bomb is killed", async (t) => {
+    assert.deepEqual(failures, []);
+    using client = await stage.reach();
+    const living = (await client.listExecs()).filter(({ exit }) => exit === undefined).map(({ name }) => name);
+    const wanted = [...Object.keys(HARDSHIPS), "itself", "flood", "typing", "reader", "upload"];
+    assert.deepEqual(living.toSorted(), wanted.toSorted());
+    source.stop();
+    await once(upload.stdin, "finish");
+    assert.equal((await upload.wait()).code, 0);
+    assert.equal((await reader.wait()).code, 0);
+    assert.equal(received.bytes.toString().split(" ")[0], source.hash.digest("hex"));
+    for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++)
+      assert.equal(screen.bytes.toString().split(`typed-${snapshot}\r`).length - 1, 2, screen.bytes.toString());
+    t.diagnostic(`${flooded.count} numbered lines`);
+    assert.ok(flooded.count > 0);
+    assert.equal(await kill(client, "bomb"), 9);
+    const { stdout } = await client.run({ args: inShell("busybox ps -o args | busybox grep -c '[h]ardship bomb'") });
+    assert.equal(stdout.toString(), "0\n");
+  });
+});
