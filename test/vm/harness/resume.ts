@@ -28,7 +28,7 @@ export const STEPS = ["alone", "duties", "hook", "health", "exec"] as const;
 type Step = (typeof STEPS)[number];
 
 /** What one resume has cost by the end of each step. */
-export type Resume = Readonly<Record<Step, number>>;
+type Resume = Readonly<Record<Step, number>>;
 
 /** What resumes of one snapshot cost. */
 export interface Resumes {
