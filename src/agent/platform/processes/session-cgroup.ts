@@ -92,7 +92,13 @@ export class SessionCgroup implements SessionGroup {
       if (spentMs > limitMs) break;
       await pause(spentMs);
     }
-    const pending = [...this.#members()].flatMap((pid) => pendingProcess(pid) ?? []);
+    const pending: PendingProcess[] = [];
+    for (const pid of this.#members()) {
+      const found = pendingProcess(pid);
+      if (found !== undefined) pending.push(found);
+      // Thousands take long, and whoever calls meanwhile would get no answer.
+      await pause(0);
+    }
     return this.#allStopped() ? undefined : pending;
   }
 
