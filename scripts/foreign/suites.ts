@@ -6,6 +6,7 @@ import { ANSIBLE } from "./rsh/ansible.ts";
 import { GIT } from "./rsh/git.ts";
 import { RSYNC } from "./rsh/rsync.ts";
 import type { Suite } from "./suite.ts";
+import { TERMINAL } from "./terminal/suite.ts";
 import { SSLSCAN } from "./tls/sslscan.ts";
 import { TESTSSL } from "./tls/testssl.ts";
 
@@ -21,4 +22,5 @@ export const SUITES: readonly Suite[] = [
   GIT,
   ANSIBLE,
   OPENSSH,
+  TERMINAL,
 ];
