@@ -1,4 +1,5 @@
 import { CONNECTCONFORMANCE, CONNECTCONFORMANCE_CLIENT } from "./connectconformance/suite.ts";
+import { CONSUMERS } from "./consumers/suite.ts";
 import { H2LOAD } from "./h2load/suite.ts";
 import { H2SPEC } from "./h2spec/suite.ts";
 import { OPENSSH } from "./openssh/suite.ts";
@@ -23,4 +24,5 @@ export const SUITES: readonly Suite[] = [
   ANSIBLE,
   OPENSSH,
   TERMINAL,
+  CONSUMERS,
 ];

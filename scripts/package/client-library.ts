@@ -1,5 +1,5 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { execa } from "execa";
 import { NODE_ENGINES } from "./node-side.ts";
 
@@ -10,6 +10,13 @@ const CLIENT_PACKAGE = "guest-agent-client";
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
 /** What sandboxes and tests alone need, and load when they need it: the substrate's client, and what issues certificates. */
 const WHEN_NEEDED = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
+
+/** What programs import, by the name behind the package's. */
+const ENTRIES = {
+  ".": "./lib/node/client/index",
+  "./sandboxes": "./lib/node/sandboxes/index",
+  "./testing": "./lib/node/testing/index",
+} as const;
 
 interface Manifest {
   readonly version: string;
@@ -32,6 +39,8 @@ export async function makeClientLibrary(root: string, folder: string): Promise<v
     nameCompiled(join(lib, types));
     nameForRequire(join(lib, types));
   }
+  for (const path of Object.values(ENTRIES))
+    writeFileSync(join(unfinished, `${path}.cjs`), `module.exports = require("./${basename(path)}.js");\n`);
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
@@ -73,12 +82,22 @@ function nameForRequire(file: string): void {
   );
 }
 
-/** An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. */
+/**
+ * An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. The one for require() is
+ * a CommonJS module that hands it on, for what judges by names.
+ */
 function entryOf(path: string): object {
   return {
     import: { types: `${path}.d.ts`, default: `${path}.js` },
-    require: { types: `${path}.d.cts`, default: `${path}.js` },
+    require: { types: `${path}.d.cts`, default: `${path}.cjs` },
   };
+}
+
+/** The same for the types of a program that is compiled for Node 10, which knows no `exports`; it runs on a Node that does. */
+function forNode10(): object {
+  const { ".": main, ...others } = ENTRIES;
+  const types = Object.entries(others).map(([name, path]) => [name.replace("./", ""), [`${path}.d.ts`]] as const);
+  return { main: `${main}.js`, types: `${main}.d.ts`, typesVersions: { "*": Object.fromEntries(types) } };
 }
 
 /** Other documents are not in the package. */
@@ -97,11 +116,10 @@ function manifestOf({ version, license, dependencies, devDependencies }: Manifes
     engines: { node: NODE_ENGINES },
     sideEffects: false,
     exports: {
-      ".": entryOf("./lib/node/client/index"),
-      "./sandboxes": entryOf("./lib/node/sandboxes/index"),
-      "./testing": entryOf("./lib/node/testing/index"),
+      ...Object.fromEntries(Object.entries(ENTRIES).map(([name, path]) => [name, entryOf(path)])),
       "./package.json": "./package.json",
     },
+    ...forNode10(),
     files: ["lib"],
     dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
     // The types name Node's own; a program in JavaScript needs none.

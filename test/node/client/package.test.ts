@@ -84,7 +84,8 @@ describe("the package of the client library", { skip: typeof machine === "string
 
   test("holds modules, types, a licence and its documentation, and nothing else", async () => {
     const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.c?ts)$/.test(file));
-    assert.deepEqual(kinds, ["LICENSE", "README.md", "package.json"]);
+    const forRequire = ["client", "sandboxes", "testing"].map((entry) => `lib/node/${entry}/index.cjs`);
+    assert.deepEqual(kinds, ["LICENSE", "README.md", ...forRequire, "package.json"]);
     const declared = installed.packed.filter(
       (file) => file.endsWith(".js") && !installed.packed.includes(file.replace(/js$/, "d.ts")),
     );
@@ -151,6 +152,16 @@ export async function main(): Promise<void> {
     await writeFile(program, code);
     // As TypeScript 5.4 has it, which knows no require() of an ES module.
     assert.equal(await installed.compile("node16", ["*.cts"]), "");
+    await rm(program);
+  });
+
+  test("is the same module for require() and for import", async () => {
+    const program = join(installed.folder, "both.cjs");
+    const code = `import("guest-agent-client").then((imported) =>
+  console.log(require("guest-agent-client").GuestError === imported.GuestError));`;
+    await writeFile(program, code);
+    const { stdout } = await execa(node, [program], { cwd: installed.folder, extendEnv: false });
+    assert.equal(stdout, "true");
     await rm(program);
   });
 

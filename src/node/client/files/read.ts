@@ -28,7 +28,7 @@ export class FileContent implements AsyncIterable<Uint8Array> {
   }
 
   /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
-  [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array, undefined, undefined> {
+  [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     const opened = this.#opened;
     return received(this.#channel, GuestAgent.method.readFile, this.#request, this.#options, {
       take: ({ stat, data }) => {

@@ -156,7 +156,7 @@ export class Listing implements AsyncIterable<ListEntry> {
     return this.#isTruncated;
   }
 
-  [Symbol.asyncIterator](): AsyncIterableIterator<ListEntry, undefined, undefined> {
+  [Symbol.asyncIterator](): AsyncIterableIterator<ListEntry> {
     return received(this.#channel, FileTree.method.list, this.#request, this.#options, {
       take: ({ entries, truncated }) => {
         this.#isTruncated = truncated;
