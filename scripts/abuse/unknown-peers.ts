@@ -183,14 +183,14 @@ function differentBlocks(seed: number): Buffer[] {
 async function heldBytes(target: Target): Promise<number> {
   const { agent } = target;
   using client = clientOf(agent);
-  let least = Infinity;
+  let fewest = Infinity;
   await target.quietly(async () => {
     for (let round = 0; round < 3; round++) {
       await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-      least = Math.min(least, memoryOf(agent.pid).ownBytes);
+      fewest = Math.min(fewest, memoryOf(agent.pid).ownBytes);
     }
   });
-  return least;
+  return fewest;
 }
 
 /**

@@ -108,7 +108,9 @@ export class Call implements StreamConsumer {
   decode<Desc extends DescMessage>(schema: Desc, message: Uint8Array): MessageShape<Desc> {
     if (message.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, message);
     try {
-      return clone(schema, decodeMessage(schema, message));
+      // Not of a Buffer: its slices, which clone takes for copies, are views.
+      const bytes = new Uint8Array(message.buffer, message.byteOffset, message.byteLength);
+      return clone(schema, decodeMessage(schema, bytes));
     } finally {
       // It may be entropy.
       message.fill(0);

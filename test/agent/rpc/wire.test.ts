@@ -7,6 +7,10 @@ import { AgentError } from "../../../src/agent/domain/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { RunHookRequestSchema, RunHookResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import {
+  RestoreDutiesRequestSchema,
+  RestoreDutiesResponseSchema,
+} from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { bytesFieldFrame, type Call, type Router } from "../../../src/agent/rpc/index.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, TEST_VERSION } from "../../fixtures/management.ts";
@@ -16,7 +20,7 @@ const HEALTH = `${SERVICE}/Health`;
 const EXEC = `${SERVICE}/Exec`;
 const HOOK = `${SERVICE}/RunHook`;
 const STDOUT = 7;
-const { health, exec, runHook } = GuestAgent.method;
+const { health, exec, runHook, runRestoreDuties } = GuestAgent.method;
 
 /** Parts of a response as they came. */
 interface Answer {
@@ -106,6 +110,23 @@ describe("the wire", () => {
     );
     assert.equal(answer.trailers["grpc-status"], "0");
     assert.equal(answer.rstCode, 0);
+  });
+
+  test("hands bytes of a large message to its handler as they came, though the message's memory is given back before", async () => {
+    const entropy = Buffer.from("0123456789abcdef");
+    let seen: Buffer | undefined;
+    await using rig = await start((router) =>
+      router.unary(runRestoreDuties, (request) => {
+        seen = Buffer.from(request.entropy);
+        return create(RestoreDutiesResponseSchema, { entropyBytesMixed: request.entropy.length });
+      }),
+    );
+    const request = toBinary(RestoreDutiesRequestSchema, create(RestoreDutiesRequestSchema, { entropy }));
+    // Field 15, of bytes, which nobody knows: tag and length, then 256 KiB.
+    const unknown = Buffer.concat([Buffer.of(0x7a, 0x80, 0x80, 0x10), Buffer.alloc(2 ** 18)]);
+    const answer = await rig.ask(`${SERVICE}/RunRestoreDuties`, framed(Buffer.concat([request, unknown])));
+    assert.equal(answer.trailers["grpc-status"], "0");
+    assert.deepEqual(seen, entropy);
   });
 
   test("puts an error into the headers where nothing else was sent", async () => {
