@@ -40,7 +40,12 @@ describe("a stop", NEEDS_NAMESPACES, () => {
   });
 
   for (const [what, word, code, message] of [
-    ["of an agent that cannot be asked", "", "STOP_BOUNDED", /no method Stop; .* kills after 5 s/],
+    [
+      "of an agent that cannot be asked",
+      "",
+      "STOP_BOUNDED",
+      /older than 0\.2\.0, which brought Stop; .* kills after 5 s/,
+    ],
     ["of an agent that takes it and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
   ] as const) {
     test(`${what} is the substrate's, with a warning: ${code}`, async () => {
