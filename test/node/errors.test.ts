@@ -214,6 +214,17 @@ const ROWS: readonly Row[] = [
   },
   {
     who: "library",
+    when: "its client certificate brings a chain that is too long",
+    told: () => {
+      const { cert, key } = agent.certificates.client;
+      return library({ certPem: `${cert}\n`.repeat(9), keyPem: key });
+    },
+    message: /illegal parameter/,
+    nextStep:
+      /^shorten the chain of the client certificate, at first by the root: the agent takes five certificates, 3\.25 KiB$/,
+  },
+  {
+    who: "library",
     when: "its client certificate is of another authority",
     told: async () => library(await withCertificate({})),
     message: /^the agent refused your client certificate: \S/,

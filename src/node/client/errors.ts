@@ -282,6 +282,9 @@ function connectionStep(message: string): string {
   if (/certificate is not yet valid/i.test(message))
     return "look at this host's clock: the agent's certificate begins later";
   if (/certificate/i.test(message)) return "give the authority that issued the agent's certificate as caPem";
+  // How OpenSSL answers a Certificate message that is too large, or has too many.
+  if (/alert (?:illegal parameter|decode error)/.test(message))
+    return "shorten the chain of the client certificate, at first by the root: the agent takes five certificates, 3.25 KiB";
   if (/SSL|wrong version/i.test(message)) return "what listens there is no guest agent; check the address";
   if (/dropped|ECONNRESET|pings/.test(message)) return "the connection broke: look whether the call has taken effect";
   if (/closed before it was ready/.test(message)) return "check that the agent takes this client certificate";
