@@ -2,9 +2,9 @@ import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { dutiesRows, execRows, healthRows } from "./rows/calls.ts";
 import { fileRows } from "./rows/files.ts";
+import { firstExecRows } from "./rows/first-execs.ts";
 import { folderRows } from "./rows/folders.ts";
 import { freezeRows } from "./rows/freeze.ts";
-import { growthRows } from "./rows/growth.ts";
 import { idleRows, memoryRows, sizeRows, snapshotRows } from "./rows/footprint.ts";
 import { resumeRows } from "./rows/resume.ts";
 import { streamRows } from "./rows/streams.ts";
@@ -21,7 +21,7 @@ export type Group =
   | "files"
   | "folders"
   | "idle"
-  | "growth"
+  | "first-execs"
   | "startup"
   | "size"
   | "duties"
@@ -31,7 +31,7 @@ export type Group =
   | "resume";
 
 /**
- * How each group of rows is measured, in that order. Idle comes right after the loads: from growth on, whatever is measured
+ * How each group of rows is measured, in that order. Idle comes right after the loads: from first-execs on, whatever is measured
  * has a server of its own.
  */
 export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] | Promise<readonly Row[]>>> = {
@@ -42,7 +42,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   files: fileRows,
   folders: folderRows,
   idle: idleRows,
-  growth: growthRows,
+  "first-execs": firstExecRows,
   startup: async (bench) => [
     ...(await startupRows(bench)),
     ...(await firstCallsRows(bench)),

@@ -25,17 +25,6 @@ export interface Verdict extends Goal {
   readonly met: boolean;
 }
 
-/** One of the sizes that a growing load is measured at: so many commands at once, or bytes of one transfer. */
-export interface GrowthStep {
-  readonly load: "execs" | "read" | "stdout" | "stdin";
-  readonly size: number;
-}
-
-/** A cost of one size of a growing load. */
-export interface GrowthFigure extends GrowthStep {
-  readonly cost: "time" | "CPU time" | "peak memory";
-}
-
 /** Input of a row. */
 export interface RowSpec {
   readonly name: string;
@@ -47,8 +36,6 @@ export interface RowSpec {
   readonly goal?: Goal;
   /** A note for the reader. */
   readonly note?: string;
-  /** Its data about growth, if any. */
-  readonly growth?: GrowthFigure;
 }
 
 /** One line of the table. */

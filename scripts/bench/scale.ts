@@ -1,5 +1,4 @@
 const MIB = 2 ** 20;
-const GIB = 2 ** 30;
 
 /** Amount of work for one value of a row. */
 export interface Scale {
@@ -15,8 +14,8 @@ export interface Scale {
   readonly terminalBytes: number;
   /** Each of 64 files. */
   readonly parallelBytes: number;
-  readonly growthExecs: readonly number[];
-  readonly growthBytes: readonly number[];
+  /** Servers of which the first commands are measured. */
+  readonly newServers: number;
   readonly duties: number;
   readonly starts: number;
   readonly coldStarts: number;
@@ -36,8 +35,7 @@ export const FULL: Scale = {
   streamBytes: 512 * MIB,
   terminalBytes: 64 * MIB,
   parallelBytes: 8 * MIB,
-  growthExecs: [1, 10, 100, 256],
-  growthBytes: [MIB, GIB, 16 * GIB],
+  newServers: 4,
   duties: 20,
   starts: 31,
   coldStarts: 7,
@@ -56,8 +54,7 @@ export const QUICK: Scale = {
   streamBytes: 128 * MIB,
   terminalBytes: 8 * MIB,
   parallelBytes: 2 * MIB,
-  growthExecs: [1, 10, 100],
-  growthBytes: [MIB, 256 * MIB],
+  newServers: 3,
   duties: 5,
   starts: 11,
   coldStarts: 2,

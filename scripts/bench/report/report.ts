@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import type { Contender, Row } from "../row.ts";
-import { growthSummary } from "./growth.ts";
 import { markdownTable, notes } from "./table.ts";
 
 /** All of a run. */
@@ -22,11 +21,6 @@ function contendersText({ contenders }: Report): string {
   return contenders.map(({ contender, description }) => `- ${contender}: ${description}`).join("\n");
 }
 
-function growthText({ rows }: Report): string {
-  const summary = growthSummary(rows);
-  return summary === "" ? "" : `How cost grows, from the last size but one to the last:\n\n${summary}`;
-}
-
 /** How many goals were met, and of how many. */
 function goalsText({ rows }: Report): string {
   const verdicts = rows.flatMap(({ verdict }) => verdict ?? []);
@@ -44,7 +38,6 @@ export function wholeReport(report: Report): string {
     contendersText(report),
     "Each cell: median (lowest–highest) of the rounds, and in bold our figure divided by the peer's.",
     markdownTable(report.rows, true),
-    growthText(report),
     notes(report.rows),
     goalsText(report),
   );
@@ -52,7 +45,7 @@ export function wholeReport(report: Report): string {
 
 const CELLS = "Each cell: the median, and in bold our figure divided by the peer's.";
 
-/** What docs/performance.md shows: the rows with a goal, and how cost grows. */
+/** What docs/performance.md shows: the rows with a goal. */
 export function goalsReport(report: Report): string {
   const rows = report.rows.filter(({ verdict }) => verdict !== undefined);
   return join(
@@ -61,7 +54,6 @@ export function goalsReport(report: Report): string {
     CELLS,
     markdownTable(rows, false),
     goalsText(report),
-    growthText(report),
   );
 }
 

@@ -28,7 +28,7 @@ const STREAM_GOALS: Readonly<Record<Direction, TransferGoals>> = {
 const TERMINAL_GOALS: TransferGoals = { ...STREAM_GOALS.out, health: 1.5 };
 
 /** CPU time of the server in seconds, for each GiB. */
-export function cpuOfGib(runs: Runs): Samples {
+function cpuOfGib(runs: Runs): Samples {
   return samplesOf(runs, ({ bytes, cpuMs }) => cpuMs / 1e3 / (bytes / GIB));
 }
 
@@ -67,12 +67,12 @@ export function transferRows(name: string, goals: TransferGoals | undefined, run
 }
 
 /** A command that writes so many zeros in pieces of that size. */
-export function writer(totalBytes: number, chunkBytes: number): readonly string[] {
+function writer(totalBytes: number, chunkBytes: number): readonly string[] {
   return ["dd", "if=/dev/zero", `bs=${chunkBytes}`, `count=${Math.ceil(totalBytes / chunkBytes)}`, "status=none"];
 }
 
 /** A command that reads its input to the end. */
-export const READER: readonly string[] = ["dd", "of=/dev/null", "bs=1M", "status=none"];
+const READER: readonly string[] = ["dd", "of=/dev/null", "bs=1M", "status=none"];
 
 /** A command's output and input at speed, and a terminal's. */
 export async function streamRows(bench: Bench): Promise<Row[]> {
