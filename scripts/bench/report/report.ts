@@ -48,13 +48,7 @@ const CELLS = "Each cell: the median, and in bold our figure divided by the peer
 /** What docs/performance.md shows: the rows with a goal. */
 export function goalsReport(report: Report): string {
   const rows = report.rows.filter(({ verdict }) => verdict !== undefined);
-  return join(
-    machineText(report),
-    contendersText(report),
-    CELLS,
-    markdownTable(rows, false),
-    goalsText(report),
-  );
+  return join(machineText(report), contendersText(report), CELLS, markdownTable(rows, false), goalsText(report));
 }
 
 /** Rows of the README: what users notice first, four where we are ahead and four where a peer is. */

@@ -10,7 +10,7 @@ const NAMES: Readonly<Record<Contender, string>> = {
 };
 
 /** Three significant digits, without an exponent. */
-export function shortNumber(value: number): string {
+function shortNumber(value: number): string {
   if (value === 0) return "0";
   const digits = Math.max(0, Math.min(4, 2 - Math.floor(Math.log10(Math.abs(value)))));
   return value.toLocaleString("en", { maximumFractionDigits: digits });

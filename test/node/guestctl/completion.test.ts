@@ -10,9 +10,10 @@ import { COMMANDS } from "../../../src/node/guestctl/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
 import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-/** Fills a command line's last word in: the words, the script and a folder with a `guestctl` are given. */
+/** Fills a command line's last word in: the line, its words, the script and a folder with a `guestctl` are given. */
 const COMPLETERS = {
-  bash: `source "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl; printf '%s\\n' "\${COMPREPLY[@]}"`,
+  bash: `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
+printf '%s\\n' "\${COMPREPLY[@]}"`,
   fish: `source $SCRIPT; complete -C (string join ' ' -- $argv) | string replace -r '\\t.*' ''; true`,
 } as const;
 
@@ -47,10 +48,12 @@ describe("guestctl completion", () => {
   after(() => rm(folder, { recursive: true }));
 
   async function offers(shell: "bash" | "fish", line: string): Promise<string[]> {
-    const words = ["guestctl", ...line.split(" ")];
-    const args = shell === "bash" ? ["-c", COMPLETERS.bash, "bash", ...words] : ["-c", COMPLETERS.fish, ...words];
+    const whole = `guestctl ${line}`;
+    // bash takes words apart at colons and equals signs, and completes what is behind the last.
+    const parts = whole.split(/ |(?<=[:=])(?=[^ ])|(?=[:=])/);
+    const args = shell === "bash" ? ["-c", COMPLETERS.bash, "bash", ...parts] : ["-c", COMPLETERS.fish, whole];
     const { stdout } = await execa(shell, args, {
-      env: { ...env, SCRIPT: join(folder, shell) },
+      env: { ...env, LINE: whole, SCRIPT: join(folder, shell) },
       extendEnv: false,
       cwd: join(folder, "work"),
     });
@@ -101,18 +104,16 @@ describe("guestctl completion", () => {
       const there = join(folder, "there");
       await mkdir(join(there, "some folder"), { recursive: true });
       for (const name of ["some", "other", ".hidden"]) await writeFile(join(there, name), "");
-      // bash takes a word apart at its colons, and completes the part behind the last.
-      const connection = `-H ${shell === "bash" ? address.replace(":", " : ") : address} -c ${agent.credentialsDir}`;
-      const colon = shell === "bash" ? ": " : ":";
+      const connection = `-H ${address} -c ${agent.credentialsDir}`;
       const found = (names: readonly string[]): string[] =>
         names.map((name) => name.replace(/^:/, "").replaceAll("\\ ", " ")).toSorted();
       for (const command of ["attach", "end", "kill"]) {
         assert.deepEqual(await offers(shell, `${command} ${connection} s`), ["server"]);
       }
-      for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} ${colon}${there}/s`]) {
+      for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} :${there}/s`]) {
         assert.deepEqual(found(await offers(shell, line)), [`${there}/some`, `${there}/some folder/`]);
       }
-      assert.deepEqual(found(await offers(shell, `cp ${connection} a ${colon}${there}/`)), [
+      assert.deepEqual(found(await offers(shell, `cp ${connection} a :${there}/`)), [
         `${there}/other`,
         `${there}/some`,
         `${there}/some folder/`,
@@ -125,7 +126,7 @@ describe("guestctl completion", () => {
   test("offers local files to cp, and none to a command that runs in the sandbox, in bash", async (t) => {
     if (isMissing(t, "bash")) return;
     assert.deepEqual((await offers("bash", "cp a")).toSorted(), ["a file", "a folder", "another"]);
-    assert.deepEqual((await offers("bash", "cp -H host : 7071 one ano")).toSorted(), ["another"]);
+    assert.deepEqual((await offers("bash", "cp -H host:7071 one ano")).toSorted(), ["another"]);
     assert.deepEqual(await offers("bash", "exec -it a"), []);
     assert.deepEqual(await offers("bash", "exec ls --"), []);
     assert.deepEqual(await offers("bash", "exec -- --"), []);
@@ -134,9 +135,9 @@ describe("guestctl completion", () => {
 
   test("understands the equals sign as bash takes it apart", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual(await offers("bash", "health --credentials ="), ["a folder"]);
-    assert.deepEqual(await offers("bash", "health --credentials = a"), ["a folder"]);
-    assert.deepEqual(await offers("bash", "hook --timeout = 5s pre"), ["pre-snapshot"]);
+    assert.deepEqual(await offers("bash", "health --credentials="), ["a folder"]);
+    assert.deepEqual(await offers("bash", "health --credentials=a"), ["a folder"]);
+    assert.deepEqual(await offers("bash", "hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 
   test("completes at the Tab key of a real bash", async (t) => {

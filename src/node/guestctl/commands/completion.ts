@@ -1,21 +1,15 @@
 import { type Command, type CommandEntry, defineCommand } from "../command-line.ts";
-import { bashCompletion } from "../completion/bash.ts";
-import { fishCompletion } from "../completion/fish.ts";
-import { completedCommands } from "../completion/model.ts";
-import { zshCompletion } from "../completion/zsh.ts";
-import { guestPaths } from "../completion/paths.ts";
-import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { SCRIPTS } from "../completion/scripts.ts";
 import { UsageError } from "../errors.ts";
 import { parseWord } from "../values.ts";
+
+/** The shells that have a completion script. */
+export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
 
 /** @param table all commands, this one included */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
-    usage: [
-      `completion ${SHELLS.join("|")}`,
-      "completion --paths PREFIX [options]",
-      "completion --sandboxes [options]",
-    ],
+    usage: [`completion ${SHELLS.join("|")}`, "completion --of SHELL -- LINE WORD..."],
     about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files here and in the sandbox,
 names of kept commands and of this node's sandboxes.
 
@@ -23,38 +17,46 @@ names of kept commands and of this node's sandboxes.
   zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)
   fish  once:                         guestctl completion fish > ~/.config/fish/completions/guestctl.fish`,
     options: {
-      paths: {
+      of: {
         type: "string",
-        argument: "PREFIX",
-        help: "what the scripts ask: the paths of the sandbox that begin so, by the image's ls",
+        argument: "SHELL",
+        help: "what the scripts ask: what may stand in place of the last WORD; LINE is what is typed, for bash",
       },
-      sandboxes: { type: "boolean", help: "what the scripts ask: names of this node's sandboxes, from its journal" },
-      ...CONNECTION_OPTIONS,
     },
-    notes: 'With --json, one object: "shell" and "script"; or "paths"; or "sandboxes".',
+    notes: 'With --json, one object: "shell" and "script"; or "kind" and "offers".',
     statuses: "0 written, 125 failed.",
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion fish | source"],
     takes: "anything",
     completes: [SHELLS, "nothing"],
-    async run({ values, positionals: [shell, ...more] }, host) {
-      if (values.paths !== undefined) {
-        using client = await openClient(values, host);
-        const paths = await guestPaths(client, values.paths);
-        return { text: paths.map((path) => `${path}\n`).join(""), json: { paths } };
+    async run({ values, positionals: [first, ...more] }, host) {
+      if (values.of === undefined) {
+        if (more.length > 0) throw new UsageError("completion wants one shell");
+        const script = parseWord(first, SCRIPTS, "which shell");
+        return { text: script, json: { shell: first, script } };
       }
-      if (values.sandboxes === true) {
-        const { sandboxNames } = await import("../sandbox/reach.ts");
-        const sandboxes = await sandboxNames(values.state, host);
-        return { text: sandboxes.map((name) => `${name}\n`).join(""), json: { sandboxes } };
-      }
-      if (more.length > 0) throw new UsageError("completion wants one shell");
-      const script = parseWord(shell, SCRIPTS, "which shell")(await completedCommands(table));
-      return { text: script, json: { shell, script } };
+      // Loads the client library, which the scripts do not need.
+      const { offersFor } = await import("../completion/offers.ts");
+      const { words, cut } = values.of === "bash" ? wholeWords(first ?? "", more) : { words: more, cut: 0 };
+      const { kind, offers } = await offersFor(table, words, host);
+      const told = offers.map(([word, about = ""]) => [word.slice(cut), about] as const);
+      const lines = told.map(([word, about]) => (about === "" ? `${word}\n` : `${word}\t${about}\n`));
+      return { text: `${kind}\n${lines.join("")}`, json: { kind, offers: told.map(([word]) => word) } };
     },
   });
 }
 
-const SCRIPTS = { bash: bashCompletion, zsh: zshCompletion, fish: fishCompletion } as const;
-
-/** The shells that have a completion script. */
-export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
+/**
+ * The words as they were typed: bash takes them apart at each = and colon, and keeps their quotes. `cut` is what of the last
+ * one stands before the part that bash completes.
+ */
+function wholeWords(line: string, parts: readonly string[]): { words: readonly string[]; cut: number } {
+  const words: string[] = [];
+  let at = 0;
+  for (const part of parts) {
+    const isGlued = words.length > 0 && (part === "" ? at === line.length : line.startsWith(part, at));
+    at = line.indexOf(part, at) + part.length;
+    words.push((isGlued ? (words.pop() ?? "") : "") + part.replaceAll(/["'\\]/g, ""));
+  }
+  const last = /^[:=]$/.test(parts.at(-1) ?? "") ? "" : (parts.at(-1) ?? "");
+  return { words, cut: (words.at(-1) ?? "").length - last.replaceAll(/["'\\]/g, "").length };
+}

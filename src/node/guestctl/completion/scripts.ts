@@ -1,0 +1,73 @@
+/*
+ * What a shell sources. Each hands its words to "guestctl completion --of", whose first line says what the others are: words,
+ * paths of the sandbox, or none where the shell completes local files or folders by itself.
+ */
+
+/** Completion for bash 3.2 or later. */
+const BASH = `# Completion of guestctl for bash: source <(guestctl completion bash)
+_guestctl() {
+  local cur="\${COMP_WORDS[COMP_CWORD]}" line="\${COMP_LINE:0:COMP_POINT}" kind word
+  # bash takes words apart here, and completes the last part.
+  case "$cur" in '=' | ':') cur='' ;; esac
+  COMPREPLY=()
+  {
+    read -r kind
+    case "$kind" in
+      file) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$cur") ;;
+      folder) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$cur") ;;
+      path) compopt -o nospace 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$(printf '%q' "$word")"); done ;;
+      word) while IFS=$'\\t' read -r word _; do COMPREPLY+=("$word"); done ;;
+    esac
+  } < <("\${COMP_WORDS[0]}" completion --of bash -- "$line" "\${COMP_WORDS[@]:0:COMP_CWORD+1}" 2> /dev/null)
+}
+
+complete -F _guestctl guestctl
+`;
+
+/** Completion for zsh: sourced after compinit, or as the file _guestctl in a folder of $fpath. */
+const ZSH = `#compdef guestctl
+# Completion of guestctl for zsh: source <(guestctl completion zsh)
+_guestctl() {
+  local -a offers
+  offers=("\${(@f)$($words[1] completion --of zsh -- "" "\${(@Q)words[1,CURRENT]}" 2> /dev/null)}")
+  case $offers[1] in
+    file) compset -P '--*='; _files ;;
+    folder) compset -P '--*='; _files -/ ;;
+    path) compadd -S '' -- "\${(@)offers[2,-1]}" ;;
+    word)
+      offers=("\${(@)offers[2,-1]//:/\\\\:}")
+      offers=("\${(@)offers/$'\\t'/:}")
+      _describe guestctl offers
+      ;;
+  esac
+}
+
+if [[ $funcstack[1] == _guestctl ]]; then
+  _guestctl "$@"
+else
+  compdef _guestctl guestctl
+fi
+`;
+
+/** Completion for fish. */
+const FISH = `# Completion of guestctl for fish: guestctl completion fish | source
+function __guestctl_offers
+    set -l words (commandline -opc) (commandline -ct)
+    set -l option (string match -r -- '^--[^=]*=' $words[-1])
+    set -l offers ($words[1] completion --of fish -- '' $words 2>/dev/null)
+    switch "$offers[1]"
+        case file
+            printf "$option%s\\n" (__fish_complete_path (string replace -- "$option" '' $words[-1]))
+        case folder
+            printf "$option%s\\n" (__fish_complete_directories (string replace -- "$option" '' $words[-1]))
+        case '*'
+            printf '%s\\n' $offers[2..-1]
+    end
+end
+
+complete -c guestctl -e
+complete -c guestctl -f -a '(__guestctl_offers)'
+`;
+
+/** The scripts, by shell. */
+export const SCRIPTS: Readonly<Record<"bash" | "zsh" | "fish", string>> = { bash: BASH, zsh: ZSH, fish: FISH };
