@@ -486,10 +486,12 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
   });
 
-  it("processes that wait in the kernel are told: they run no instruction, but have not stopped", async (t) => {
+  it("processes that wait in the kernel are counted, and eight are named with where they wait: they run no instruction", async (t) => {
     await using mounted = await testFolder();
     const mount = spawn(program("hanging_mount"), [mounted.path, "serve"], { stdio: ["pipe", "pipe", "inherit"] });
     const unmounted = once(mount, "exit");
+    let said = "";
+    mount.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
     const isReady = await Promise.race([once(mount.stdout, "data").then(() => true), unmounted.then(() => false)]);
     if (!isReady) {
       t.skip("needs FUSE");
@@ -499,15 +501,23 @@ while :; do (:) & (echo >> '${file}'); done`;
       await using agent = await freezable(t);
       if (agent === undefined) return;
       using client = clientOf(agent);
-      using stream = new ExecStream(agent);
-      const taken = once(mount.stdout, "data");
-      const pid = await started(stream.start({ args: ["cat", mounted.at("file")] }));
-      await taken;
+      using streams = new DisposableStack();
+      const pids: number[] = [];
+      for (let number = 1; number <= 10; number++) {
+        const stream = streams.use(new ExecStream(agent));
+        pids.push(await started(stream.start({ args: ["cat", mounted.at(`file-${number}`)] })));
+      }
+      await until(() => said.split("taken\n").length > pids.length, "each waits for the file system's answer");
       const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-      assert.equal(frozen, true);
-      assert.equal(freezePending?.count, 1);
-      const [pending] = freezePending.processes;
-      assert.deepEqual([pending?.pid, pending?.name], [pid, "cat"]);
+      assert.deepEqual([frozen, freezePending?.count], [true, pids.length]);
+      const named = freezePending?.processes ?? [];
+      assert.equal(new Set(named.map(({ pid }) => pid)).size, 8);
+      for (const { pid, name, waitChannel } of named) {
+        assert.ok(pids.includes(pid), `${pid} is not of ${pids.join(", ")}`);
+        assert.equal(name, "cat");
+        // Where the kernel does not tell, it says 0.
+        assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
+      }
       mount.stdin.end();
       await unmounted;
       using later = clientOf(agent);

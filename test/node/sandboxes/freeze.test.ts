@@ -8,7 +8,7 @@ import type { NodeOptions, Sandboxes, SandboxSpec } from "../../../src/node/sand
 import { testFolder, type TestFolder } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
-import { agentOf, codeOf, failureOf, openNode, partsOf } from "./node.ts";
+import { agentOf, codeOf, failureOf, openNode, partsOf, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const STANDBY = "POST /instances/:id/standby";
@@ -209,6 +209,33 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await shut;
     await substrate.listen();
     await box.runs();
+  });
+
+  test("whose session has thawed before its duties wakes up with a warning: after a resume, and after a snapshot", async (t) => {
+    const workload = new Ticking(folder.path, "thawed-early");
+    const args = ["sh", "-c", `trap '' INT; exec "$@"`, "sh", ...workload.args];
+    await using box = await Box.open(t, { spec: { process: { args } } });
+    if (box === undefined) return;
+    const { node, substrate } = box;
+    await workload.runs();
+    // A signal that may ask the workload to end thaws it: this one has chosen to go on.
+    substrate.interfere = async (request, when) => {
+      if (![RESTORE, SNAPSHOTS].includes(request) || when === "before") return undefined;
+      substrate.named("box").process.signalAgent("SIGINT");
+      await workload.runs();
+      return undefined;
+    };
+    await node.standby("box");
+    const resumed = await node.resume("box");
+    const { awakening } = await node.snapshot("box");
+    for (const each of [resumed, awakening]) {
+      const warning = warningsOf(each).find(({ code }) => code === "THAWED_WITHOUT_DUTIES");
+      assert.match(warning?.message ?? "", /thawed before its duties/);
+    }
+    substrate.interfere = () => undefined;
+    await node.standby("box");
+    const codes = warningsOf(await node.resume("box")).map(({ code }) => code);
+    assert.ok(!codes.includes("THAWED_WITHOUT_DUTIES"), "it tells of the last time alone");
   });
 
   test("is thawed and frozen anew where the answer to an earlier freeze was lost", async (t) => {

@@ -122,12 +122,17 @@ export class ProcessInstance {
     await ended;
   }
 
-  /** Asks the agent to stop, as the init does. */
+  /** Sends the agent a signal, as the init does. */
+  signalAgent(signal: NodeJS.Signals): void {
+    for (const pid of this.#tree().slice(1, 2)) process.kill(pid, signal);
+  }
+
+  /** Asks the agent to stop. */
   async stop(): Promise<void> {
     const child = this.#process;
     if (child === undefined || !this.isRunning) return;
     const ended = once(child, "exit");
-    for (const pid of this.#tree().slice(1, 2)) process.kill(pid, "SIGTERM");
+    this.signalAgent("SIGTERM");
     await ended;
     await this.#shut();
   }
