@@ -228,8 +228,8 @@ export interface Addon {
   makeFolderAt(folder: number, name: string): number;
   /** Only an empty one; a cgroup is busy while something lives in it. */
   removeFolderAt(folder: number, name: string): number;
-  /** What an open folder holds, `.` and `..` included. */
-  namesIn(folder: number): readonly string[] | number;
+  /** Names of the folders in an open folder. */
+  foldersIn(folder: number): readonly string[] | number;
   /** Locks a file or folder exclusively, without waiting (flock(2)). Closing the descriptor unlocks it. */
   lock(fd: number): number;
   /** Sends a byte, and with it a copy of a descriptor, over a unix socket. */

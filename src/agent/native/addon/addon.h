@@ -91,7 +91,7 @@
   F("openAt", agent_open_at)                               \
   F("makeFolderAt", agent_make_folder_at)                  \
   F("removeFolderAt", agent_remove_folder_at)              \
-  F("namesIn", agent_names_in)                             \
+  F("foldersIn", agent_folders_in)                         \
   /* files.c */                                            \
   F("openIn", agent_open_in)                               \
   F("placeIn", agent_place_in)                             \

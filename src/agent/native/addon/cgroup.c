@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -48,8 +49,13 @@ napi_value agent_make_folder_at(napi_env env, napi_callback_info info) { return 
 
 napi_value agent_remove_folder_at(napi_env env, napi_callback_info info) { return call_at(env, info, remove_folder); }
 
+static bool is_folder_below(const struct dirent *entry) {
+  if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN) return false;
+  return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+}
+
 /* Reopens the folder: duplicates would share one read position. */
-napi_value agent_names_in(napi_env env, napi_callback_info info) {
+napi_value agent_folders_in(napi_env env, napi_callback_info info) {
   napi_value folder, names = NULL, name;
   get_arguments(env, info, 1, &folder);
   int fd = openat(to_int(env, folder), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -61,6 +67,7 @@ napi_value agent_names_in(napi_env env, napi_callback_info info) {
   napi_create_array(env, &names);
   uint32_t count = 0;
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    if (!is_folder_below(entry)) continue;
     napi_create_string_utf8(env, entry->d_name, NAPI_AUTO_LENGTH, &name);
     napi_set_element(env, names, count++, name);
   }

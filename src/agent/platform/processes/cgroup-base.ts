@@ -7,7 +7,7 @@ import { type Addon, errnoName } from "../../native/index.ts";
 /** The part of the addon that finds a place for cgroups. */
 export type CgroupCalls = Pick<
   Addon,
-  "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "namesIn" | "lock"
+  "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "foldersIn" | "lock"
 >;
 
 /** Flags to open a folder with. */

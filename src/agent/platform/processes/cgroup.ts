@@ -10,7 +10,7 @@ const NESTED_LIMIT = 256;
 const NO_FOLDER = -1;
 
 /** The part of the addon that looks into a cgroup. */
-export type CgroupFiles = Pick<CgroupCalls, "openAt" | "namesIn">;
+export type CgroupFiles = Pick<CgroupCalls, "openAt" | "foldersIn">;
 
 /** Value of a key in a file of `key value` lines; undefined when it is not there. */
 export function valueOf(text: string | undefined, key: string): number | undefined {
@@ -85,10 +85,9 @@ export function addMembers(calls: CgroupFiles, folder: number, found: Set<number
   // A threaded cgroup lists only threads. The first thread of a process has the process's id.
   const listed = readAt(calls, folder, "cgroup.procs") ?? readAt(calls, folder, "cgroup.threads") ?? "";
   for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
-  if (valueOf(readAt(calls, folder, "cgroup.stat"), "nr_descendants") === 0) return;
-  const names = calls.namesIn(folder);
+  const names = calls.foldersIn(folder);
   if (typeof names === "number") return;
-  for (const name of names.filter((of) => !of.startsWith("."))) {
+  for (const name of names) {
     if (nested.left === 0) return;
     const below = calls.openAt(folder, name, FOLDER);
     if (below < 0) continue;

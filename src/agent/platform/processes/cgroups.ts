@@ -135,10 +135,9 @@ function makeSession(calls: CgroupCalls, base: number): Made | undefined {
 
 /** Removes a cgroup with those below it, as far as nothing lives in them. */
 function removeTree(calls: CgroupCalls, parent: number, { name, folder }: Made, limit = { left: REMOVED_LIMIT }): void {
-  const names = calls.namesIn(folder);
+  const names = calls.foldersIn(folder);
   for (const below of typeof names === "number" ? [] : names) {
-    // The files of a cgroup have a dot in their names.
-    if (below.includes(".") || limit.left-- <= 0) continue;
+    if (limit.left-- <= 0) continue;
     const opened = calls.openAt(folder, below, FOLDER);
     if (opened < 0) continue;
     removeTree(calls, folder, { name: below, folder: opened }, limit);
@@ -152,7 +151,7 @@ function removeTree(calls: CgroupCalls, parent: number, { name, folder }: Made, 
  * refuses to remove a cgroup with living processes.
  */
 function removeAbandoned(calls: CgroupCalls, base: number): void {
-  const names = calls.namesIn(base);
+  const names = calls.foldersIn(base);
   if (typeof names === "number") return;
   for (const name of names.filter((of) => OF_A_SESSION.test(of))) {
     const folder = calls.openAt(base, name, FOLDER);
