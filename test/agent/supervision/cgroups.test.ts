@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
@@ -152,6 +152,22 @@ describe("an agent that ends", () => {
       path.includes(`svc-guest-${agent.pid}-`),
     );
     assert.deepEqual(left, []);
+  });
+
+  it("takes along the cgroups that commands have made in theirs, also one with a dot in its name", async (t) => {
+    const agent = await startAgent();
+    await using _ = agent;
+    if (!hasCgroups(agent)) {
+      t.skip("needs a cgroup2 hierarchy that may be written");
+      return;
+    }
+    const make = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+own=$mount$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p "$own/of.command/inner"; echo "$own"`;
+    const { stdout } = await exec(agent, { args: ["sh", "-c", make] });
+    const made = `${String(stdout).trim()}/of.command/inner`;
+    assert.ok(existsSync(made));
+    await agent.stop();
+    assert.ok(!existsSync(made));
   });
 });
 

@@ -89,7 +89,10 @@ describe("a session does not stay frozen when", NEEDS_ROOT, () => {
   });
 
   it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async (t) => {
-    const agent = await frozenAgent(t, launched(cleaningUp("orphaned")));
+    const [, , script = ""] = cleaningUp("orphaned");
+    const below = `mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+mkdir "$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/of.workload"`;
+    const agent = await frozenAgent(t, launched(["sh", "-c", `${below}; ${script}`]));
     if (agent === undefined) return;
     await using _ = agent;
     process.kill(agent.pid, "SIGKILL");

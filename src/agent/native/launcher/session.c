@@ -159,8 +159,7 @@ static void remove_below(int folder, int depth) {
   if (entries == NULL)
     return;
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
-    /* The files of a cgroup have a dot in their names. */
-    if (strchr(entry->d_name, '.') != NULL)
+    if (entry->d_type != DT_DIR || strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
       continue;
     int below = depth < NESTED_LIMIT ? openat(dirfd(entries), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (below >= 0) {
