@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { execa } from "execa";
 import { buildGoTool, GO_ENVIRONMENT, type GoToolchain, provideGo } from "../../test/fixtures/go-toolchain.ts";
 import { messageOf } from "../../src/shared/errors.ts";
@@ -15,21 +15,23 @@ export interface GoSuite {
   readonly sources: () => Promise<string>;
 }
 
-/** Builds the tool of a module that the go.mod of a folder pins. @throws Unavailable */
-export async function buildGoSuite(folder: string, module: string, tool: string): Promise<GoSuite> {
+/** Builds the tool of a module that `modules`, a folder of go.mod and go.sum, pins. @throws Unavailable */
+export async function buildGoSuite(modules: string, module: string, tool: string): Promise<GoSuite> {
   const toolchain = await provideGo();
   if (typeof toolchain === "string") throw new Unavailable(toolchain);
-  const pinned = readFileSync(join(folder, "go.mod"), "utf8");
+  const pinned = readFileSync(join(modules, "go.mod"), "utf8");
   const [, version = "?"] =
     new RegExp(`^\\s*(?:require )?${RegExp.escape(module)} v([\\w.-]+)`, "m").exec(pinned) ?? [];
-  const program = await buildGoTool(toolchain, folder, tool).catch((error: unknown) => {
-    throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
-  });
-  return { program, version, sources: () => sourcesOf(toolchain, dirname(program), module) };
+  return {
+    program: await buildGoTool(toolchain, modules, tool).catch((error: unknown) => {
+      throw new Unavailable(`${tool} was not built: ${messageOf(error)}`);
+    }),
+    version,
+    sources: () => sourcesOf(toolchain, modules, module),
+  };
 }
 
-/** Where Go keeps them. `built` has the go.mod and the sums. */
-async function sourcesOf({ go }: GoToolchain, built: string, module: string): Promise<string> {
-  const { stdout } = await execa(go, ["list", "-m", "-f", "{{.Dir}}", module], { cwd: built, env: GO_ENVIRONMENT });
-  return stdout;
+async function sourcesOf({ go }: GoToolchain, modules: string, module: string): Promise<string> {
+  const { stdout } = await execa(go, ["mod", "download", "-json", module], { cwd: modules, env: GO_ENVIRONMENT });
+  return (JSON.parse(stdout) as { readonly Dir: string }).Dir;
 }

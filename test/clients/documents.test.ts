@@ -81,7 +81,7 @@ describe("docs/node/clients.md", () => {
     const { go } = toolchain;
     const module = join(folder, "go");
     await mkdir(module);
-    await cp(join(GO_MODULE, "go.mod"), join(module, "go.mod"));
+    for (const name of ["go.mod", "go.sum"]) await cp(join(GO_MODULE, name), join(module, name));
     await writeFile(join(module, "main.go"), programs("go")[0] ?? "");
     const options = { cwd: module, timeout: TIMEOUT_MS, env: GO_ENVIRONMENT };
     await execa(go, ["mod", "edit", "-module", "example.com/node"], options);
