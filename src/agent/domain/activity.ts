@@ -96,6 +96,8 @@ export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;
   #attached = 0;
+  /** Of them, those that began after the last restore: each end of one is activity. */
+  #lasting = 0;
   #restores = 0;
 
   constructor(stamps: Stamps) {
@@ -103,21 +105,23 @@ export class ActivityClock {
     this.#last = stamps.stamp();
   }
 
-  /** Records user activity now. */
+  /** Records user activity now. While something lasts, now is not the last of it, and reading clocks is a tenth of a frame. */
   touch(): void {
-    this.#last.ns = this.#stamps.nowNs();
+    if (this.#lasting === 0) this.#touchNow();
   }
 
   /** Activity lasts from now until the attachment's end. */
   attach(): Attachment {
     this.#attached += 1;
+    this.#lasting += 1;
     const restores = this.#restores;
     let detached = false;
     const detach = (counts: boolean): void => {
       if (detached) return;
       detached = true;
       this.#attached -= 1;
-      if (counts) this.touch();
+      if (restores === this.#restores) this.#lasting -= 1;
+      if (counts) this.#touchNow();
     };
     return { end: () => detach(true), cut: () => detach(restores === this.#restores) };
   }
@@ -127,14 +131,19 @@ export class ActivityClock {
    * which is now by this clock. The duties then end them, which is no activity.
    */
   restored(): void {
-    if (this.#attached > 0) this.touch();
+    if (this.#attached > 0) this.#touchNow();
     this.#restores += 1;
+    this.#lasting = 0;
   }
 
   /** Time of the last activity, in nanoseconds since 1970; never in the future. */
   lastNs(): bigint {
     // Recorded, so that a later `cut` does not move the reported time back.
-    if (this.#attached > 0) this.touch();
+    if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
+  }
+
+  #touchNow(): void {
+    this.#last.ns = this.#stamps.nowNs();
   }
 }

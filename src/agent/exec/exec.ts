@@ -22,6 +22,7 @@ import {
   ExecInputOrder,
   type ExecRequest,
   hasStdin,
+  type InputFrames,
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
@@ -57,16 +58,11 @@ export class Exec {
   /**
    * Runs one command to its end. Resolves after the exit has been handed to `output`.
    *
-   * @param input the client's frames after the first; iterated until the command ends
+   * @param input the client's frames after the first
    * @param signal aborted when the client is gone; the command is then ended too
    * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
    */
-  run(
-    request: ExecRequest,
-    input: AsyncIterable<CommandInput>,
-    output: ExecOutput,
-    signal: AbortSignal,
-  ): Promise<void> {
+  run(request: ExecRequest, input: InputFrames<CommandInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
     const { timeoutMs, stdio } = request;
     // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
     const run = this.#attend(this.#start(request, signal), {

@@ -1,4 +1,5 @@
 import {
+  type AgentError,
   END_GRACE_LIMIT_MS,
   frameOrder,
   invalidField,
@@ -75,6 +76,15 @@ export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }
   | { readonly kind: "forget" };
+
+/**
+ * A client's frames. The next one comes once what `take` returns, which never rejects, has resolved; `over` comes last, with
+ * why the client broke them off, or with what `take` threw.
+ */
+export type InputFrames<Input> = (
+  take: (frame: Input) => Promise<void> | undefined,
+  over: (failure: AgentError | undefined) => void,
+) => void;
 
 const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;

@@ -10,5 +10,6 @@ export {
   type ExecInput,
   ExecInputOrder,
   type ExecRequest,
+  type InputFrames,
   type KeepRequest,
 } from "./frames.ts";

@@ -1,5 +1,5 @@
-import type { ActivityClock, ChildProcess } from "../domain/index.ts";
-import type { CommandInput } from "./frames.ts";
+import type { ActivityClock, AgentError, ChildProcess } from "../domain/index.ts";
+import type { CommandInput, InputFrames } from "./frames.ts";
 
 /** Bytes of input that may wait for the command before its frames are no longer read. */
 const QUEUE_BYTES = 256 * 1024;
@@ -20,12 +20,17 @@ export class InputPump {
   }
 
   /** Carries one client's frames, holding it back while too much waits, and then ends the input. */
-  async carry(frames: AsyncIterable<CommandInput>): Promise<void> {
-    for await (const frame of frames) {
-      this.take(frame);
-      if (this.isFull) await this.room();
-    }
-    this.#child.stdin?.end();
+  carry(frames: InputFrames<CommandInput>, failed: (error: AgentError) => void): void {
+    frames(
+      (frame) => {
+        this.take(frame);
+        return this.isFull ? this.room() : undefined;
+      },
+      (failure) => {
+        if (failure === undefined) this.#child.stdin?.end();
+        else failed(failure);
+      },
+    );
   }
 
   /** Too much input waits for the command: take no more frames until there is room. */
@@ -43,9 +48,14 @@ export class InputPump {
     this.#activity.touch();
     switch (frame.kind) {
       case "stdin": {
+        const written = this.#child.stdin?.write(frame.bytes);
+        if (written === undefined) {
+          frame.release?.();
+          break;
+        }
         const heldBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
         this.#queuedBytes += heldBytes;
-        this.#written = this.#child.stdin?.write(frame.bytes).then(() => {
+        this.#written = written.then(() => {
           this.#queuedBytes -= heldBytes;
           frame.release?.();
         });

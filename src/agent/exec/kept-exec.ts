@@ -153,7 +153,7 @@ export class KeptExec {
     call.signal.addEventListener("abort", onAbort);
     if (this.#isDrained && this.#result !== undefined) attached.exited(this.#result);
     else attached.flush();
-    const carried = this.#carry(attached).catch((error: unknown) => attached.end(error as AgentError));
+    const carried = this.#carry(attached);
     try {
       await attached.over;
     } finally {
@@ -279,22 +279,33 @@ export class KeptExec {
     this.#parts.child.stderr?.resume();
   }
 
-  /** Reads a call's frames until it is over. The client's half-close has no effect. */
-  async #carry(attached: AttachedCall): Promise<void> {
+  /** Reads a call's frames; resolves when there are no more, or none that matter. The client's half-close has no effect. */
+  #carry(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
-    for await (const frame of attached.call.input) {
-      if (frame.kind === "forget") {
-        this.forget();
-        if (attached.isOver) return;
-        continue;
-      }
-      // The next call sends again what was not taken.
-      if (attached.isOver) continue;
-      if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
-      else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
-      else this.#take(attached, frame);
+    const room = async (): Promise<void> => {
       while (attached.holdsEnough) await Promise.race([this.#input.room(), left]);
-    }
+    };
+    return new Promise((resolve) => {
+      attached.call.input(
+        (frame) => {
+          if (frame.kind === "forget") {
+            this.forget();
+            if (attached.isOver) resolve();
+            return undefined;
+          }
+          // The next call sends again what was not taken.
+          if (attached.isOver) return undefined;
+          if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
+          else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInTurn(attached, frame);
+          else this.#take(attached, frame);
+          return attached.holdsEnough ? room() : undefined;
+        },
+        (failure) => {
+          if (failure !== undefined) attached.end(failure);
+          resolve();
+        },
+      );
+    });
   }
 
   #takeInTurn(attached: AttachedCall, frame: CommandInput): void {

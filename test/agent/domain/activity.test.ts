@@ -71,6 +71,29 @@ describe("last_user_activity", () => {
     later.cut();
     assert.equal(activeAgoMs(), 0, "what was attached after them counts");
   });
+
+  it("is the time of a touch after restore duties that is followed by the end of what was attached before them", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    const attachment = activity.attach();
+    activity.restored();
+    clock.pass(1_000);
+    activity.touch();
+    clock.pass(2_000);
+    attachment.cut();
+    assert.equal(activeAgoMs(), 2_000);
+  });
+
+  it("is the last touch, also where one came while something was attached", () => {
+    const { clock, activity, activeAgoMs } = setup();
+    const attachment = activity.attach();
+    clock.pass(1_000);
+    activity.touch();
+    attachment.end();
+    clock.pass(1_000);
+    activity.touch();
+    clock.pass(2_000);
+    assert.equal(activeAgoMs(), 2_000);
+  });
 });
 
 describe("idle_declared", () => {

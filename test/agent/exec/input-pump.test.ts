@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";
 import { ActivityClock, KILL_WAIT_MS, Stamps } from "../../../src/agent/domain/index.ts";
-import type { CommandInput } from "../../../src/agent/exec/index.ts";
+import type { CommandInput, InputFrames } from "../../../src/agent/exec/index.ts";
 import { InputPump } from "../../../src/agent/exec/input-pump.ts";
 import { Collector, processes, request } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
@@ -21,22 +21,27 @@ describe("input that a command does not read", () => {
     child.stderr?.start(new Collector());
     let taken = 0;
     const stalled = new EventTarget();
-    async function* keys(): AsyncGenerator<CommandInput> {
-      for (; taken < KEYS; taken++) {
-        // Whoever is not asked for the next one by the next turn of the event loop is being held back.
-        const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
-        await Promise.resolve();
-        yield { kind: "stdin", bytes: Buffer.from("x") };
-        clearImmediate(asked);
-      }
-    }
+    const pumped = Promise.withResolvers<void>();
+    const keys: InputFrames<CommandInput> = (take, over) => {
+      const rest = async (): Promise<void> => {
+        for (; taken < KEYS; taken++) {
+          // Whoever is not asked for the next one by the next turn of the event loop is being held back.
+          const asked = setImmediate(() => stalled.dispatchEvent(new Event("stalled")));
+          await take({ kind: "stdin", bytes: Buffer.from("x") });
+          clearImmediate(asked);
+        }
+        over(undefined);
+        pumped.resolve();
+      };
+      void rest();
+    };
     try {
       const waiting = once(stalled, "stalled");
-      const pumped = new InputPump(child, new ActivityClock(new Stamps(systemClock))).carry(keys());
+      new InputPump(child, new ActivityClock(new Stamps(systemClock))).carry(keys, pumped.reject);
       await waiting;
       assert.ok(taken >= 500 && taken <= PIPE_BYTES + 2_000, `${taken} frames were taken`);
       child.signalGroup(18);
-      await pumped;
+      await pumped.promise;
       assert.equal((await child.ended).signal, 0);
       assert.equal(await child.stdout?.drain(), true);
       assert.equal(output.text.trim(), String(KEYS));

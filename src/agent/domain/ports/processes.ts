@@ -254,10 +254,11 @@ export interface ByteSource {
 /** The writing end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Resolves when the kernel took all of them, or dropped the rest because nobody can read them
-   * any more (the reader closed its end, or `close` was called). The caller must not change the bytes before that.
+   * Writes bytes in order. Undefined: they are done with. Otherwise resolves when the kernel took all of them, or dropped the
+   * rest because nobody can read them any more (the reader closed its end, or `close` was called); the caller must not
+   * change the bytes before that.
    */
-  write(bytes: Uint8Array): Promise<void>;
+  write(bytes: Uint8Array): Promise<void> | undefined;
   /** End of input after everything written so far: closes a pipe, types the end-of-file character into a terminal. */
   end(): void;
   /** Closes the descriptor at once and drops what has not been written. Later calls do nothing. */

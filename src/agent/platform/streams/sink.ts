@@ -12,6 +12,7 @@ interface PendingWrite {
 type State = "open" | "ending" | "ended" | "closed";
 
 const NEWLINE = 0x0a;
+const NO_BYTES: Uint8Array = new Uint8Array();
 
 /** Writes to a non-blocking descriptor at the pace of its reader. Owns the descriptor. */
 export class FdSink implements ByteSink {
@@ -22,6 +23,7 @@ export class FdSink implements ByteSink {
   #pending: PendingWrite[] = [];
   #state: State = "open";
   #lastByte = NEWLINE;
+  #watching = false;
 
   constructor(addon: Addon, kind: StreamKind, fd: number) {
     this.#addon = addon;
@@ -30,11 +32,12 @@ export class FdSink implements ByteSink {
     this.#watch = new addon.FdWatch(fd, () => this.#writePending());
   }
 
-  write(bytes: Uint8Array): Promise<void> {
-    if (this.#state !== "open" || bytes.length === 0) return Promise.resolve();
+  write(bytes: Uint8Array): Promise<void> | undefined {
+    if (this.#state !== "open") return undefined;
+    const rest = this.#pending.length === 0 ? this.#writeSome(bytes) : bytes;
+    if (rest.length === 0) return undefined;
     return new Promise((done) => {
-      this.#pending.push({ bytes, done });
-      if (this.#pending.length === 1) this.#writePending();
+      this.#pending.push({ bytes: rest, done });
     });
   }
 
@@ -53,23 +56,40 @@ export class FdSink implements ByteSink {
     for (const write of dropped) write.done();
   }
 
-  #writePending(): void {
-    for (let write = this.#pending[0]; write !== undefined; write = this.#pending[0]) {
-      const count = this.#addon.write(this.#fd, write.bytes, 0, write.bytes.length);
+  /** Writes what the descriptor takes now, and watches it where something is left. Returns the rest. */
+  #writeSome(bytes: Uint8Array): Uint8Array {
+    let rest = bytes;
+    while (rest.length > 0) {
+      const count = this.#addon.write(this.#fd, rest, 0, rest.length);
       if (count === -constants.errno.EAGAIN) {
-        this.#watch.set(WRITABLE);
-        return;
+        this.#watchIf(true);
+        return rest;
       }
       if (count < 0) {
         this.close(); /* EPIPE, or EIO of a terminal: nobody reads any more. */
-        return;
+        return NO_BYTES;
       }
-      this.#lastByte = write.bytes[count - 1] ?? this.#lastByte;
-      write.bytes = write.bytes.subarray(count);
-      if (write.bytes.length === 0) this.#pending.shift()?.done();
+      this.#lastByte = rest[count - 1] ?? this.#lastByte;
+      rest = count === rest.length ? NO_BYTES : rest.subarray(count);
     }
-    this.#watch.set(0);
+    return rest;
+  }
+
+  #writePending(): void {
+    for (let write = this.#pending[0]; write !== undefined; write = this.#pending[0]) {
+      write.bytes = this.#writeSome(write.bytes);
+      if (write.bytes.length > 0) return;
+      this.#pending.shift()?.done();
+    }
+    this.#watchIf(false);
     if (this.#state === "ending") this.#finish();
+  }
+
+  /** Asks only for a change: to stop a watch costs a system call, also where there is none. */
+  #watchIf(wanted: boolean): void {
+    if (wanted === this.#watching) return;
+    this.#watching = wanted;
+    this.#watch.set(wanted ? WRITABLE : 0);
   }
 
   /** Closes a pipe; types the end-of-file character into a terminal, if it has one now. */

@@ -229,13 +229,15 @@ export class FdSource implements ByteSource {
         continue;
       }
       const buffer = this.#pool.lend();
-      const count = this.#fill(buffer.bytes, 0, buffer.bytes.length);
-      if (count > 0) this.#deliver(buffer, count);
-      else {
+      const { length } = buffer.bytes;
+      const count = this.#fill(buffer.bytes, 0, length);
+      if (count <= 0) {
         buffer.release();
         this.#foundNone(count);
         break;
       }
+      this.#deliver(buffer, count);
+      if (this.#isEmptied(count, length)) break;
     }
     this.#rearm();
   }
@@ -252,7 +254,12 @@ export class FdSource implements ByteSource {
     } else {
       this.#foundNone(count);
     }
-    return count > 0;
+    return count > 0 && !this.#isEmptied(count, room);
+  }
+
+  /** There is no more, and if there is, the watch tells; a drain, which has none, reads until it finds nothing. */
+  #isEmptied(count: number, length: number): boolean {
+    return count < length && this.#drain === undefined;
   }
 
   /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
@@ -269,11 +276,9 @@ export class FdSource implements ByteSource {
   }
 
   #deliver(buffer: LentBuffer, count: number): void {
-    let bytes = buffer.bytes.subarray(0, count);
-    if (count < COPY_BELOW_BYTES) {
-      bytes = bytes.slice();
-      buffer.release();
-    }
+    const isSmall = count < COPY_BELOW_BYTES;
+    const bytes = isSmall ? buffer.bytes.slice(0, count) : buffer.bytes.subarray(0, count);
+    if (isSmall) buffer.release();
     let held = true;
     this.#heldChunks++;
     this.#receiver?.chunk(bytes, () => {

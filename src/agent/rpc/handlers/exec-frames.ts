@@ -18,14 +18,18 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stderr: ExecFrameSchema.field.stderr.number,
 };
 
-/** A frame after the first. Throws INVALID_ARGUMENT for one that a client may not send there. */
-export function decodeInput(message: Uint8Array): ExecInput {
+/**
+ * A frame after the first. Throws INVALID_ARGUMENT for one that a client may not send there.
+ *
+ * @param release of the message, for which input calls it
+ */
+export function decodeInput(message: Uint8Array, release: () => void): ExecInput {
   const bytes = tryBytesField(message, STDIN_FIELD);
-  if (bytes !== undefined) return { kind: "stdin", bytes };
+  if (bytes !== undefined) return { kind: "stdin", bytes, release };
   const { frame } = decodeMessage(ExecFrameSchema, message);
   switch (frame.case) {
     case "stdin":
-      return { kind: "stdin", bytes: frame.value };
+      return { kind: "stdin", bytes: frame.value, release };
     case "stdinClose":
       return { kind: "stdin_close" };
     case "resize":

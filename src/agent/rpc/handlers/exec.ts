@@ -1,5 +1,5 @@
 import type { Mutex } from "../../domain/index.ts";
-import { type Exec, type ExecInput, ExecInputOrder, type KeptCall } from "../../exec/index.ts";
+import { type Exec, type ExecInput, ExecInputOrder, type InputFrames, type KeptCall } from "../../exec/index.ts";
 import type { Call } from "../call.ts";
 import {
   decodeInput,
@@ -23,7 +23,7 @@ const LARGE_START_LIMIT_MS = 1_000;
  * @param largeStarts shared by all calls
  */
 export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
-  const messages = call.messages()[Symbol.asyncIterator]();
+  const messages = call.messages();
   const { promise: started, resolve: onStarted } = Promise.withResolvers<void>();
   const output = {
     started: (pid: number): void => {
@@ -35,12 +35,12 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     exit: (result: Parameters<typeof exitFrame>[0]): void => call.send(exitFrame(result)),
   };
   const run = (first: FirstFrame): Promise<void> => {
-    if ("execId" in first) return exec.attach(first, keptCall(messages, call, onStarted));
-    if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(messages, call, onStarted));
+    if ("execId" in first) return exec.attach(first, keptCall(call, onStarted));
+    if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(call, onStarted));
     const order = new ExecInputOrder(first);
     return exec.run(
       first,
-      inputs(messages, call, (frame) => order.check(frame)),
+      inputs(call, (frame) => order.check(frame)),
       output,
       call.signal,
     );
@@ -71,9 +71,9 @@ async function startLarge(
 }
 
 /** A call that attaches to a kept exec, which holds the order of its frames. */
-function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: () => void): KeptCall {
+function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
-    input: inputs(messages, call, (frame) => frame),
+    input: inputs(call, (frame) => frame),
     output: {
       started: (started) => {
         onStarted();
@@ -90,14 +90,8 @@ function keptCall(messages: AsyncIterator<Uint8Array>, call: Call, onStarted: ()
 }
 
 /** The frames after the first, checked by `accept`. */
-async function* inputs<Input extends ExecInput>(
-  messages: AsyncIterator<Uint8Array>,
-  call: Call,
-  accept: (frame: ExecInput) => Input,
-): AsyncGenerator<Input> {
-  for (let next = await messages.next(); next.done !== true; next = await messages.next()) {
-    const message = next.value;
-    const input = accept(decodeInput(message));
-    yield input.kind === "stdin" ? { ...input, release: () => call.release(message) } : input;
-  }
+function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): InputFrames<Input> {
+  return (take, over) => {
+    call.messages().each((message) => take(accept(decodeInput(message, () => call.release(message)))), over);
+  };
 }
