@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { receiveAll } from "../internals/index.ts";
+import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
 import { Probation, type ProbationLimits } from "./probation.ts";
@@ -314,11 +314,9 @@ export class Http2Connection {
       batch.release();
       this.#flush();
     };
-    const { chunks } = batch;
-    const last = chunks.length - 1;
-    if (last > 0) this.#socket.cork();
-    for (let at = 0; at <= last; at++) this.#socket.write(chunks[at], at === last ? written : undefined);
-    if (last > 0) this.#socket.uncork();
+    const { chunks, sizeBytes } = batch;
+    if (this.#socket === this.#raw) writeEach(this.#socket, chunks, written);
+    else writeJoined(this.#socket, chunks, sizeBytes, written);
   };
 
   /** Called when nothing is queued or being written. */

@@ -3,6 +3,7 @@
  * says what its part gains, and what happens on a Node that lacks it. The C files here are part of the addon.
  */
 export { garbageCollector } from "./garbage.ts";
+export { writeEach, writeJoined } from "./joined-writes.ts";
 export { descriptorOf, stopReading } from "./handles.ts";
 export { receiveAll } from "./shared-reads.ts";
 export { socketBelow } from "./socket-below.ts";

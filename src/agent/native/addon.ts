@@ -126,6 +126,8 @@ export interface Addon {
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /** Bytes that can be read from a pipe or terminal now. */
   bytesAvailable(fd: number): number;
+  /** Bytes that the pipe holds from now on. -EPERM: more than this user may have (pipe(7)). */
+  widenPipe(fd: number, sizeBytes: number): number;
   /** True when nobody holds the writing end any more. The pipe may still hold bytes. */
   hungUp(fd: number): boolean;
   /** Master, which does not block, and slave, which does. */

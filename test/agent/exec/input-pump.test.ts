@@ -7,9 +7,9 @@ import { InputPump } from "../../../src/agent/exec/input-pump.ts";
 import { Collector, processes, request } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
-/** A pipe takes 64 KiB; what is beyond that waits in the agent. */
-const PIPE_BYTES = 64 * 1024;
-const KEYS = 200_000;
+/** A pipe takes 256 KiB at most; what is beyond that waits in the agent. */
+const PIPE_BYTES = 256 * 1024;
+const KEYS = 300_000;
 
 describe("input that a command does not read", () => {
   it("is held back also when it comes in single bytes, and arrives whole once it is read", async () => {

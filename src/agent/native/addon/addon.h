@@ -40,6 +40,7 @@
   /* descriptor.c */                                                              \
   F("duplicate", agent_duplicate, 1, (int fd))                                    \
   F("bytesAvailable", agent_bytes_available, 1, (int fd))                         \
+  F("widenPipe", agent_widen_pipe, 2, (int fd, int size))                         \
   F("lock", agent_lock, 1, (int fd))                                              \
   F("sendDescriptor", agent_send_descriptor, 3, (int socket, int byte, int fd))   \
   /* sockets.c */                                                                 \

@@ -40,6 +40,8 @@ long agent_bytes_available(int fd) {
   return ioctl(fd, FIONREAD, &available) < 0 ? -1 : available;
 }
 
+long agent_widen_pipe(int fd, int size) { return fcntl(fd, F_SETPIPE_SZ, size); }
+
 napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   napi_value fd;
   get_arguments(env, info, 1, &fd);

@@ -4,6 +4,7 @@ import type { Addon } from "../../native/index.ts";
 import type { KeptPipes } from "../streams/kept-pipes.ts";
 import { FdSink } from "../streams/sink.ts";
 import { FdSource, type StartsSettled } from "../streams/source.ts";
+import type { WidePipes } from "../streams/wide-pipes.ts";
 import type { Cgroup, ContainedTree } from "./cgroup.ts";
 import { outputHolders } from "./process-table.ts";
 import type { Started } from "./spawn.ts";
@@ -23,13 +24,14 @@ export function streamsOf(
   started: Started,
   plan: StdioPlan["kind"],
   startsSettled: StartsSettled,
+  pipes: WidePipes,
 ): Streams | undefined {
   const kind = plan === "terminal" ? "terminal" : "pipe";
   const streams: Streams = {};
   try {
-    if (started.stdin >= 0) streams.stdin = new FdSink(addon, kind, started.stdin);
-    if (started.stdout >= 0) streams.stdout = new FdSource(addon, pool, kind, started.stdout, startsSettled);
-    if (started.stderr >= 0) streams.stderr = new FdSource(addon, pool, kind, started.stderr, startsSettled);
+    if (started.stdin >= 0) streams.stdin = new FdSink(addon, kind, started.stdin, pipes);
+    if (started.stdout >= 0) streams.stdout = new FdSource(addon, pool, kind, started.stdout, startsSettled, pipes);
+    if (started.stderr >= 0) streams.stderr = new FdSource(addon, pool, kind, started.stderr, startsSettled, pipes);
     return streams;
   } catch {
     for (const name of ["stdin", "stdout", "stderr"] as const) {

@@ -10,6 +10,7 @@ import {
 import type { Addon, SpawnSettings } from "../../native/index.ts";
 import type { Standing } from "../self-protection.ts";
 import { KeptPipes } from "../streams/kept-pipes.ts";
+import { WidePipes } from "../streams/wide-pipes.ts";
 import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { ChildEnds, childProcess, streamsOf } from "./child.ts";
@@ -39,6 +40,7 @@ export class NativeProcesses implements Processes {
   readonly #ends: ChildEnds;
   readonly #starts: StartsInFlight = new StartsInFlight();
   readonly #keptPipes: KeptPipes;
+  readonly #widePipes: WidePipes;
   readonly #table: ProcessTable;
 
   constructor(addon: Addon, pool: BufferPool, surroundings: Surroundings) {
@@ -48,6 +50,7 @@ export class NativeProcesses implements Processes {
     this.#ends = new ChildEnds(addon);
     this.#table = new ProcessTable(addon);
     this.#keptPipes = new KeptPipes(addon, surroundings.onPipeGivenUp);
+    this.#widePipes = new WidePipes(addon);
   }
 
   async spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess> {
@@ -57,7 +60,8 @@ export class NativeProcesses implements Processes {
     const { adopter, life } = this.#surroundings;
     const shared = { table: this.#table, life };
     const sources = { ...shared, adopter: kind === "inherit" ? adopter : undefined };
-    const streams = streamsOf(this.#addon, this.#pool, started, kind, () => this.#starts.settled());
+    const startsSettled = (): Promise<void> | undefined => this.#starts.settled();
+    const streams = streamsOf(this.#addon, this.#pool, started, kind, startsSettled, this.#widePipes);
     const child = childProcess(this.#addon, this.#keptPipes, {
       pid,
       ended: this.#ends.of(pid),

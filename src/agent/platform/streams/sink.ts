@@ -3,6 +3,7 @@ import { constants } from "node:os";
 import type { ByteSink } from "../../domain/index.ts";
 import { type Addon, type FdWatch, WRITABLE } from "../../native/index.ts";
 import type { StreamKind } from "./source.ts";
+import { WidePipes } from "./wide-pipes.ts";
 
 interface PendingWrite {
   bytes: Uint8Array;
@@ -19,14 +20,16 @@ export class FdSink implements ByteSink {
   readonly #addon: Addon;
   readonly #kind: StreamKind;
   readonly #fd: number;
+  readonly #pipes: WidePipes;
   readonly #watch: FdWatch;
   #pending: PendingWrite[] = [];
   #state: State = "open";
   #lastByte = NEWLINE;
   #watching = false;
 
-  constructor(addon: Addon, kind: StreamKind, fd: number) {
+  constructor(addon: Addon, kind: StreamKind, fd: number, pipes: WidePipes = new WidePipes(addon)) {
     this.#addon = addon;
+    this.#pipes = pipes;
     this.#kind = kind;
     this.#fd = fd;
     this.#watch = new addon.FdWatch(fd, () => this.#writePending());
@@ -50,6 +53,7 @@ export class FdSink implements ByteSink {
   close(): void {
     if (this.#state === "closed") return;
     this.#state = "closed";
+    this.#pipes.leave(this.#fd);
     this.#watch.close();
     const dropped = this.#pending;
     this.#pending = [];
@@ -62,6 +66,7 @@ export class FdSink implements ByteSink {
     while (rest.length > 0) {
       const count = this.#addon.write(this.#fd, rest, 0, rest.length);
       if (count === -constants.errno.EAGAIN) {
+        if (this.#kind === "pipe" && this.#pipes.widen(this.#fd)) continue;
         this.#watchIf(true);
         return rest;
       }

@@ -10,10 +10,14 @@ import type {
   LentBuffer,
 } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
+import { WidePipes } from "./wide-pipes.ts";
 
-/** Buffers that the streams of all children are read into. A pipe holds 64 KiB; two busy streams need four buffers. */
+/** What a pipe holds at first. */
+const PIPE_BYTES = 64 * 1024;
+
+/** Buffers that the streams of all children are read into. Two busy streams need four. */
 export const STREAM_BUFFERS: BufferPoolSizes = {
-  fullBytes: 64 * 1024,
+  fullBytes: PIPE_BYTES,
   tightBytes: 16 * 1024,
   tightAboveBytes: 4 * 1024 * 1024,
   keptBytes: 256 * 1024,
@@ -69,6 +73,7 @@ export class FdSource implements ByteSource {
   readonly #kind: StreamKind;
   readonly #fd: number;
   readonly #startsSettled: StartsSettled;
+  readonly #pipes: WidePipes;
   readonly #watch: FdWatch;
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
@@ -86,12 +91,14 @@ export class FdSource implements ByteSource {
     kind: StreamKind,
     fd: number,
     startsSettled: StartsSettled = () => undefined,
+    pipes: WidePipes = new WidePipes(addon),
   ) {
     this.#addon = addon;
     this.#pool = pool;
     this.#kind = kind;
     this.#fd = fd;
     this.#startsSettled = startsSettled;
+    this.#pipes = pipes;
     this.#watch = new addon.FdWatch(fd, () => this.#readable());
   }
 
@@ -167,6 +174,7 @@ export class FdSource implements ByteSource {
   close(): void {
     if (this.#state === "closed") return;
     this.#stop("closed");
+    this.#pipes.leave(this.#fd);
     this.#watch.close();
   }
 
@@ -265,7 +273,11 @@ export class FdSource implements ByteSource {
   /** A terminal gives 4 KiB at most, however much there is, and each chunk costs a message. Result as of read(2). */
   #fill(bytes: Uint8Array, at: number, length: number): number {
     let filled = this.#addon.read(this.#fd, bytes, at, length);
-    if (this.#kind === "pipe" || filled <= 0) return filled;
+    if (this.#kind === "pipe") {
+      if (filled === PIPE_BYTES) this.#pipes.widen(this.#fd);
+      return filled;
+    }
+    if (filled <= 0) return filled;
     while (filled < length) {
       const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
       // Whatever it is, the next turn will find it again.

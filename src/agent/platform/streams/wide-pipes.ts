@@ -1,0 +1,32 @@
+import type { Addon } from "../../native/index.ts";
+
+/**
+ * What a pipe holds once it was full. With the usual 64 KiB agent and command wake each other so often that output takes 1.7
+ * times the CPU time (decision 0025). 1 MiB is no better.
+ */
+const WIDE_BYTES = 256 * 1024;
+/** Pipes that are wide at once, as what lies in them is the guest's memory, and the kernel grants a user only so many pages. */
+const LIMIT = 32;
+
+/** Widens the pipes of commands that move much. The others keep what the kernel gave them. */
+export class WidePipes {
+  readonly #addon: Addon;
+  /** Descriptors of those that were asked for. */
+  readonly #wide = new Set<number>();
+
+  constructor(addon: Addon) {
+    this.#addon = addon;
+  }
+
+  /** Call it for a pipe that was full. Whether it has room now: no pipe gets it twice, and not every kernel gives it. */
+  widen(fd: number): boolean {
+    if (this.#wide.has(fd) || this.#wide.size >= LIMIT) return false;
+    this.#wide.add(fd);
+    return this.#addon.widenPipe(fd, WIDE_BYTES) > 0;
+  }
+
+  /** Call it before a pipe's descriptor is closed. */
+  leave(fd: number): void {
+    this.#wide.delete(fd);
+  }
+}
