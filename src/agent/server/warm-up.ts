@@ -30,8 +30,8 @@ const EMPTY_MESSAGE = Buffer.from("\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0", "latin1"
 /**
  * Loads and runs once what a first connection and its first call need, so that the first client does not wait for it: a
  * handshake with TLS (where `tls` is given) and a Health, over a pair of streams in memory. No listener knows of it, nothing
- * is logged, and Health is no activity. The client's side shows the server's own certificate, and trusts any. Resolves
- * when it is over, well or not: within five seconds, or `limitMs`.
+ * is logged, and Health is no activity. The client's side shows no certificate, and trusts any. Resolves when it is over,
+ * well or not: within five seconds, or `limitMs`.
  */
 export async function warmUp(
   router: Router,
@@ -70,15 +70,16 @@ async function shakeHands(
 ): Promise<[TLSSocket, TLSSocket]> {
   const server = createServer(tlsOptions({ cert, key, clientCa }, LIMIT_MS));
   server.emit("connection", near);
-  const client = connect({ socket: far, cert, key, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
+  // Without a certificate: the server refuses the handshake of a client whose own is not one of its authority's.
+  const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
   client.on("error", () => {});
   const [[socket]] = (await Promise.all([
     once(server, "secureConnection", { signal }),
     once(client, "secureConnect", { signal }),
   ])) as [[TLSSocket], unknown];
   peerCertificate(socket);
-  const certificate = socket.getPeerX509Certificate();
-  if (certificate !== undefined) described(certificate, socket);
+  const certificate = client.getPeerX509Certificate();
+  if (certificate !== undefined) described(certificate, client);
   return [socket, client];
 }
 

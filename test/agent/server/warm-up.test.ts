@@ -8,6 +8,7 @@ import { Router } from "../../../src/agent/rpc/index.ts";
 import { warmUp } from "../../../src/agent/server/warm-up.ts";
 import { issueCertificates, tlsMaterial } from "../../fixtures/certificates.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
+import { addon } from "../../fixtures/spawning.ts";
 import { systemClock } from "../../fixtures/system-clock.ts";
 
 /** Beside any load. */
@@ -40,6 +41,9 @@ function countingRouter(): {
   });
   return { router, log, running, answered: () => answered };
 }
+
+// As the agent does before it listens: the server then refuses a client with a certificate that is not a client's.
+assert.deepEqual([addon.relaxCertificateChecks(), addon.boundHandshakes()], [1, 1]);
 
 async function issued(): Promise<TlsMaterial> {
   const { ca, server } = await issueCertificates();
