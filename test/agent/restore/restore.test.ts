@@ -127,6 +127,28 @@ describe("the restore duties", () => {
     await running;
   });
 
+  it("are not run while a freeze is, nor a freeze while they are", async () => {
+    const gate = Promise.withResolvers<void>();
+    const { restore, events } = setup({ sweepHooks: () => gate.promise.then(() => void events.push("hooks")) });
+    const { signal } = new AbortController();
+    const freeze = (name: string) => restore.exclusively(async () => events.push(`${name} frozen`), signal);
+    const first = freeze("first");
+    const running = restore.run(request(), call());
+    const second = freeze("second");
+    await first;
+    gate.resolve();
+    await Promise.all([running, second]);
+    assert.deepEqual(events, [
+      "first frozen",
+      "hooks",
+      "credentials",
+      "connections but ours",
+      "thaw",
+      "timers",
+      "second frozen",
+    ]);
+  });
+
   it("say that the credentials could not be renewed", async () => {
     const { restore } = setup({ renewCredentials: () => Promise.resolve(false) });
     assert.deepEqual((await restore.run(request(), call())).degraded, ["credentials_reload:refused"]);

@@ -78,6 +78,23 @@ describe("the time until a frozen session thaws without duties", () => {
 });
 
 describe("a freeze that waits for a command which is being started", () => {
+  it("has ended ready_cmd before, and prepares the memory afterwards, last of all before it stops the session", async () => {
+    const { freeze, state } = setup();
+    const events: string[] = [];
+    const started = Promise.withResolvers<void>();
+    freeze.rests({ rest: async () => void events.push("ready_cmd"), resume: () => events.push("ready_cmd again") });
+    const start = freeze.admit(() => started.promise).then(() => events.push("started"));
+    const prepare = (): void => void events.push(`memory, ${state.frozen ? "stopped" : "running"}`);
+    const freezing = freeze.freeze({ freezeMs: 10_000, signal: new AbortController().signal, prepare });
+    // Whatever can go on does, and it still waits.
+    await new Promise(setImmediate);
+    assert.deepEqual(events, ["ready_cmd"]);
+    started.resolve();
+    await start;
+    assert.equal((await freezing).frozen, true);
+    assert.deepEqual(events, ["ready_cmd", "started", "memory, running"]);
+  });
+
   it("is given up at a signal that asks the session to end, which it would not hear of", async () => {
     const { begin, freeze, state } = setup();
     const started = Promise.withResolvers<void>();

@@ -250,8 +250,26 @@ describe("a frozen session", NEEDS_ROOT, () => {
   });
 });
 
-describe("a session that the kernel refuses to thaw", NEEDS_ROOT, () => {
-  it("is told as frozen, and restoreDuties repeats the duties until it runs", async (t) => {
+describe("a session that the kernel refuses", NEEDS_ROOT, () => {
+  it("to freeze runs on, and the answer has the kernel's errno", async (t) => {
+    const workload = ticking();
+    using base = delegatedCgroup(`unfrozen-${process.pid}`);
+    const through = [...base.enter, ...HELD_TO_MODES];
+    await using agent = await freezable(t, { through, process: { args: workload.args } });
+    if (agent === undefined) return;
+    const file = freezeFileIn(base.path);
+    chmodSync(file, 0);
+    using client = clientOf(agent);
+    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, freezeProblem], [false, "freeze_write:EACCES"]);
+    await workload.runs();
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+    chmodSync(file, 0o644);
+    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    await workload.standsStill(client);
+  });
+
+  it("to thaw is told as frozen, and restoreDuties repeats the duties until it runs", async (t) => {
     const workload = ticking();
     using base = delegatedCgroup(`refused-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
@@ -261,8 +279,7 @@ describe("a session that the kernel refuses to thaw", NEEDS_ROOT, () => {
     using client = clientOf(agent);
     await until(async () => (await client.health()).ready, "ready_cmd has given its verdict");
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    const session = readdirSync(base.path).find((name) => name.endsWith("-session"));
-    const file = `${base.path}/${session}/cgroup.freeze`;
+    const file = freezeFileIn(base.path);
     chmodSync(file, 0);
     const duties = restoreDuties(() => clientOf(agent), { reachMs: LONG_MS });
     assert.equal((await agent.logged("session_not_thawed"))["why"], "duties");
@@ -340,12 +357,14 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     await using agent = await freezable(t);
     if (agent === undefined) return;
     using client = clientOf(agent);
+    const writes = (file: string): string[] => ["sh", "-c", `yes | head -c 32768; touch '${file}'; sleep 1000`];
+    const [plain, kept] = [folder.at("written"), folder.at("written-kept")];
     using stream = new ExecStream(agent);
-    const written = folder.at("written");
-    stream.start({ args: ["sh", "-c", `yes | head -c 32768; touch '${written}'; sleep 1000`] });
-    await until(() => existsSync(written), "it has written");
+    stream.start({ args: writes(plain) });
+    using keeping = await keep(agent, { args: writes(kept), keep: { name: "writes" } });
+    await until(() => existsSync(plain) && existsSync(kept), "both have written");
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    await stream.until("y\n".repeat(16_384));
+    for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
   it("an idle declaration that was in the socket already counts, and its answer waits for the duties", async (t) => {
@@ -574,6 +593,11 @@ async function started(stream: ExecStream): Promise<number> {
   const frame = await stream.next();
   assert.equal(frame?.case, "started");
   return frame.value.pid;
+}
+
+/** By which the session of an agent is frozen whose own cgroup this is. */
+function freezeFileIn(base: string): string {
+  return `${base}/${readdirSync(base).find((name) => name.endsWith("-session"))}/cgroup.freeze`;
 }
 
 function agentChildren(agent: RunningAgent): number {
