@@ -101,11 +101,11 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     };
     const { freeze, freezeProblem } = await node.standby("box");
     assert.deepEqual([freeze, freezeProblem], ["frozen", undefined]);
-    // Two calls of the substrate and the way to the agent, as long as each may take, and a margin.
-    assert.match(box.console, new RegExp(`"freeze_ms":${2 * 60_000 + 300_000 + 10_000}\\b`));
     assert.equal((await node.get("box")).preSnapshot?.freeze, "frozen");
     await node.resume("box");
     await box.runs();
+    // Two calls of the substrate and the way to the agent, as long as each may take, and a margin.
+    await substrate.said("box", new RegExp(`"freeze_ms":${2 * 60_000 + 300_000 + 10_000}\\b`));
     const { snapshot } = await node.snapshot("box", { name: "taken" });
     assert.equal(snapshot.preSnapshot?.freeze, "frozen");
     assert.equal([...substrate.snapshots.values()][0]?.tags["svc.freeze"], "frozen");
