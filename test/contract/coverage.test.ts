@@ -3,21 +3,31 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { REQUIREMENTS } from "./coverage.ts";
+import { PROMISES } from "./promises.ts";
 
 const TESTS = join(import.meta.dirname, "..");
 
-/** Whether a file has a test of that title which is not skipped outright. */
-async function hasTest(file: string, title: string): Promise<boolean> {
+/** Titles of a file's tests that are not skipped outright, up to whatever is put into them. */
+async function titlesOf(file: string): Promise<string[]> {
   const source = await readFile(join(TESTS, file), "utf8");
-  return source.split("\n").some((line) => /\b(?:it|test)\(/.test(line) && line.includes(title));
+  return [...source.matchAll(/\b(?:it|test)\(\s*(["'`])(.*?)\1,/g)].map(([, , title = ""]) => title);
 }
 
-for (const [section, requirements] of Object.entries(REQUIREMENTS)) {
-  describe(`contract, ${section}`, () => {
+for (const [section, requirements] of [
+  ...Object.entries(REQUIREMENTS).map(([title, rows]) => [`contract, ${title}`, rows] as const),
+  ...Object.entries(PROMISES).map(([title, rows]) => [`processes, ${title}`, rows] as const),
+]) {
+  describe(section, () => {
     for (const { says, tests } of requirements) {
       it(`has a test for: ${says}`, async () => {
         assert.ok(tests.length > 0);
-        for (const [file, title] of tests) assert.ok(await hasTest(file, title), `${file}: no test "${title}"`);
+        for (const [file, title] of tests) {
+          const titles = await titlesOf(file);
+          assert.ok(
+            titles.some((of) => of.includes(title)),
+            `${file}: no test "${title}"`,
+          );
+        }
       });
     }
   });

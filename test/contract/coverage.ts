@@ -28,7 +28,10 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
     },
   ],
   HealthResponse: [
-    { says: "alive, guest_time", tests: [["agent/health/health.test.ts", "tells the guest's time"]] },
+    {
+      says: "alive, guest_time",
+      tests: [["agent/health/health.test.ts", "tells that the workload is alive and ready, and the guest's time"]],
+    },
     {
       says: "ready is the verdict of the last ready_cmd, ready_cmd_exit its exit code",
       tests: [["agent/health/readiness.test.ts", "is the verdict of the last run"]],
@@ -159,7 +162,10 @@ export const REQUIREMENTS: Readonly<Record<string, readonly Requirement[]>> = {
     },
     {
       says: "The channel uses per-instance mutual TLS",
-      tests: [["agent/server/abuse.test.ts", "refuses a client ${who}"]],
+      tests: [
+        ["agent/restore/certificates.test.ts", "of another authority is refused"],
+        ["agent/restore/certificates.test.ts", "that is missing is refused"],
+      ],
     },
   ],
   "Transport by runtime": [

@@ -5,7 +5,6 @@ export type { KeptExecState } from "./kept-exec.ts";
 export type { OutputStream, WhenFull } from "./output-log.ts";
 export {
   type AttachRequest,
-  checkExecRequest,
   type CommandInput,
   type ExecInput,
   ExecInputOrder,

@@ -199,11 +199,35 @@ describe("the rest of a command's environment", () => {
   });
 });
 
-describe("an inherited environment that is not UTF-8, or malformed", () => {
-  it("reaches commands byte for byte", async () => {
-    const script = 'ODD=$(printf "\\377\\376\\nx") exec "$@"';
-    await using odd = await startAgent({ through: ["sh", "-c", script, "sh"] });
-    const { stdout } = await exec(odd, { args: ["env", "-0"] });
-    assert.equal(parse(stdout).get("ODD"), "\xff\xfe\nx");
+describe("an inherited environment with entries that no shell would make", () => {
+  /** Adds entries with execve(2) by perl, as Node and shells would normalize them. */
+  const WITH_ENTRIES = `my $execve = shift; my @e = map { "$_=$ENV{$_}" } keys %ENV; my $file = $ARGV[0];
+    push @e, "ODD=\\xff\\xfe\\nx", "D=1", "D=2", "KEPT=1", "KEPT=2", "noequals", "=odd", "SVC_HOOKS_SPEC";
+    push @e, "SVC_INSTANCE_TOKENS=plural", "svc_instance_token=small";
+    my $z = sub { map { unpack("J", pack("p", $_)) } @_ }; my @a = map { "$_\\0" } @ARGV; @e = map { "$_\\0" } @e;
+    syscall($execve, "$file\\0", pack("J*", $z->(@a), 0), pack("J*", $z->(@e), 0)); die "execve: $!"`;
+
+  it("reaches commands byte for byte and in order, but for what the channel or Process.env names", async () => {
+    const execve = process.arch === "x64" ? "59" : "221";
+    await using odd = await startAgent({
+      through: ["perl", "-e", WITH_ENTRIES, execve],
+      process: { env: { D: "spec", SVC_INSTANCE_TOKEN: "granted" } },
+    });
+    const { stdout } = await exec(odd, { args: ["cat", "/proc/self/environ"] });
+    const entries = stdout.toString("latin1").split("\0");
+    const first = entries.indexOf("ODD=\xff\xfe\nx");
+    const inherited = [
+      "KEPT=1",
+      "KEPT=2",
+      "noequals",
+      "=odd",
+      "SVC_INSTANCE_TOKENS=plural",
+      "svc_instance_token=small",
+    ];
+    assert.deepEqual(entries.slice(first + 1, first + 7), inherited);
+    assert.deepEqual(
+      entries.filter((entry) => /^(?:D=|SVC_INSTANCE_TOKEN=)/.test(entry)),
+      ["D=spec", "SVC_INSTANCE_TOKEN=granted"],
+    );
   });
 });

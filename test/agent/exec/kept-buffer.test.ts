@@ -10,7 +10,6 @@ import {
   attach,
   endAll,
   endExec,
-  type Joined,
   keep,
   keptExec,
   type Received,
@@ -168,57 +167,5 @@ describe("the buffer of a kept exec", () => {
       const frame: ExecFrame["frame"] | undefined = await next.stream.next();
       if (frame?.case === "stdout") bytes += frame.value.length;
     }
-  });
-});
-
-describe("a kept exec whose client is cut at any moment", () => {
-  it("gives and takes every byte once", async () => {
-    const random = seededRandom(21);
-    const input = random.bytes(2 * MIB);
-    const output = { chunks: [] as Uint8Array[], bytes: 0 };
-    /** Sends up to so much more than the agent has taken, as a client may, and then what is to be said at the end. */
-    const feed = ({ stream, started }: Joined, from: number): number => {
-      const end = Math.min(input.length, Number(started.stdinOffset) + 100_000);
-      let sent = from;
-      while (sent < end) {
-        const next = Math.min(end, sent + 1 + random.below(9_000));
-        stream.stdin(input.subarray(sent, next));
-        sent = next;
-      }
-      if (sent === input.length && from < sent) stream.send({ case: "stdinClose", value: {} });
-      return sent;
-    };
-    const take = (stream: ExecStream, bytes: Uint8Array): void => {
-      output.chunks.push(bytes);
-      output.bytes += bytes.length;
-      stream.send({ case: "ack", value: { stdoutOffset: BigInt(output.bytes) } });
-    };
-    let call = await keep(agent, {
-      args: ["cat"],
-      stdin: true,
-      keep: { name: "cuts", bufferBytes: 32 * KIB, whenFull: BLOCK },
-    });
-    for (let cuts = 0; cuts < 40; cuts++) {
-      assert.equal(Number(call.started.stdoutOffset), output.bytes);
-      const sent = feed(call, Number(call.started.stdinOffset));
-      // All that was sent comes back, so this much does.
-      const cutAt = output.bytes + random.below(sent - output.bytes + 1);
-      while (output.bytes < cutAt) {
-        const frame = await call.stream.next();
-        assert.ok(frame !== undefined);
-        if (frame.case === "stdout") take(call.stream, frame.value);
-      }
-      call[Symbol.dispose]();
-      call = await attach(agent, { name: "cuts", stdoutOffset: BigInt(output.bytes) });
-    }
-    let sent = feed(call, Number(call.started.stdinOffset));
-    if (Number(call.started.stdinOffset) === input.length) call.stream.send({ case: "stdinClose", value: {} });
-    const { exit } = await receiveAll(call, (_, frame) => {
-      if (frame.case === "stdout") take(call.stream, frame.value);
-      if (frame.case === "stdinAck")
-        sent = feed({ ...call, started: { ...call.started, stdinOffset: frame.value.offset } }, sent);
-    });
-    assert.equal(exit?.case, "exit");
-    assert.equal(sha256(output.chunks), sha256([input]));
   });
 });

@@ -1,11 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  AgentError,
-  type ChildProcess,
-  type ProcessEnd,
-  type ReadyCommandSpec,
-} from "../../../src/agent/domain/index.ts";
+import type { ChildProcess, ProcessEnd, ReadyCommandSpec } from "../../../src/agent/domain/index.ts";
 import { ReadinessLoop } from "../../../src/agent/health/index.ts";
 import { ManualTimers } from "../../fixtures/manual-timers.ts";
 import { recordingLog } from "../../fixtures/recording-log.ts";
@@ -73,15 +68,6 @@ async function end(run: Run | undefined, code: number): Promise<void> {
 }
 
 describe("readiness", () => {
-  it("is false with exit code -1 before the first verdict", async () => {
-    const { loop: readiness, runs } = loop();
-    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 });
-    readiness.runNow();
-    await settle();
-    assert.equal(runs.length, 1, "it runs at once");
-    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 });
-  });
-
   it("is the verdict of the last run, while the next one is in progress too", async () => {
     const { loop: readiness, runs, timers } = loop();
     readiness.runNow();
@@ -109,19 +95,6 @@ describe("readiness", () => {
     assert.equal(runs.length, 2);
   });
 
-  it("is false with exit code 124 when the run had to be killed at its timeout", async () => {
-    const { loop: readiness, runs, timers } = loop();
-    readiness.runNow();
-    await settle();
-    timers.advance(5_000);
-    await runs[0]?.killed.promise;
-    await settle();
-    assert.deepEqual(readiness.verdict, { ready: false, exitCode: 124 });
-    timers.advance(1_000);
-    await settle();
-    assert.equal(runs.length, 2, "the loop goes on");
-  });
-
   it("is asked at once when what was known is out of date, and forgets the run in progress", async () => {
     const { loop: readiness, runs, timers } = loop();
     readiness.runNow();
@@ -139,30 +112,5 @@ describe("readiness", () => {
     timers.advance(1_000);
     await settle();
     assert.equal(runs.length, 4, "and there is one loop, not two");
-  });
-
-  it("ends with the agent", async () => {
-    const { loop: readiness, runs, timers } = loop();
-    readiness.runNow();
-    await settle();
-    const stopped = readiness.stop();
-    await runs[0]?.killed.promise;
-    await stopped;
-    readiness.runNow();
-    timers.advance(100_000);
-    await settle();
-    assert.equal(runs.length, 1);
-  });
-
-  it("is false with 127 for a command that is not there and 126 for one that cannot start", async () => {
-    for (const [reason, code] of [
-      ["EXEC_NOT_FOUND", 127],
-      ["EXEC_PERMISSION_DENIED", 126],
-    ] as const) {
-      const failing = loop(() => Promise.reject(new AgentError("NOT_FOUND", reason, "it cannot be started")));
-      failing.loop.runNow();
-      await settle();
-      assert.deepEqual(failing.loop.verdict, { ready: false, exitCode: code });
-    }
   });
 });

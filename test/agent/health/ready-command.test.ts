@@ -86,9 +86,14 @@ describe("ready_cmd", () => {
     assert.equal(await readFile(runs, "utf8"), "run\n");
   });
 
-  it("that is not there is 127", async () => {
-    await using agent = await startAgent({ process: { ready_cmd: { args: ["no-such-command"] } } });
-    assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).readyCmdExit, 127);
+  it("that is not there is 127, and one that cannot start 126", async () => {
+    for (const [command, code] of [
+      ["no-such-command", 127],
+      ["/etc/passwd", 126],
+    ] as const) {
+      await using agent = await startAgent({ process: { ready_cmd: { args: [command] } } });
+      assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).readyCmdExit, code);
+    }
   });
 
   it("runs at once after the restore duties, and never counts as user activity", async () => {

@@ -8,17 +8,11 @@ import { create } from "@bufbuild/protobuf";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { messageFrame } from "../../../src/agent/rpc/index.ts";
-import { Hooks } from "../../../src/agent/hooks/index.ts";
-import { AgentError } from "../../../src/agent/domain/index.ts";
-import { nodeTimers } from "../../../src/agent/platform/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/processes.ts";
-import { recordingLog } from "../../fixtures/recording-log.ts";
-import { processes, shell } from "../../fixtures/spawning.ts";
-import { systemClock } from "../../fixtures/system-clock.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -60,6 +54,7 @@ describe("a POST_RESTORE hook", () => {
     using client = clientOf(agent);
     const duties = dutiesWithoutMessage(agent);
     await duties.sent();
+    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT })).ran, true, "the other kind does not wait");
     let ended = false;
     const hook = client.runHook({ kind: HookKind.POST_RESTORE }).catch((error: unknown) => error);
     const finished = hook.then(() => (ended = true));
@@ -68,7 +63,10 @@ describe("a POST_RESTORE hook", () => {
     assert.equal(await duties.finish(), "0");
     await finished;
     // The duties have ended the hook's connection with all the others; on a new one it runs.
-    assert.equal(agent.log.filter((line) => line.event === "hook_ended").length, 0);
+    assert.deepEqual(
+      agent.log.filter(({ event }) => event === "hook_ended").map(({ kind }) => kind),
+      ["pre_snapshot"],
+    );
     assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     duties.giveUp();
   });
@@ -118,40 +116,5 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     await outcome;
     await noProcessWith(mark);
     await rm(folder, { recursive: true });
-  });
-});
-
-describe("hooks by themselves", () => {
-  const PRE_SNAPSHOT = { kind: "pre_snapshot", timeoutMs: 0, freezeMs: 0 } as const;
-  const POST_RESTORE = { ...PRE_SNAPSHOT, kind: "post_restore" } as const;
-  const none = { args: ["sh"], env: new Map<string, string>(), cwd: "", user: "" };
-  const hooks = (dutiesSettled: (signal: AbortSignal) => Promise<void> = () => Promise.resolve()): Hooks =>
-    new Hooks({
-      specs: { preSnapshot: none, postRestore: none },
-      start: (_spec, abort) => processes.spawn(shell("true"), abort),
-      dutiesSettled,
-      beforeSnapshot: () => {},
-      freeze: () => Promise.reject(new Error("nobody asked for it")),
-      timers: nodeTimers,
-      clock: systemClock,
-      log: recordingLog(),
-    });
-
-  it("let only POST_RESTORE wait for duties", async () => {
-    const gate = Promise.withResolvers<void>();
-    const { signal } = new AbortController();
-    const waiting = hooks(() => gate.promise);
-    assert.equal((await waiting.run(PRE_SNAPSHOT, signal)).exitCode, 0);
-    const post = waiting.run(POST_RESTORE, signal);
-    gate.resolve();
-    assert.equal((await post).exitCode, 0);
-  });
-
-  it("do not run when their client is gone, and none after the agent has begun to leave", async () => {
-    const gone = AbortSignal.abort(new Error("gone"));
-    await assert.rejects(hooks().run(PRE_SNAPSHOT, gone), /gone/);
-    const leaving = hooks();
-    leaving.close(new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down"));
-    await assert.rejects(leaving.run(PRE_SNAPSHOT, new AbortController().signal), /shutting down/);
   });
 });

@@ -198,18 +198,22 @@ describe("hooks at the same time", () => {
 });
 
 describe("an agent that leaves", () => {
-  it("kills the hook that runs, tree and all", async () => {
+  it("kills the hook that runs, tree and all, and starts none that waits", async () => {
     const mark = `1000.${Date.now()}`;
     const running = path(randomUUID());
     await using leaving = await startAgent({
-      hooks: { preSnapshot: { args: ["sh", "-c", `setsid sleep ${mark} & touch ${running}; sleep ${mark}`] } },
+      hooks: { preSnapshot: { args: ["sh", "-c", `setsid sleep ${mark} & echo run >>${running}; sleep ${mark}`] } },
     });
     using its = clientOf(leaving);
     const outcome = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
     await appeared(running.slice(folder.length + 1));
+    const next = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
+    await its.health();
     const { code } = await leaving.stop();
     assert.equal(code, 0);
     await outcome;
+    assert.ok((await next) instanceof Error);
+    assert.equal(await readFile(running, "utf8"), "run\n");
     assert.deepEqual(await processesWith(mark), []);
   });
 });

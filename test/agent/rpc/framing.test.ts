@@ -52,28 +52,12 @@ test("keeps nothing of a chunk, whose memory the next one reuses", () => {
   }
 });
 
-test("takes a message of exactly the limit and refuses one byte more, however little of it is there", () => {
-  assert.equal(read([framed(Buffer.alloc(1_000))]).length, 1);
-  const tooLarge = framed(Buffer.alloc(1_001)).subarray(0, 5);
-  assert.throws(() => read([tooLarge]), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
-  assert.throws(() => read([Buffer.from([0, 255, 255, 255, 255])]), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
-});
-
 test("hands on the messages before a refused one", () => {
   const reader = new MessageReader(10, new MessageBuffers());
   let messages = 0;
   const bytes = framed(Buffer.from("ok"), Buffer.alloc(11));
   assert.throws(() => reader.push(bytes, () => messages++), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));
   assert.equal(messages, 1);
-});
-
-test("refuses the compressed flag, other flags, and an end within a message", () => {
-  assert.throws(() => read([Buffer.from([1, 0, 0, 0, 0])]), isError("INTERNAL", "UNSUPPORTED_COMPRESSION"));
-  assert.throws(() => read([Buffer.from([2, 0, 0, 0, 0])]), isError("INVALID_ARGUMENT", "MALFORMED_MESSAGE"));
-  const bytes = framed(Buffer.from("abc"));
-  for (let length = 1; length < bytes.length; length++) {
-    assert.throws(() => read([bytes.subarray(0, length)]), isError("INVALID_ARGUMENT", "MALFORMED_MESSAGE"));
-  }
 });
 
 function isError(status: string, reason: string): (error: unknown) => boolean {

@@ -7,7 +7,7 @@ import tls from "node:tls";
 import { create } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { type CertificateOptions, type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
+import { type Identity, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
 
@@ -61,33 +61,6 @@ describe("the management port", () => {
     assert.match(String(line.fields["reason"]), /ERR_SSL_UNSUPPORTED_PROTOCOL/);
     await assertAlive(server);
   });
-
-  const REFUSED_CLIENTS: readonly [string, string, (server: TestServer) => Promise<Identity | undefined>][] = [
-    ["without a certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE", () => Promise.resolve(undefined)],
-    [
-      "of another authority",
-      "UNABLE_TO_VERIFY_LEAF_SIGNATURE|CERT_SIGNATURE_FAILURE",
-      async () => (await issueCertificates()).client,
-    ],
-    ["with a server's certificate", "INVALID_PURPOSE", (server) => Promise.resolve(server.certificates.server)],
-  ];
-  for (const [who, code, identity] of REFUSED_CLIENTS) {
-    test(`refuses a client ${who}`, async () => {
-      await using server = await start();
-      await assertRefused(server, await identity(server), new RegExp(code));
-    });
-  }
-
-  const TIMES: readonly [NonNullable<CertificateOptions["clientValidity"]>, RegExp][] = [
-    ["expired", /CERT_HAS_EXPIRED/],
-    ["future", /CERT_NOT_YET_VALID/],
-  ];
-  for (const [clientValidity, code] of TIMES) {
-    test(`refuses a client whose certificate is not valid now (${clientValidity})`, async () => {
-      await using server = await start({ certificates: await issueCertificates(undefined, { clientValidity }) });
-      await assertRefused(server, server.certificates.client, code);
-    });
-  }
 
   test("refuses whom verifyPeer refuses, with its reason", async () => {
     const subjects: string[] = [];
@@ -223,22 +196,6 @@ describe("the management port", () => {
     const lines = server.log.filter(({ event }) => event === "connection_refused");
     assert.ok(lines.length >= 20 && lines.length < 50, `${lines.length} lines`);
     await assertAlive(server);
-  });
-
-  test("does not resume TLS sessions", async () => {
-    await using server = await start();
-    const sessions: Buffer[] = [];
-    const socket = await connectTls(server, server.certificates.client);
-    socket.on("session", (session) => sessions.push(session));
-    const http = http2.connect(`https://${SERVER_NAME}:${server.port}`, { createConnection: () => socket });
-    await request(http, HEALTH, { "svc-instance-token": TEST_TOKEN });
-    http.destroy();
-    for (const session of [...sessions, socket.getSession()]) {
-      if (session === undefined) continue;
-      const again = await connectTls(server, server.certificates.client, { session });
-      assert.equal(again.isSessionReused(), false);
-      again.destroy();
-    }
   });
 });
 

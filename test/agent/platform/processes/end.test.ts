@@ -3,36 +3,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { until } from "../../../fixtures/awake.ts";
 import { openDescriptors, ownZombies, processById } from "../../../fixtures/proc.ts";
 import { program } from "../../../fixtures/programs/index.ts";
-import { addon, launch, processes, request, run, shell } from "../../../fixtures/spawning.ts";
-
-test("an exit code is reported, all of its eight bits", async () => {
-  for (const code of [0, 1, 127, 255])
-    assert.deepEqual((await run(shell(`exit ${code}`))).end, { code, signal: 0, coreDumped: false });
-});
-
-test("every signal that can kill is reported as what it is, real-time signals included", async () => {
-  for (const signal of [1, 9, 13, 15, 34, 40, 64]) {
-    const { end } = await run(request(["/bin/sh", "-c", `ulimit -c 0; kill -${signal} $$`]));
-    assert.deepEqual(end, { code: 128 + signal, signal, coreDumped: false });
-  }
-});
-
-test("a core dump is reported", async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-core-"));
-  try {
-    const { end, stderr } = await run(shell("ulimit -c unlimited && kill -SEGV $$", { cwd: folder }));
-    if (stderr.length > 0) {
-      t.skip(`needs core dumps: ${stderr.toString()}`);
-      return;
-    }
-    assert.deepEqual(end, { code: 139, signal: 11, coreDumped: true });
-  } finally {
-    await rm(folder, { recursive: true });
-  }
-});
+import { addon, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
 test("an ended child keeps its process id until it is released, and gets no signals afterwards", async () => {
   const child = await processes.spawn(request(["/bin/true"]));
@@ -50,24 +23,6 @@ test("an ended child keeps its process id until it is released, and gets no sign
   assert.equal(await child.tree.killWithin(0), true);
   assert.equal(await child.session.killWithin(0), true);
   child.release();
-});
-
-test("a child that was stopped has not ended", async () => {
-  await using running = await launch(shell("kill -STOP $$; echo resumed"));
-  const { child, stdout } = running;
-  await until(() => processById(child.pid)?.state === "T", "it is stopped");
-  assert.equal(addon.peekEnd(child.pid), 0);
-  child.signal(18);
-  await stdout.until(/resumed/);
-  assert.equal((await child.ended).code, 0);
-});
-
-test("many children at once each report their own end", async () => {
-  const ends = await Promise.all(Array.from({ length: 100 }, (_, code) => run(shell(`exit ${code}`))));
-  assert.deepEqual(
-    ends.map(({ end }) => end.code),
-    Array.from({ length: 100 }, (_, code) => code),
-  );
 });
 
 test("500 children, on pipes and in terminals, leave no descriptor and no zombie", async () => {

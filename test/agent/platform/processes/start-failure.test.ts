@@ -25,31 +25,6 @@ async function failure(of: SpawnBlock): Promise<string> {
   return "started";
 }
 
-test("a missing command and a missing working directory are told apart", async () => {
-  assert.equal(await failure(request(["/nonexistent"])), "execve ENOENT");
-  assert.equal(await failure(request(["/bin/true"], { cwd: "/nonexistent" })), "chdir ENOENT");
-  assert.equal(await failure(request(["/bin/true"], { cwd: "/etc/passwd" })), "chdir ENOTDIR");
-});
-
-test("a directory and a file that is not executable are denied", async () => {
-  const path = join(folder, "plain");
-  await writeFile(path, "#!/bin/sh\n", { mode: 0o644 });
-  assert.equal(await failure(request([folder])), "execve EACCES");
-  assert.equal(await failure(request([path])), "execve EACCES");
-});
-
-test("a text file without #! is refused, not given to a shell", async () => {
-  const path = join(folder, "text");
-  await writeFile(path, `echo run > ${folder}/ran\n`, { mode: 0o755 });
-  assert.equal(await failure(request([path])), "execve ENOEXEC");
-});
-
-test("a script without its interpreter is not found", async () => {
-  const path = join(folder, "script");
-  await writeFile(path, "#!/nonexistent/sh\n", { mode: 0o755 });
-  assert.equal(await failure(request([path])), "execve ENOENT");
-});
-
 test("candidates are tried in order, past missing and denied ones, as execvp does", async () => {
   const denied = join(folder, "denied");
   await mkdir(denied);
@@ -57,12 +32,9 @@ test("candidates are tried in order, past missing and denied ones, as execvp doe
   const files = ["/nonexistent/sh", "/etc/passwd/sh", denied, "/bin/sh"];
   assert.equal((await run(shell("echo hi", { files }))).stdout.toString(), "hi\n");
   assert.equal(await failure(shell("", { files: [denied, "/nonexistent"] })), "execve EACCES");
+  await writeFile(join(folder, "text"), "echo run\n", { mode: 0o755 });
   const unknown = ["/nonexistent", join(folder, "text"), "/bin/sh"];
   assert.equal(await failure(shell("", { files: unknown })), "execve ENOEXEC");
-});
-
-test("arguments beyond what the kernel takes are refused", async () => {
-  assert.equal(await failure(request(["/bin/true", "x".repeat(10 * 1024 * 1024)])), "execve E2BIG");
 });
 
 test("a NUL inside an argument or a variable is refused, as it would make two of one", () => {

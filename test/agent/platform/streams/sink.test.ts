@@ -1,19 +1,11 @@
 import assert from "node:assert/strict";
 import { closeSync, readSync } from "node:fs";
 import { test } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import type { StdioPlan } from "../../../../src/agent/domain/index.ts";
 import { FdSink } from "../../../../src/agent/platform/streams/sink.ts";
 import { addon, bytes, launch, processes, request, run, shell } from "../../../fixtures/spawning.ts";
 
 const PIPES: StdioPlan = { kind: "pipes", stdin: true };
-const TERMINAL: StdioPlan = { kind: "terminal", cols: 80, rows: 24 };
-
-test("a large input arrives whole and in order", async () => {
-  const input = Buffer.from(Uint32Array.from({ length: 500_000 }, (_, i) => i).buffer);
-  const { stdout } = await run(request(["/bin/cat"], { stdio: PIPES }), input);
-  assert.ok(stdout.equals(input));
-});
 
 test("a write resolves when the reader closed its end, and when the sink is closed", async () => {
   await using running = await launch(shell("exec 0<&-; echo closed; sleep 1020", { stdio: PIPES }));
@@ -34,47 +26,6 @@ test("a pending write is dropped when its reader dies", async () => {
   await write;
   await child.ended;
   child.release();
-});
-
-test("after the end nothing more is written", async () => {
-  await using running = await launch(request(["/bin/cat"], { stdio: PIPES }));
-  running.child.stdin?.end();
-  await running.child.stdin?.write(bytes("late"));
-  await running.child.ended;
-  assert.equal(await running.child.stdout?.drain(), true);
-  assert.equal(running.stdout.text, "");
-});
-
-for (const [name, stdio] of [
-  ["pipes", PIPES],
-  ["a terminal", TERMINAL],
-] as const)
-  test(`on ${name}, a child that does not read costs no processor time`, async () => {
-    const child = await processes.spawn(request(["/bin/sleep", "1023"], { stdio }));
-    child.stdout?.start({ chunk: (_, release) => release(), end: () => {} });
-    const write = child.stdin?.write(Buffer.alloc(1_000_000, "x"));
-    const cpu = process.cpuUsage();
-    const start = performance.now();
-    await delay(500);
-    const { user, system } = process.cpuUsage(cpu);
-    const share = (user + system) / 1000 / (performance.now() - start);
-    assert.ok(share < 0.5, `${share} of a processor`);
-    child.signal(9);
-    await child.ended;
-    child.release();
-    await write;
-  });
-
-test("the end of input in a terminal is seen after a whole line, in the middle of one, and before any", async () => {
-  for (const input of ["line\n", "no newline", ""]) {
-    await using running = await launch(shell("stty -echo; echo ready; cat; echo done", { stdio: TERMINAL }));
-    await running.stdout.until(/ready/);
-    await running.child.stdin?.write(bytes(input));
-    running.child.stdin?.end();
-    await running.stdout.until(/done/);
-    assert.equal(running.stdout.text.replaceAll("\r", ""), `ready\n${input}done\n`);
-    await running.child.ended;
-  }
 });
 
 test("nothing is typed for the end of input into a terminal in raw mode", async () => {

@@ -116,13 +116,6 @@ describe("a kept command", () => {
     await kept.forget();
   });
 
-  test("is ended and forgotten in one call", async () => {
-    await client.exec({ args: ["sleep", "1000"], keep: { name: "once" } }, { forget: false }).detach();
-    const { exit, forgotten } = await client.endExec("once", { forget: true });
-    assert.deepEqual([exit?.signal, forgotten], [15, true]);
-    assert.equal(await stateOf("once"), undefined);
-  });
-
   test("is taken over by a later attach, and the earlier call does not come back", async () => {
     const { options, events } = watched({ resume: true });
     const first = client.exec({ args: ["sleep", "1000"], keep: { name: "taken" } }, options);
