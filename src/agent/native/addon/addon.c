@@ -1,7 +1,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "values.h"
+#include "file_job.h"
 
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes) {
   pthread_attr_t attributes;
@@ -33,6 +33,10 @@ int start_thread(void *(*run)(void *), void *data, size_t stack_bytes) {
   }
 AGENT_CALLS(DEFINE_CALL)
 
+#define DEFINE_FILE_CALL(name, call) \
+  static napi_value call##_of_js(napi_env env, napi_callback_info info) { return on_thread(env, info, call); }
+AGENT_FILE_CALLS(DEFINE_FILE_CALL)
+
 static void export_function(napi_env env, napi_value exports, const char *name, napi_callback call) {
   napi_value function = NULL;
   napi_create_function(env, name, NAPI_AUTO_LENGTH, call, NULL, &function);
@@ -43,9 +47,11 @@ NAPI_MODULE_INIT() {
   measure_no_idle_time(env);
 #define EXPORT_CALL(name, call, count, parameters) export_function(env, exports, name, call##_of_js);
 #define EXPORT_FUNCTION(name, call) export_function(env, exports, name, call);
+#define EXPORT_FILE_CALL(name, call) export_function(env, exports, name, call##_of_js);
 #define EXPORT_CLASS(name, define) napi_set_named_property(env, exports, name, define(env));
   AGENT_CALLS(EXPORT_CALL)
   AGENT_FUNCTIONS(EXPORT_FUNCTION)
+  AGENT_FILE_CALLS(EXPORT_FILE_CALL)
   AGENT_CLASSES(EXPORT_CLASS)
   return exports;
 }

@@ -92,22 +92,25 @@
   F("openAt", agent_open_at)                               \
   F("makeFolderAt", agent_make_folder_at)                  \
   F("removeFolderAt", agent_remove_folder_at)              \
-  F("foldersIn", agent_folders_in)                         \
-  /* files.c */                                            \
-  F("openIn", agent_open_in)                               \
-  F("placeIn", agent_place_in)                             \
-  F("moveIn", agent_move_in)                               \
-  F("makeFolderIn", agent_make_folder_in)                  \
-  F("removeIn", agent_remove_in)                           \
-  F("targetOf", agent_target_of)                           \
-  /* folders.c */                                          \
-  F("entriesIn", agent_entries_in)                         \
-  F("removeEach", agent_remove_each)                       \
-  F("makeLinkIn", agent_make_link_in)                      \
-  F("changeOwner", agent_change_owner)                     \
-  F("changeMode", agent_change_mode)                       \
-  F("changeModified", agent_change_modified)               \
-  /* sockets.c */                                          \
+  F("foldersIn", agent_folders_in)
+
+/* Calls that may wait for a file system, on libuv threads (file_job.h): name in JavaScript, function. */
+#define AGENT_FILE_CALLS(F)                  \
+  /* files.c */                              \
+  F("openIn", agent_open_in)                 \
+  F("placeIn", agent_place_in)               \
+  F("moveIn", agent_move_in)                 \
+  F("makeFolderIn", agent_make_folder_in)    \
+  F("removeIn", agent_remove_in)             \
+  F("targetOf", agent_target_of)             \
+  /* folders.c */                            \
+  F("entriesIn", agent_entries_in)           \
+  F("removeEach", agent_remove_each)         \
+  F("makeLinkIn", agent_make_link_in)        \
+  F("changeOwner", agent_change_owner)       \
+  F("changeMode", agent_change_mode)         \
+  F("changeModified", agent_change_modified) \
+  /* sockets.c */                            \
   F("connectPath", agent_connect_path)
 
 /* All classes that it exports. */
@@ -118,9 +121,13 @@
 
 #define DECLARE_CALL(name, call, count, parameters) long call parameters;
 #define DECLARE_FUNCTION(name, call) napi_value call(napi_env env, napi_callback_info info);
+struct argument;
+struct answer;
+#define DECLARE_FILE_CALL(name, call) int call(const struct argument *args, struct answer *answer);
 #define DECLARE_CLASS(name, define) napi_value define(napi_env env);
 AGENT_CALLS(DECLARE_CALL)
 AGENT_FUNCTIONS(DECLARE_FUNCTION)
+AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*

@@ -11,7 +11,7 @@
 
 #include "file_job.h"
 
-static int target_of(const struct argument *args, struct answer *answer) {
+int agent_target_of(const struct argument *args, struct answer *answer) {
   answer->bytes = malloc(PATH_MAX);
   if (answer->bytes == NULL) return refuse(ENOMEM);
   int length = (int)readlinkat(args[0].number, "", answer->bytes, PATH_MAX);
@@ -19,7 +19,7 @@ static int target_of(const struct argument *args, struct answer *answer) {
   return length;
 }
 
-static int open_in(const struct argument *args, struct answer *answer) {
+int agent_open_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   int folder = args[0].number, flags = args[2].number, mode = args[3].number, resolve = args[4].number;
   if (resolve == 0) return openat(folder, args[1].name, flags | O_CLOEXEC, mode);
@@ -38,7 +38,7 @@ static int link_descriptor(int fd, int folder, const char *name) {
  * linkat(2) cannot replace a file, rename(2) can: so link under a temporary name, then rename. Both in one job, because
  * the temporary name stays behind if the agent is killed between the two.
  */
-static int place_in(const struct argument *args, struct answer *answer) {
+int agent_place_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   int fd = args[0].number, folder = args[1].number;
   const char *name = args[2].name, *temporary = args[3].name;
@@ -51,7 +51,7 @@ static int place_in(const struct argument *args, struct answer *answer) {
   return refuse(error);
 }
 
-static int move_in(const struct argument *args, struct answer *answer) {
+int agent_move_in(const struct argument *args, struct answer *answer) {
   int folder = args[0].number, target = args[2].number, exclusive = args[4].number;
   const char *from = args[1].name, *to = args[3].name;
   (void)answer;
@@ -66,30 +66,12 @@ static int move_in(const struct argument *args, struct answer *answer) {
   return refuse(error);
 }
 
-static int make_folder_in(const struct argument *args, struct answer *answer) {
+int agent_make_folder_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   return mkdirat(args[0].number, args[1].name, 0700);
 }
 
-static int remove_in(const struct argument *args, struct answer *answer) {
+int agent_remove_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   return unlinkat(args[0].number, args[1].name, args[2].number ? AT_REMOVEDIR : 0);
 }
-
-/* openIn(folder, path, flags, mode, resolve) */
-napi_value agent_open_in(napi_env env, napi_callback_info info) { return on_thread(env, info, open_in); }
-
-/* placeIn(fd, folder, name, temporary) */
-napi_value agent_place_in(napi_env env, napi_callback_info info) { return on_thread(env, info, place_in); }
-
-/* moveIn(folder, from, target, to, exclusive) */
-napi_value agent_move_in(napi_env env, napi_callback_info info) { return on_thread(env, info, move_in); }
-
-/* makeFolderIn(folder, name) */
-napi_value agent_make_folder_in(napi_env env, napi_callback_info info) { return on_thread(env, info, make_folder_in); }
-
-/* removeIn(folder, name, isFolder) */
-napi_value agent_remove_in(napi_env env, napi_callback_info info) { return on_thread(env, info, remove_in); }
-
-/* targetOf(fd) */
-napi_value agent_target_of(napi_env env, napi_callback_info info) { return on_thread(env, info, target_of); }

@@ -108,7 +108,7 @@ static bool tell(int folder, const struct kernel_entry *entry, bool describes, s
 }
 
 /* An entry that is longer than what is left would be the kernel's fault. */
-static int entries_in(const struct argument *args, struct answer *answer) {
+int agent_entries_in(const struct argument *args, struct answer *answer) {
   _Alignas(struct kernel_entry) char raw[RAW_BYTES];
   int folder = args[0].number;
   bool describes = args[2].number != 0;
@@ -133,7 +133,7 @@ static int entries_in(const struct argument *args, struct answer *answer) {
 }
 
 /* What is a folder is told by a byte before each name; it may be something else by now. */
-static int remove_each(const struct argument *args, struct answer *answer) {
+int agent_remove_each(const struct argument *args, struct answer *answer) {
   int folder = args[0].number;
   int64_t until_ms = now_ms() + BATCH_MS;
   size_t room = ROOM_BYTES;
@@ -152,19 +152,19 @@ static int remove_each(const struct argument *args, struct answer *answer) {
   return 0;
 }
 
-static int make_link_in(const struct argument *args, struct answer *answer) {
+int agent_make_link_in(const struct argument *args, struct answer *answer) {
   (void)answer;
   return symlinkat(args[2].name, args[0].number, args[1].name);
 }
 
 /* -1: stays as it is. */
-static int change_owner(const struct argument *args, struct answer *answer) {
+int agent_change_owner(const struct argument *args, struct answer *answer) {
   (void)answer;
   return fchownat(args[0].number, "", (uid_t)args[1].number, (gid_t)args[2].number, AT_EMPTY_PATH);
 }
 
 /* fchmod(2) does not take a descriptor of O_PATH. EPERM: a filter that does not know fchmodat2. */
-static int change_mode(const struct argument *args, struct answer *answer) {
+int agent_change_mode(const struct argument *args, struct answer *answer) {
   (void)answer;
   mode_t mode = (mode_t)args[1].number;
   int result = (int)syscall(SYS_fchmodat2, args[0].number, "", mode, AT_EMPTY_PATH);
@@ -173,7 +173,7 @@ static int change_mode(const struct argument *args, struct answer *answer) {
 }
 
 /* Seconds as eight bytes: a number holds no more than 53 bits. Before Linux 5.8 no descriptor is taken. */
-static int change_modified(const struct argument *args, struct answer *answer) {
+int agent_change_modified(const struct argument *args, struct answer *answer) {
   (void)answer;
   int64_t seconds = 0;
   if (args[1].length == sizeof seconds) memcpy(&seconds, args[1].name, sizeof seconds);
@@ -181,24 +181,4 @@ static int change_modified(const struct argument *args, struct answer *answer) {
   int result = utimensat(args[0].number, "", times, AT_EMPTY_PATH);
   if (result == 0 || (errno != EINVAL && errno != ENOENT)) return result;
   return utimensat(AT_FDCWD, descriptor_path(args[0].number).text, times, 0);
-}
-
-/* entriesIn(folder, position, describes) */
-napi_value agent_entries_in(napi_env env, napi_callback_info info) { return on_thread(env, info, entries_in); }
-
-/* removeEach(folder, names) */
-napi_value agent_remove_each(napi_env env, napi_callback_info info) { return on_thread(env, info, remove_each); }
-
-/* makeLinkIn(folder, name, target) */
-napi_value agent_make_link_in(napi_env env, napi_callback_info info) { return on_thread(env, info, make_link_in); }
-
-/* changeOwner(fd, uid, gid) */
-napi_value agent_change_owner(napi_env env, napi_callback_info info) { return on_thread(env, info, change_owner); }
-
-/* changeMode(fd, mode) */
-napi_value agent_change_mode(napi_env env, napi_callback_info info) { return on_thread(env, info, change_mode); }
-
-/* changeModified(fd, seconds, nanoseconds) */
-napi_value agent_change_modified(napi_env env, napi_callback_info info) {
-  return on_thread(env, info, change_modified);
 }

@@ -25,7 +25,7 @@ long agent_connect_port(int family, int port) {
 }
 
 /* EAGAIN: as many connections as the listener's queue holds wait in it. */
-static int connect_to(const struct argument *args, struct answer *answer) {
+int agent_connect_path(const struct argument *args, struct answer *answer) {
   (void)answer;
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const char *path = args[0].name;
@@ -36,9 +36,6 @@ static int connect_to(const struct argument *args, struct answer *answer) {
   close_after(fd);
   return -1;
 }
-
-/* connectPath(path): on a thread, as the path may lead into a file system that hangs. */
-napi_value agent_connect_path(napi_env env, napi_callback_info info) { return on_thread(env, info, connect_to); }
 
 /*
  * Where nobody listens on a port that the kernel also gives to connections, a socket may get that very port and be connected
