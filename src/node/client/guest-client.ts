@@ -23,18 +23,7 @@ import { type RunOptions, type RunResult, runToEnd } from "./exec/run.ts";
 import { ExecCall } from "./exec/wire.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent } from "./files/read.ts";
-import {
-  Listing,
-  type ListOptions,
-  type MkdirOptions,
-  type NewAttributes,
-  type RemoveOptions,
-  type RemoveResult,
-  type RenameOptions,
-  type SetAttributesOptions,
-  type SymlinkOptions,
-  TreeCalls,
-} from "./files/tree.ts";
+import { FolderClient } from "./files/tree.ts";
 import { type GuestPath, pathFields } from "./files/path.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
 import { type Health, healthOf } from "./health.ts";
@@ -108,17 +97,17 @@ export function connect(options: ConnectOptions): GuestClient {
  * sent, on a closed client or with an aborted signal. `health` and `statPath` are repeated when a connection fails; all
  * other calls are made once.
  */
-export class GuestClient {
+export class GuestClient extends FolderClient {
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
-  readonly #tree: TreeCalls;
 
   /** Throws where the options are not valid. */
   constructor(options: ConnectOptions) {
     checkOptions("the options of connect", options, OPTION_NAMES.connect);
-    this.#channel = openChannel(options);
+    const channel = openChannel(options);
+    super(channel);
+    this.#channel = channel;
     this.#options = options;
-    this.#tree = new TreeCalls(this.#channel);
   }
 
   /** Version of the agent, as of its last answer; undefined before the first, or where it tells none. */
@@ -225,39 +214,6 @@ export class GuestClient {
     return attributesOf(
       await this.#channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, call),
     );
-  }
-
-  /**
-   * The entries of a folder, one by one as they arrive, even of a folder of millions. The call begins with the first
-   * read; leaving the loop cancels it.
-   */
-  list(path: GuestPath, options: ListOptions = {}): Listing {
-    return new Listing(this.#channel, path, options);
-  }
-
-  /** Makes a folder. Resolves with false where there is one already. */
-  mkdir(path: GuestPath, options?: MkdirOptions): Promise<boolean> {
-    return this.#tree.mkdir(path, options);
-  }
-
-  /** Makes a symbolic link to a target, which need not exist. */
-  symlink(path: GuestPath, target: GuestPath, options?: SymlinkOptions): Promise<void> {
-    return this.#tree.symlink(path, target, options);
-  }
-
-  /** Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the result. */
-  remove(path: GuestPath, options?: RemoveOptions): Promise<RemoveResult> {
-    return this.#tree.remove(path, options);
-  }
-
-  /** Gives an entry another name or folder, in place of what is there unless `exclusive` is set. */
-  rename(path: GuestPath, newPath: GuestPath, options?: RenameOptions): Promise<void> {
-    return this.#tree.rename(path, newPath, options);
-  }
-
-  /** Sets the given permission bits, owner and time of an entry. Resolves with all of its attributes. */
-  setAttributes(path: GuestPath, attributes: NewAttributes, options?: SetAttributesOptions): Promise<PathAttributes> {
-    return this.#tree.setAttributes(path, attributes, options);
   }
 
   /**

@@ -5,11 +5,13 @@ import {
   isMessage,
   type MessageInitShape,
   type MessageShape,
+  ScalarType,
   toJson,
 } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { StatPathResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { Health, RunHookResponse } from "../client/index.ts";
+import type { Health, PathAttributes, RunHookResponse } from "../client/index.ts";
 
 /** A message as guestctl's JSON shows it: the schema's own names, and every field. */
 export function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
@@ -29,23 +31,30 @@ function withYear(value: unknown): unknown {
   return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
 }
 
-/** A time of the library as the schema's messages have it; undefined where there is none. */
-export function timestampOf(time: Date | undefined, nanos: number): Timestamp | undefined {
-  return time && create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
+/** What the library answers as the schema has it: times and large numbers as messages have them. */
+function schemaObject(schema: DescMessage, answer: object): object {
+  const given = new Map<string, unknown>(Object.entries(answer));
+  const fields = schema.fields.flatMap(({ localName, scalar }): [string, unknown][] => {
+    const value = given.get(localName);
+    if (value === undefined) return [];
+    if (value instanceof Date) return [[localName, timestampOf(value, Number(given.get(`${localName}Nanos`)))]];
+    return [[localName, scalar === ScalarType.UINT64 ? BigInt(value as number | string) : value]];
+  });
+  return messageObject(schema, create(schema, Object.fromEntries(fields)));
+}
+
+function timestampOf(time: Date, nanos: number): Timestamp {
+  return create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
 }
 
 /** Health as the schema has it. */
 export function healthObject(health: Health): object {
-  const { lastUserActivity, guestTime, idleDeclared } = health;
-  const times = {
-    lastUserActivity: timestampOf(lastUserActivity, health.lastUserActivityNanos),
-    guestTime: timestampOf(guestTime, health.guestTimeNanos),
-    idleDeclared: timestampOf(idleDeclared, health.idleDeclaredNanos),
-  };
-  const { alive, ready, readyCmdExit, frozen, thawedWithoutDuties } = health;
-  const present = Object.fromEntries(Object.entries(times).filter(([, time]) => time !== undefined));
-  const fields = { alive, ready, readyCmdExit, frozen, thawedWithoutDuties, ...present };
-  return messageObject(HealthResponseSchema, create(HealthResponseSchema, fields));
+  return schemaObject(HealthResponseSchema, health);
+}
+
+/** Attributes of a path as the schema has them (StatPathResponse). */
+export function attributesObject(attributes: PathAttributes): object {
+  return schemaObject(StatPathResponseSchema, attributes);
 }
 
 /** One line of JSON. */

@@ -166,27 +166,39 @@ export class Listing implements AsyncIterable<ListEntry> {
   }
 }
 
-/** The unary calls of FileTree. */
-export class TreeCalls {
+/** The calls of FileTree, as every client has them. Each rejects with GuestError. */
+export class FolderClient {
   readonly #channel: Channel;
 
   constructor(channel: Channel) {
     this.#channel = channel;
   }
 
+  /**
+   * The entries of a folder, one by one as they arrive, even of a folder of millions. The call begins with the first
+   * read; leaving the loop cancels it.
+   */
+  list(path: GuestPath, options: ListOptions = {}): Listing {
+    return new Listing(this.#channel, path, options);
+  }
+
+  /** Makes a folder. Resolves with false where there is one already. */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
     checkOptions("the options of mkdir", options, MKDIR);
-    const { parents = false, exclusive = false, mode } = options;
-    const request = { ...placeOf(path, options), ...numbers({ ...ownerOf(options), mode }), parents, exclusive };
+    const { parents = false, exclusive = false, uid, gid, mode } = options;
+    const request = { ...placeOf(path, options), ...numbers({ uid, gid, mode }), parents, exclusive };
     return (await this.#channel.unary(FileTree.method.makeFolder, request, callOf(options))).created;
   }
 
+  /** Makes a symbolic link to a target, which need not exist. */
   async symlink(path: GuestPath, target: GuestPath, options: SymlinkOptions = {}): Promise<void> {
     checkOptions("the options of symlink", options, OWNER);
-    const request = { ...placeOf(path, options), ...numbers(ownerOf(options)), target: pathBytes(target) };
+    const { uid, gid } = options;
+    const request = { ...placeOf(path, options), ...numbers({ uid, gid }), target: pathBytes(target) };
     await this.#channel.unary(FileTree.method.makeLink, request, callOf(options));
   }
 
+  /** Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the result. */
   async remove(path: GuestPath, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkOptions("the options of remove", options, REMOVE);
     const request = { ...placeOf(path, options), recursive: options.recursive ?? false };
@@ -194,12 +206,14 @@ export class TreeCalls {
     return { removed: Number(removed), left: Number(left), leftEntries: leftEntries.map(leftOf) };
   }
 
+  /** Gives an entry another name or folder, in place of what is there unless `exclusive` is set. */
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
     checkOptions("the options of rename", options, RENAME);
     const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
     await this.#channel.unary(FileTree.method.rename, request, callOf(options));
   }
 
+  /** Sets the given permission bits, owner and time of an entry. Resolves with all of its attributes. */
   async setAttributes(
     path: GuestPath,
     attributes: NewAttributes,
@@ -220,23 +234,12 @@ export class TreeCalls {
   }
 }
 
-function placeOf(
-  path: GuestPath,
-  { beneath = "", noSymlinks = false }: PlaceOptions,
-): {
-  readonly path: Uint8Array;
-  readonly beneath: Uint8Array;
-  readonly noSymlinks: boolean;
-} {
+function placeOf(path: GuestPath, { beneath = "", noSymlinks = false }: PlaceOptions) {
   return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
 }
 
 function callOf({ signal, deadlineMs, waitForReady }: CallOptions): CallOptions {
   return { signal, deadlineMs, waitForReady };
-}
-
-function ownerOf({ uid, gid }: OwnerOptions): Pick<OwnerOptions, "uid" | "gid"> {
-  return { uid, gid };
 }
 
 /** The given attributes. Throws GuestError for a value that is not a number of the schema. */

@@ -1,4 +1,4 @@
-import { attributesObject } from "../attributes.ts";
+import { attributesObject } from "../output.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { UsageError } from "../errors.ts";

@@ -1,11 +1,10 @@
 import { posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type GuestClient, GuestError, type ListEntry } from "../../client/index.ts";
-import { attributesObject } from "../attributes.ts";
 import { type Command, defineCommand, type Host } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { STATUS_SKIPPED } from "../errors.ts";
-import { jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
+import { attributesObject, jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
 import { guestPath, parseCount } from "../values.ts";
 
 /** More than any tree has levels. */

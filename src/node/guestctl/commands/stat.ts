@@ -1,10 +1,9 @@
 import type { PathAttributes } from "../../client/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { attributesObject } from "../attributes.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection.ts";
 import { guestPath } from "../values.ts";
-import { jsonLine, type ReportLine, reportText } from "../output.ts";
+import { attributesObject, jsonLine, type ReportLine, reportText } from "../output.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
