@@ -1,11 +1,11 @@
 import type { Hypeman } from "@onkernel/hypeman";
 import { Mutex } from "../../src/agent/domain/index.ts";
 import { messageOf } from "../../src/shared/errors.ts";
-import { ApiFailure, notFound } from "./failure.ts";
+import { ApiFailure } from "./failure.ts";
 import { isPattern, listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
 import { newId } from "./instance.ts";
 import type { Proxy } from "./proxy.ts";
-import { Records } from "./records.ts";
+import { found, Records } from "./records.ts";
 import { hasTags, type Tags } from "./requests.ts";
 
 /** An ingress on disk, as the API tells it. */
@@ -40,15 +40,9 @@ export class Ingresses {
     return this.#records.all().filter((ingress) => hasTags(ingress.tags, tags));
   }
 
-  /** By id, name, or the beginning of an id (lib/ingress/manager.go:413-450). @throws ApiFailure */
+  /** By id, name, or the beginning of an id. @throws ApiFailure */
   get(reference: string): IngressRecord {
-    const all = this.#records.all();
-    const exact = this.#records.get(reference) ?? all.find(({ name }) => name === reference);
-    if (exact !== undefined) return exact;
-    const [found, another] = reference === "" ? [] : all.filter(({ id }) => id.startsWith(reference));
-    if (found === undefined) throw notFound();
-    if (another !== undefined) throw new ApiFailure(409, "ambiguous", "multiple resources match, use full ID");
-    return found;
+    return found(this.#records, reference);
   }
 
   /** lib/ingress/manager.go:255-380; the answers: cmd/api/api/ingress.go:51-98. @throws ApiFailure */

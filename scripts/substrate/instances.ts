@@ -16,7 +16,7 @@ import {
   newId,
 } from "./instance.ts";
 import { type Host, Machines } from "./machines.ts";
-import { Records } from "./records.ts";
+import { found, Records } from "./records.ts";
 import { bytesOf, type Command, hasTags, mountProblem, sizeText, type Tags } from "./requests.ts";
 import { LIMITS_MS } from "./rules.ts";
 import { MEMORY } from "./vm.ts";
@@ -64,13 +64,7 @@ export class Instances {
 
   /** By id, name, or the beginning of an id. @throws ApiFailure */
   get(reference: string): InstanceRecord {
-    const all = this.#records.all();
-    const exact = this.#records.get(reference) ?? all.find(({ name }) => name === reference);
-    if (exact !== undefined) return exact;
-    const [found, another] = reference === "" ? [] : all.filter(({ id }) => id.startsWith(reference));
-    if (found === undefined) throw notFound();
-    if (another !== undefined) throw new ApiFailure(409, "ambiguous", "multiple resources match, use full ID");
-    return found;
+    return found(this.#records, reference);
   }
 
   /** The instances that have a volume. A fork does not count (lib/instances/create.go:444 is the only caller). */

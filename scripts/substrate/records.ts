@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Mutex } from "../../src/agent/domain/index.ts";
+import { ApiFailure, notFound } from "./failure.ts";
 
 /** A thing's record, in its folder: mostly what the API tells of it. */
 export const RECORD = "told.json";
@@ -76,4 +77,18 @@ export class Records<T extends { readonly id: string }> {
     this.#turns.set(id, turn);
     return turn.run(action);
   }
+}
+
+/** The thing of an id, a name, or the beginning of an id (lib/ingress/manager.go:413-450). @throws ApiFailure */
+export function found<T extends { readonly id: string; readonly name: string }>(
+  records: Records<T>,
+  reference: string,
+): T {
+  const all = records.all();
+  const exact = records.get(reference) ?? all.find(({ name }) => name === reference);
+  if (exact !== undefined) return exact;
+  const [first, another] = reference === "" ? [] : all.filter(({ id }) => id.startsWith(reference));
+  if (first === undefined) throw notFound();
+  if (another !== undefined) throw new ApiFailure(409, "ambiguous", "multiple resources match, use full ID");
+  return first;
 }

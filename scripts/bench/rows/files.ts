@@ -13,7 +13,6 @@ const PARALLEL = 64;
 const CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
 const UNSUMMED_CONTENDERS = ["ours", "grpc-go", "go-https"] as const;
 const PARALLEL_CONTENDERS = ["ours", "grpc-go", "go-https", "openssh"] as const;
-const CAT_CONTENDERS = ["ours", "openssh"] as const;
 
 /** A read is a copy for Go HTTPS too; of a write it has neither checksum nor fsync nor rename. */
 const READ_GOALS: TransferGoals = { peer: "go-https", throughput: 1, cpu: 1.2 };
@@ -57,11 +56,6 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
     { name: "file write without checksum", contenders: UNSUMMED_CONTENDERS },
     () => ({ ...writeOf(streamBytes), skipSum: true }),
   );
-  const cat = await sideBySide(bench, { name: "file read against cat", contenders: CAT_CONTENDERS }, (contender) =>
-    contender === "ours"
-      ? readOf(streamBytes)
-      : { kind: "run", command: ["cat", join(source.path, `read-${streamBytes}`)], probe: true },
-  );
   const readMany = await sideBySide(bench, { name: `${PARALLEL} file reads`, contenders: PARALLEL_CONTENDERS }, () => ({
     ...readOf(parallelBytes),
     ...many,
@@ -73,7 +67,6 @@ export async function fileRows(bench: Bench): Promise<Row[]> {
   );
   return [
     ...transferRows("file read", READ_GOALS, read, READ_NOTE),
-    ...transferRows("file read, OpenSSH by cat", undefined, cat),
     ...transferRows("file write", WRITE_GOALS, written, WRITE_NOTE),
     ...transferRows("file write without checksum", UNSUMMED_GOALS, unsummed, UNSUMMED_NOTE),
     ...transferRows(`${PARALLEL} file reads at once`, MANY_READS_GOALS, readMany, READ_NOTE),

@@ -44,25 +44,25 @@ export function besideRow(name: string, runs: Runs, { goal, note }: Pick<RowSpec
 }
 
 /** Throughput, CPU of the server for each GiB, and what a second caller sees meanwhile. */
-export function transferRows(name: string, goals: TransferGoals | undefined, runs: Runs, note = ""): Row[] {
+export function transferRows(name: string, goals: TransferGoals, runs: Runs, note = ""): Row[] {
   const goalOf = (relation: Goal["relation"], limit: number | undefined): Pick<RowSpec, "goal"> =>
-    goals === undefined || limit === undefined ? {} : { goal: { peer: goals.peer, relation, limit } };
+    limit === undefined ? {} : { goal: { peer: goals.peer, relation, limit } };
   return [
     makeRow({
       name: `${name}: throughput`,
       unit: "GB/s",
       better: "higher",
       samples: samplesOf(runs, ({ bytes, seconds }) => bytes / seconds / 1e9),
-      ...goalOf("at least", goals?.throughput),
+      ...goalOf("at least", goals.throughput),
       note,
     }),
     makeRow({
       name: `${name}: CPU`,
       unit: "s/GiB",
       samples: cpuOfGib(runs),
-      ...goalOf("at most", goals?.cpu),
+      ...goalOf("at most", goals.cpu),
     }),
-    besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals?.health)),
+    besideRow(`${name}: Health p99 beside it`, runs, goalOf("at most", goals.health)),
   ];
 }
 

@@ -1,10 +1,10 @@
-import { readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
 import { clientOf } from "../../../test/fixtures/guest-client.ts";
 import { type SocketAgent, startSocketAgent } from "../../../test/fixtures/socket-agent.ts";
+import { memoryOf } from "../../soak/footprint.ts";
 import { packageVersion, requirePrograms } from "../debian.ts";
 import type { Failure, Suite } from "../suite.ts";
 
@@ -52,9 +52,9 @@ export const H2LOAD: Suite = {
       };
       const many = ["-c", "50", "-m", "20", "-n", String(CALLS)];
       expect("a load without an error", errorOf(await load(...many)));
-      const before = peakBytes(agent.pid);
+      const before = memoryOf(agent.pid).peakBytes;
       const again = errorOf(await load(...many));
-      const grown = peakBytes(agent.pid) - before;
+      const grown = memoryOf(agent.pid).peakBytes - before;
       const growth = grown > GROWTH_LIMIT_BYTES ? `its peak grew by ${grown} bytes` : undefined;
       expect("the same load again, in bounded memory", again ?? growth);
       expect("a crowd is refused, and a client goes on", await crowd(agent, load));
@@ -117,11 +117,4 @@ async function run(agent: SocketAgent, message: string, args: readonly string[])
     dataBytes: Number(dataBytes),
     printed,
   };
-}
-
-/** The most resident memory that a process has had. */
-function peakBytes(pid: number): number {
-  const [, kib] = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
-  if (kib === undefined) throw new Error(`/proc/${pid}/status has no VmHWM`);
-  return Number(kib) * 1024;
 }
