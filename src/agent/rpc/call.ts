@@ -5,6 +5,7 @@ import { decodeMessage, type Frame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Instant } from "./context.ts";
 import { messageTooLarge, PREFIX_BYTES } from "./framing.ts";
+import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 import type { Untaken } from "./untaken.ts";
@@ -28,6 +29,8 @@ export interface CallSetup {
   readonly responseFields: Fields;
   /** Bounds the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
+  /** Bounds the memory that all calls keep for their next messages. */
+  readonly spare: SpareMemory;
   /** Bounds what dismissed calls hold. */
   readonly untaken: Untaken;
   /** Most bytes of a request's message. */
@@ -182,6 +185,10 @@ export class Call implements StreamConsumer {
     this.#patience = setTimeout(() => this.#requestEnded(), PATIENCE_MS);
     this.#patience.unref();
     this.#request.discard();
+  }
+
+  get spare(): SpareMemory {
+    return this.#setup.spare;
   }
 
   unreadShare(): Share {

@@ -1,4 +1,5 @@
 import { AgentError } from "../domain/index.ts";
+import type { MessageBuffers } from "./message-buffers.ts";
 
 /** Bytes before every message: a compression flag and the length (gRPC over HTTP/2, Length-Prefixed-Message). */
 export const PREFIX_BYTES = 5;
@@ -149,50 +150,5 @@ export class MessageReader {
     const length = byte(1) * 0x1000000 + byte(2) * 0x10000 + byte(3) * 0x100 + byte(4);
     if (length > this.#limitBytes) throw messageTooLarge(length, this.#limitBytes);
     return length;
-  }
-}
-
-/** Buffers of smaller messages are not kept: Node has a pool for these. */
-const SMALLEST_BYTES = 4 * 1024;
-/** One message is filled while another is in use, */
-const KEPT_BUFFERS = 2;
-/** or several: of a file, one batch is gathered while another is written. */
-const KEPT_BYTES = 1280 * 1024;
-
-/**
- * Buffers for the messages of one request. A stream of large messages reuses a few instead of allocating one each, which
- * V8 would have to collect.
- */
-export class MessageBuffers {
-  /** Created with the first buffer: most requests are one small message and need none. */
-  #lent: WeakSet<ArrayBuffer> | undefined;
-  readonly #free: ArrayBuffer[] = [];
-
-  /** A buffer of exactly that length, with any content. */
-  take(length: number): Uint8Array {
-    if (length < SMALLEST_BYTES) return Buffer.allocUnsafe(length);
-    const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
-    const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
-    // A much larger buffer would keep unused memory.
-    const fits = reused !== undefined && reused.byteLength <= 2 * length;
-    const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
-    (this.#lent ??= new WeakSet()).add(bytes.buffer);
-    return bytes;
-  }
-
-  /**
-   * Gives a message's memory back to the system at once: of many calls that are refused or answered together it would otherwise
-   * stay until V8 collects. Nothing may use the message, or a view of it, any more.
-   */
-  free({ buffer }: Uint8Array): void {
-    if (buffer instanceof ArrayBuffer && this.#lent?.delete(buffer) === true) buffer.transfer(0);
-  }
-
-  /** Takes back an unused message, or any view of one. Ignores bytes that it did not lend. */
-  release(bytes: Uint8Array): void {
-    const { buffer } = bytes;
-    if (!(buffer instanceof ArrayBuffer) || this.#lent?.delete(buffer) !== true) return;
-    const keptBytes = this.#free.reduce((sum, { byteLength }) => sum + byteLength, buffer.byteLength);
-    if (this.#free.length < KEPT_BUFFERS || keptBytes <= KEPT_BYTES) this.#free.push(buffer);
   }
 }

@@ -1,11 +1,14 @@
 import { AgentError, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
-import { MessageBuffers, MessageReader, wrongMessageCount } from "./framing.ts";
+import { MessageReader, wrongMessageCount } from "./framing.ts";
+import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
 /** Bytes at which reading pauses while nobody asks for a message. */
 const PAUSE_AT_BYTES = 64 * 1024;
 /** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
+/** Messages over this size count until their memory is given back: a handler may have to hold one for as long as it likes. */
+const LARGE_MESSAGE_BYTES = 256 * 1024;
 
 /** Takes a message. Returns a promise, which never rejects, where it cannot take another one yet. */
 export type MessageTaker = (message: Uint8Array) => Promise<void> | undefined;
@@ -14,6 +17,8 @@ export type MessageTaker = (message: Uint8Array) => Promise<void> | undefined;
 export interface UnreadOwner {
   /** Its share of what all requests together may hold. */
   unreadShare(): Share;
+  /** What all requests together may keep unused. */
+  readonly spare: SpareMemory;
 }
 
 /**
@@ -22,13 +27,15 @@ export interface UnreadOwner {
  */
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: Http2Stream;
-  readonly #buffers = new MessageBuffers();
+  readonly #buffers: MessageBuffers;
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #owner: UnreadOwner;
   /** Created when the request first holds something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
+  /** Large messages that were taken and are not given back. */
+  #takenBytes = 0;
   #paused = true;
   #ended = false;
   #discarded = false;
@@ -38,6 +45,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   #wake: (() => void) | undefined;
 
   constructor(stream: Http2Stream, owner: UnreadOwner, messageLimitBytes: number) {
+    this.#buffers = new MessageBuffers(owner.spare);
     this.#reader = new MessageReader(messageLimitBytes, this.#buffers);
     this.#stream = stream;
     this.#owner = owner;
@@ -62,6 +70,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     const message = this.#queue.shift();
     if (message === undefined) return undefined;
     this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
+    if (message.length > LARGE_MESSAGE_BYTES) this.#takenBytes += message.length;
     this.#account(this.#heldBytes);
     return message;
   }
@@ -121,12 +130,18 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
 
   /** Takes back a message that nothing uses any more. */
   release(message: Uint8Array): void {
-    this.#buffers.release(message);
+    this.#givenBack(this.#buffers.release(message));
   }
 
   /** Gives back the memory of a message that nothing uses any more, to the system. */
   free(message: Uint8Array): void {
-    this.#buffers.free(message);
+    this.#givenBack(this.#buffers.free(message));
+  }
+
+  #givenBack(sizeBytes: number): void {
+    if (sizeBytes <= LARGE_MESSAGE_BYTES || this.#takenBytes === 0) return;
+    this.#takenBytes -= sizeBytes;
+    this.#account(this.#heldBytes);
   }
 
   return(): Promise<IteratorResult<Uint8Array, undefined>> {
@@ -153,7 +168,10 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     for (const message of this.#queue) this.#buffers.free(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
+    // What is taken goes with the call, which is over.
+    this.#takenBytes = 0;
     this.#reader.drop();
+    this.#buffers.close();
     this.#unread?.set(0);
     this.#wakeUp();
   }
@@ -169,15 +187,15 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // While somebody waits for the next message, a complete one is taken at once and does not count.
-      const isTaken = this.#wake !== undefined && !this.#isSingle;
-      this.#account(isTaken ? this.#reader.heldBytes : this.#heldBytes);
+      // While somebody waits for the next message, a complete small one is taken at once and does not count.
+      const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
+      this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {
       this.#refuse(error);
     }
     if (this.#queue.length > 0 || this.#failure !== undefined) this.#wakeUp();
     const asked = this.#wake !== undefined;
-    if (this.#failure !== undefined || (!asked && this.#heldBytes >= PAUSE_AT_BYTES)) {
+    if (this.#failure !== undefined || (!asked && this.#heldBytes - this.#takenBytes >= PAUSE_AT_BYTES)) {
       this.#paused = true;
       this.#stream.pause();
     }
@@ -190,7 +208,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   }
 
   get #heldBytes(): number {
-    return this.#queuedBytes + this.#reader.heldBytes;
+    return this.#queuedBytes + this.#takenBytes + this.#reader.heldBytes;
   }
 
   readonly #deliver = (message: Uint8Array): void => {

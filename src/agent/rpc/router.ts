@@ -20,6 +20,7 @@ import { Call } from "./call.ts";
 import { type Frame, messageFrame } from "./codec.ts";
 import type { Connection } from "../listening/index.ts";
 import type { Interceptor } from "./context.ts";
+import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 import { Untaken } from "./untaken.ts";
 
@@ -53,6 +54,7 @@ export class Router {
   readonly #onLarge: (change: 1 | -1) => void;
   readonly #unread: Allowance;
   readonly #untaken = new Untaken();
+  readonly #spare = new SpareMemory();
 
   constructor(options: RouterOptions) {
     this.#options = options;
@@ -164,6 +166,7 @@ export class Router {
       responseFields: this.#responseFields,
       unread: this.#unread,
       untaken: this.#untaken,
+      spare: this.#spare,
       messageLimitBytes: this.#options.messageLimitBytes ?? MESSAGE_LIMIT_BYTES,
       onLarge: this.#onLarge,
     });

@@ -198,8 +198,8 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       };
       const writing = calls.writeMessages(messages());
       const isOpened = async (): Promise<boolean> =>
-        (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real`));
-      await until(isOpened, "the agent has opened the folder");
+        (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real/`));
+      await until(isOpened, "the agent has a file in the folder");
       await rename(join(at.inside, "real"), join(at.inside, "moved"));
       await symlink(at.outside, join(at.inside, "real"));
       wrote();

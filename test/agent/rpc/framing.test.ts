@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgentError } from "../../../src/agent/domain/index.ts";
-import { MessageBuffers, MessageReader } from "../../../src/agent/rpc/framing.ts";
+import { MessageReader } from "../../../src/agent/rpc/framing.ts";
+import { MessageBuffers, SpareMemory } from "../../../src/agent/rpc/message-buffers.ts";
 
 function framed(...messages: Buffer[]): Buffer {
   return Buffer.concat(
@@ -14,7 +15,7 @@ function framed(...messages: Buffer[]): Buffer {
 }
 
 function read(chunks: readonly Uint8Array[], limitBytes = 1_000): string[] {
-  const reader = new MessageReader(limitBytes, new MessageBuffers());
+  const reader = new MessageReader(limitBytes, new MessageBuffers(new SpareMemory()));
   const messages: string[] = [];
   for (const chunk of chunks) reader.push(chunk, (message) => messages.push(Buffer.from(message).toString("hex")));
   reader.end();
@@ -35,7 +36,7 @@ test("cuts the same messages from any split of the bytes", () => {
 test("keeps nothing of a chunk, whose memory the next one reuses", () => {
   const bytes = framed(Buffer.from("whole"), Buffer.from("split"), Buffer.alloc(20_000, "x"));
   for (const size of [1, 7, 17, 20, 10_000]) {
-    const reader = new MessageReader(20_000, new MessageBuffers());
+    const reader = new MessageReader(20_000, new MessageBuffers(new SpareMemory()));
     const messages: Uint8Array[] = [];
     const chunk = Buffer.alloc(size);
     for (let at = 0; at < bytes.length; at += size) {
@@ -53,7 +54,7 @@ test("keeps nothing of a chunk, whose memory the next one reuses", () => {
 });
 
 test("hands on the messages before a refused one", () => {
-  const reader = new MessageReader(10, new MessageBuffers());
+  const reader = new MessageReader(10, new MessageBuffers(new SpareMemory()));
   let messages = 0;
   const bytes = framed(Buffer.from("ok"), Buffer.alloc(11));
   assert.throws(() => reader.push(bytes, () => messages++), isError("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"));

@@ -2,19 +2,38 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import http2 from "node:http2";
-import { it } from "node:test";
-import { create } from "@bufbuild/protobuf";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { ExecFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { WriteFileRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { startAgent } from "../../fixtures/agent.ts";
+import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN } from "../../fixtures/management.ts";
+import { envelope } from "../../fixtures/raw-http2.ts";
 
 const MESSAGE_BYTES = 4 * 2 ** 20;
 /** So many of them are 64 MiB, but for a byte each. */
 const HELD = 16;
+/** Calls of one connection that stand still. */
+const CALLS = 60;
+/** 64 MiB may be held; there is also what V8 has not collected yet of refused calls. 480 and more are sent. */
+const MOST_MIB = 192;
+const HEALTH = "GuestAgent/Health";
 /** An unknown field of `bytes`, which a client may send: its tag and the length of the rest. */
 const FIELD = Buffer.of(0x7a, 0xfb, 0xff, 0xff, 0x01);
+
+interface StandingCall {
+  /** All that is to be sent is sent, or the call is over. */
+  readonly sent: Promise<unknown>;
+  readonly end: () => Promise<void>;
+  readonly cancel: () => Promise<void>;
+}
 
 /** A message with its prefix, as large as may be. */
 function largest(): Buffer {
@@ -39,47 +58,122 @@ function anonymousMib(pid: number): number {
   return Number(kib) / 1024;
 }
 
-it("takes no more memory than it counts, however often large messages come whose requests do not end", async () => {
-  await using agent = await startAgent();
+/** Calls of two connections that send these messages and then stand still; how much more the agent holds at most, in MiB. */
+async function mostHeldMib(
+  agent: RunningAgent,
+  rounds: number,
+  path: string,
+  messages: readonly Buffer[],
+): Promise<number> {
   const { ca, client } = agent.certificates;
   // In MB: with less this client resets calls whose answers come while it holds much.
   const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
-  const message = largest();
-  const begin = (session: http2.ClientHttp2Session): { sent: Promise<void>; end: () => Promise<void> } => {
+  const begin = (session: http2.ClientHttp2Session, method: string, sends: readonly Buffer[]): StandingCall => {
     const stream = session.request({
       ":method": "POST",
-      ":path": "/svc.guest.v1alpha1.GuestAgent/Health",
+      ":path": `/svc.guest.v1alpha1.${method}`,
       "content-type": "application/grpc",
       te: "trailers",
       "svc-instance-token": agent.token,
     });
     stream.on("error", () => {}).resume();
     const over = new Promise<void>((resolve) => stream.once("close", resolve));
-    const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
+    const sent = Promise.all(sends.map((message) => new Promise<unknown>((resolve) => stream.write(message, resolve))));
     const end = async (): Promise<void> => {
       stream.end();
       await over;
     };
-    return { sent: Promise.race([sent, over]), end };
+    const cancel = async (): Promise<void> => {
+      stream.close(http2.constants.NGHTTP2_CANCEL);
+      await over;
+    };
+    return { sent: Promise.race([sent, over]), end, cancel };
   };
   const restMib = anonymousMib(agent.pid);
   let mostMib = restMib;
-  const timer = setInterval(() => (mostMib = Math.max(mostMib, anonymousMib(agent.pid))), 5);
+  const look = (): void => void (mostMib = Math.max(mostMib, anonymousMib(agent.pid)));
+  const timer = setInterval(look, 5);
   try {
-    for (let round = 0; round < 3; round++) {
-      const sessions = [1, 2].map(() => http2.connect(`https://127.0.0.1:${agent.port}`, options));
-      const calls = sessions.flatMap((session) => Array.from({ length: 60 }, () => begin(session)));
-      // All that the agent takes is there; the first round's are served, and what they took is used again.
+    for (let round = 0; round < rounds; round++) {
+      const sessions: http2.ClientHttp2Session[] = [];
+      const calls: StandingCall[] = [];
+      while (calls.length < 2 * CALLS) {
+        // Only now: without a request for five seconds the agent would end the connection.
+        if (calls.length % CALLS === 0) sessions.push(http2.connect(`https://127.0.0.1:${agent.port}`, options));
+        const call = begin(sessions.at(-1) as http2.ClientHttp2Session, path, messages);
+        calls.push(call);
+        // One after another where each is taken: at once the others would be refused because so much is half here.
+        if (path !== HEALTH) await call.sent;
+      }
       await Promise.all(calls.map(({ sent }) => sent));
-      mostMib = Math.max(mostMib, anonymousMib(agent.pid));
-      await Promise.all(calls.map(({ end }) => end()));
+      // Whatever came before them is read once these are answered.
+      await Promise.all(sessions.map((session) => begin(session, HEALTH, [Buffer.alloc(5)]).end()));
+      look();
+      // All that the agent takes is there; the first round's are served, and what they took is used again.
+      await Promise.all(calls.map(({ end, cancel }) => (path === HEALTH ? end() : cancel())));
       for (const session of sessions) session.destroy();
     }
   } finally {
     clearInterval(timer);
   }
+  return mostMib - restMib;
+}
+
+it("takes no more memory than it counts, however often large messages come whose requests do not end", async () => {
+  await using agent = await startAgent();
+  const mib = await mostHeldMib(agent, 3, HEALTH, [largest()]);
   // 480 MiB are sent at a time, and 64 may be held: without bounds on what is begun it was 360.
-  assert.ok(mostMib - restMib < 128, `${Math.round(mostMib - restMib)} MiB above rest`);
+  assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
+});
+
+describe("calls that stand still after large messages, which they have taken, hold no more than may be held of requests", () => {
+  const data = Buffer.alloc(MESSAGE_BYTES - 16);
+  const holds = async (agent: RunningAgent, path: string, messages: readonly Uint8Array[]): Promise<void> => {
+    const mib = await mostHeldMib(agent, 1, path, messages.map(envelope));
+    assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
+  };
+  const write = (message: MessageInitShape<typeof WriteFileRequestSchema>): Uint8Array =>
+    toBinary(WriteFileRequestSchema, create(WriteFileRequestSchema, message));
+
+  it("of files, whose bytes are written", async () => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    const header = write({ message: { case: "header", value: { path: join(folder.path, "file") } } });
+    await holds(agent, "GuestAgent/WriteFile", [header, write({ message: { case: "data", value: data } })]);
+  });
+
+  it("of files, of which each message has only a byte", async () => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    const header = write({ message: { case: "header", value: { path: join(folder.path, "file") } } });
+    const byte = write({ message: { case: "data", value: Buffer.from("x") } });
+    const rest = Buffer.alloc(MESSAGE_BYTES - FIELD.length - byte.length);
+    const length = Buffer.of(
+      0x80 | (rest.length & 0x7f),
+      0x80 | (rest.length >> 7),
+      0x80 | (rest.length >> 14),
+      rest.length >> 21,
+    );
+    const message = Buffer.concat([byte, FIELD.subarray(0, 1), length, rest]);
+    await holds(agent, "GuestAgent/WriteFile", [header, message, message, message]);
+  });
+
+  it("of commands that do not read", async () => {
+    await using agent = await startAgent();
+    const exec = (message: MessageInitShape<typeof ExecFrameSchema>): Uint8Array =>
+      toBinary(ExecFrameSchema, create(ExecFrameSchema, message));
+    const start = exec({ frame: { case: "start", value: { args: ["sleep", "infinity"], stdin: true } } });
+    await holds(agent, "GuestAgent/Exec", [start, exec({ frame: { case: "stdin", value: data } })]);
+  });
+
+  it("of tunnels to a server that does not read", async () => {
+    await using agent = await startAgent();
+    await using server = await listener((socket) => socket.pause());
+    const frame = (message: MessageInitShape<typeof TunnelFrameSchema>): Uint8Array =>
+      toBinary(TunnelFrameSchema, create(TunnelFrameSchema, message));
+    const open = frame({ frame: { case: "open", value: { target: { case: "port", value: server.port } } } });
+    await holds(agent, "Tunnel/Open", [open, frame({ frame: { case: "data", value: data } })]);
+  });
 });
 
 async function holdsSixtyFour(lackBytes: number): Promise<void> {

@@ -49,7 +49,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
   return messages.next().then((first) => {
     const message = first.done === true ? undefined : first.value;
     if (message === undefined || message.length <= LARGE_START_BYTES) return decodeFirst(message).then(run);
-    return largeStarts.run(() => startLarge(message, run, started), call.signal).then(({ ended }) => ended);
+    return largeStarts.run(() => startLarge(message, call, run, started), call.signal).then(({ ended }) => ended);
   });
 }
 
@@ -59,10 +59,14 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
  */
 async function startLarge(
   message: Uint8Array,
+  call: Call,
   run: (first: FirstFrame) => Promise<void>,
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
-  const ended = run(await decodeFirst(message));
+  const first = await decodeFirst(message);
+  // All of it is strings and numbers now.
+  call.release(message);
+  const ended = run(first);
   const { promise: timeUp, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, LARGE_START_LIMIT_MS);
   await Promise.race([started, timeUp, ended.catch(() => undefined)]);
@@ -92,6 +96,11 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
 /** The frames after the first, checked by `accept`. */
 function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): InputFrames<Input> {
   return (take, over) => {
-    call.messages().each((message) => take(accept(decodeInput(message, () => call.release(message)))), over);
+    call.messages().each((message) => {
+      const release = (): void => call.release(message);
+      const input = decodeInput(message, release);
+      if (input.kind !== "stdin") release();
+      return take(accept(input));
+    }, over);
   };
 }

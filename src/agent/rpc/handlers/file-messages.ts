@@ -8,6 +8,7 @@ import {
   type StatPathRequest,
   type StatPathResponse,
   type WriteFileHeader,
+  type WriteFileRequest,
   WriteFileRequestSchema,
   type WriteFileResponse,
   WriteFileResponseSchema,
@@ -64,10 +65,10 @@ export interface WriteData {
   readonly last: boolean;
 }
 
-/** Decodes the first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or not a header. */
-export function decodeHeader(message: Uint8Array | undefined): WriteHeader {
-  if (message === undefined) throw frameOrder("the request ended before its first message, which must be header");
-  const content = decodeMessage(WriteFileRequestSchema, message).message;
+/** Reads the first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or not a header. */
+export function headerOf(first: WriteFileRequest | undefined): WriteHeader {
+  if (first === undefined) throw frameOrder("the request ended before its first message, which must be header");
+  const content = first.message;
   if (content.case !== "header") throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be header`);
   return { request: writeRequest(content.value), marksLast: content.value.marksLast };
 }

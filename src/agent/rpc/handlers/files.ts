@@ -1,8 +1,12 @@
 import { frameOrder } from "../../domain/index.ts";
 import type { Files } from "../../files/index.ts";
-import type { ReadFileRequest, WriteFileResponse } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import {
+  type ReadFileRequest,
+  WriteFileRequestSchema,
+  type WriteFileResponse,
+} from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { Call } from "../call.ts";
-import { chunkFrame, decodeData, decodeHeader, readRequest, writeResponse } from "./file-messages.ts";
+import { chunkFrame, decodeData, headerOf, readRequest, writeResponse } from "./file-messages.ts";
 
 /** Serves one ReadFile call: the file, chunk by chunk. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
@@ -16,7 +20,9 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
 export async function serveWriteFile(files: Files, call: Call): Promise<WriteFileResponse> {
   const messages = call.messages()[Symbol.asyncIterator]();
   const first = await messages.next();
-  const { request, marksLast } = decodeHeader(first.done === true ? undefined : first.value);
+  const { request, marksLast } = headerOf(
+    first.done === true ? undefined : call.decode(WriteFileRequestSchema, first.value),
+  );
   const release = (piece: Uint8Array): void => call.release(piece);
   return writeResponse(await files.write(request, { pieces: data(messages, marksLast), release }, call));
 }

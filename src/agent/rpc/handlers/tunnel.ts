@@ -3,6 +3,7 @@ import { frameOrder, invalidField } from "../../domain/index.ts";
 import type { TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
 import {
   Tunnel,
+  type TunnelFrame,
   TunnelFrameSchema,
   WaitForPortResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
@@ -24,7 +25,7 @@ export function serveTunnels(router: Router, tunnels: Tunnels): void {
 async function serveOpen(tunnels: Tunnels, call: Call): Promise<void> {
   const messages = call.messages();
   const first = await messages.next();
-  const { target, windowBytes } = openOf(first.done === true ? undefined : first.value);
+  const { target, windowBytes } = openOf(first.done === true ? undefined : call.decode(TunnelFrameSchema, first.value));
   const client: TunnelClient = {
     windowBytes,
     input: (take, over) => messages.each((message) => take(inputOf(message, () => call.release(message))), over),
@@ -44,8 +45,8 @@ function frameOf(frame: FrameInit): Frame {
 }
 
 /** What the first frame asks for. Throws INVALID_ARGUMENT. */
-function openOf(message: Uint8Array | undefined): { readonly target: TunnelTarget; readonly windowBytes: number } {
-  const frame = message && decodeMessage(TunnelFrameSchema, message).frame;
+function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget; readonly windowBytes: number } {
+  const frame = first?.frame;
   if (frame?.case !== "open") throw frameOrder("the first frame must be open");
   const { target, windowBytes } = frame.value;
   if (target.case === undefined) throw invalidField("open", "has no port and no path; give one of them");
@@ -57,6 +58,7 @@ function inputOf(message: Uint8Array, release: () => void): TunnelInput {
   const bytes = tryBytesField(message, DATA_FIELD);
   if (bytes !== undefined) return { kind: "data", bytes, release };
   const { frame } = decodeMessage(TunnelFrameSchema, message);
+  if (frame.case !== "data") release();
   if (frame.case === "data") return { kind: "data", bytes: frame.value, release };
   if (frame.case === "end") return { kind: "end" };
   if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };

@@ -1,0 +1,99 @@
+/** Buffers of smaller messages are not kept: Node has a pool for these. */
+const SMALLEST_BYTES = 4 * 1024;
+/** One message is filled while another is in use, */
+const KEPT_BUFFERS = 2;
+/** or several: of a file, one batch is gathered while another is written. */
+const KEPT_BYTES = 1280 * 1024;
+/** What all requests together may keep: enough for as many writers as have large batches. */
+const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
+
+/** Bounds the memory that requests keep unused, for their next messages. */
+export class SpareMemory {
+  #leftBytes: number;
+
+  constructor(limitBytes: number = SPARE_LIMIT_BYTES) {
+    this.#leftBytes = limitBytes;
+  }
+
+  /** Counts bytes that are kept. False: they may not be. */
+  keep(sizeBytes: number): boolean {
+    if (sizeBytes > this.#leftBytes) return false;
+    this.#leftBytes -= sizeBytes;
+    return true;
+  }
+
+  /** They are kept no longer. */
+  use(sizeBytes: number): void {
+    this.#leftBytes += sizeBytes;
+  }
+}
+
+/**
+ * Buffers for the messages of one request. A stream of large messages reuses a few instead of allocating one each, which
+ * V8 would have to collect.
+ */
+export class MessageBuffers {
+  readonly #spare: SpareMemory;
+  /** Created with the first buffer: most requests are one small message and need none. */
+  #lent: WeakMap<ArrayBuffer, number> | undefined;
+  readonly #free: ArrayBuffer[] = [];
+  #closed = false;
+
+  constructor(spare: SpareMemory) {
+    this.#spare = spare;
+  }
+
+  /** A buffer of exactly that length, with any content. */
+  take(length: number): Uint8Array {
+    if (length < SMALLEST_BYTES) return Buffer.allocUnsafe(length);
+    const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
+    const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
+    if (reused !== undefined) this.#spare.use(reused.byteLength);
+    // A much larger buffer would keep unused memory.
+    const fits = reused !== undefined && reused.byteLength <= 2 * length;
+    const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
+    (this.#lent ??= new WeakMap()).set(bytes.buffer, length);
+    return bytes;
+  }
+
+  /**
+   * Gives a message's memory back to the system at once: of many calls that are refused or answered together it would otherwise
+   * stay until V8 collects. Nothing may use the message, or a view of it, any more. Returns the message's length, as `release`.
+   */
+  free({ buffer }: Uint8Array): number {
+    const length = this.#takenBack(buffer);
+    if (length > 0) (buffer as ArrayBuffer).transfer(0);
+    return length;
+  }
+
+  /** Takes back an unused message, or any view of one. Returns its length; 0 for bytes that it did not lend, which stay as they are. */
+  release({ buffer }: Uint8Array): number {
+    const length = this.#takenBack(buffer);
+    if (length > 0 && !this.#keeps(buffer as ArrayBuffer)) (buffer as ArrayBuffer).transfer(0);
+    return length;
+  }
+
+  /** Gives all unused memory back to the system, and keeps none from now on. */
+  close(): void {
+    this.#closed = true;
+    for (const buffer of this.#free.splice(0)) {
+      this.#spare.use(buffer.byteLength);
+      buffer.transfer(0);
+    }
+  }
+
+  #keeps(buffer: ArrayBuffer): boolean {
+    const keptBytes = this.#free.reduce((sum, { byteLength }) => sum + byteLength, buffer.byteLength);
+    const isWanted = !this.#closed && (this.#free.length < KEPT_BUFFERS || keptBytes <= KEPT_BYTES);
+    if (!isWanted || !this.#spare.keep(buffer.byteLength)) return false;
+    this.#free.push(buffer);
+    return true;
+  }
+
+  #takenBack(buffer: ArrayBufferLike): number {
+    const length = buffer instanceof ArrayBuffer ? this.#lent?.get(buffer) : undefined;
+    if (length === undefined) return 0;
+    this.#lent?.delete(buffer as ArrayBuffer);
+    return length;
+  }
+}
