@@ -104,9 +104,12 @@ function pathProblem(path: string): string | undefined {
 function fileProblem(attributes: Stats): CredentialFile | undefined {
   const version = versionOf(attributes);
   if (!attributes.isFile()) return { problem: "does not name a regular file", version };
+  // A file that claims no size, as in /proc, may have no end either: what is read is what fstat(2) tells.
+  if (attributes.size === 0) return { problem: "names an empty file", version };
   return attributes.size > FILE_LIMIT_BYTES ? { problem: "names a file of more than 1 MiB", version } : undefined;
 }
 
+/** A file that was emptied meanwhile is empty too. */
 function content(bytes: Buffer, attributes: Stats): CredentialFile {
   const version = versionOf(attributes);
   return bytes.length === 0 ? { problem: "names an empty file", version } : { bytes, version };

@@ -35,6 +35,8 @@ export interface DutiesOptions {
   readonly hostTime?: boolean | undefined;
   /** How long to try to reach the agent, which may still be on its way back, in milliseconds. Default: 10 s. */
   readonly reachMs?: number | undefined;
+  /** Time for the answer to the duties once the agent is reached, in milliseconds. Default: no limit. */
+  readonly deadlineMs?: number | undefined;
   /** Aborting gives up whatever is in progress. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -71,8 +73,9 @@ type DutiesDone = Pick<RestoreOutcome, "duties" | "thawedWithoutDuties">;
 
 async function dutiesOf(
   dial: Dial,
-  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, signal }: DutiesOptions,
+  { entropyBytes = DEFAULT_ENTROPY_BYTES, hostTime = true, reachMs = DEFAULT_REACH_MS, ...call }: DutiesOptions,
 ): Promise<DutiesDone> {
+  const { signal } = call;
   const untilMs = performance.now() + wholeMilliseconds(reachMs, "reachMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
   // From the first attempt on: duties whose answer was lost have set it back.
@@ -86,7 +89,7 @@ async function dutiesOf(
         entropy: randomBytes(sizeBytes),
         ...(hostTime && { hostTime: timestampFromMs(Date.now()) }),
       };
-      return await client.runRestoreDuties(request, { signal });
+      return await client.runRestoreDuties(request, call);
     } finally {
       client.close();
     }

@@ -257,6 +257,8 @@ describe("the TLS files", () => {
       [fifo, "does not name a regular file"],
       ["server.pem", "must be an absolute path"],
       [await folder.write("empty", ""), "names an empty file"],
+      // Without a size and with terabytes in it.
+      ["/proc/self/pagemap", "names an empty file"],
       [await folder.write("large", Buffer.alloc(1024 * 1024 + 1)), "names a file of more than 1 MiB"],
     ] as const) {
       for (const name of ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"]) {

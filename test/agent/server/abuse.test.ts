@@ -10,6 +10,7 @@ import { HealthRequestSchema, HealthResponseSchema } from "../../../src/shared/g
 import { type Identity, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { startManagement, TEST_TOKEN, type TestServer, type TestServerOptions } from "../../fixtures/management.ts";
 import { CLIENTS, one } from "../../fixtures/rpc-clients.ts";
+import { systemClock } from "../../fixtures/system-clock.ts";
 
 const { health } = GuestAgent.method;
 
@@ -186,15 +187,22 @@ describe("the management port", () => {
   });
 
   test("logs a flood of refused connections at a bounded rate and counts the rest", async () => {
-    await using server = await start();
-    for (let i = 0; i < 60; i++) {
+    let nowMs = 0;
+    await using server = await start({ clock: { ...systemClock, monotonicMs: () => nowMs } });
+    const lines = (): readonly (typeof server.log)[number][] =>
+      server.log.filter(({ event }) => event === "connection_refused");
+    const refuse = async (): Promise<void> => {
       const socket = net.connect(server.port, "127.0.0.1");
       socket.on("error", () => {});
       socket.write("not TLS at all");
       await closed(socket);
-    }
-    const lines = server.log.filter(({ event }) => event === "connection_refused");
-    assert.ok(lines.length >= 20 && lines.length < 50, `${lines.length} lines`);
+    };
+    for (let i = 0; i < 60; i++) await refuse();
+    assert.equal(lines().length, 20, "while no time passes");
+    nowMs += 500;
+    await refuse();
+    assert.equal(lines().length, 21);
+    assert.equal(lines().at(-1)?.fields["suppressed"], 40);
     await assertAlive(server);
   });
 });

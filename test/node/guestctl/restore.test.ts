@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, test } from "node:test";
+import { describe, test, type TestContext } from "node:test";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startGuestWithClock } from "../../fixtures/guest-with-clock.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
+import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** An agent that may not step this machine's clock. */
@@ -14,6 +16,14 @@ const HOOKS = {
   pre_snapshot: { args: ["sh", "-c", "echo out; echo err >&2; exit 3"] },
   post_restore: { args: ["sh", "-c", "echo restored; sleep ${PAUSE:-0}"] },
 };
+
+/** A folder of credentials for an agent that asks for none. */
+async function anyCredentials(t: TestContext): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
+  t.after(() => rm(folder, { recursive: true }));
+  await writeFile(join(folder, "token"), "any");
+  return folder;
+}
 
 describe("guestctl hook", () => {
   test("runs a hook, shows what it wrote, and passes its status on", async () => {
@@ -123,6 +133,19 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.equal(exitCode, 125);
     assert.match(stderr, /DEADLINE_EXCEEDED|UNAVAILABLE/);
   });
+
+  test("gives up duties that take longer than --timeout", async (t) => {
+    const credentials = await anyCredentials(t);
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => new Promise(() => {}) },
+    });
+    const args = ["restore", "--timeout", "300ms", "--address", agent.address, "--credentials", credentials];
+    const { exitCode, stderr } = await runGuestctl(args, {});
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /DEADLINE_EXCEEDED/);
+    assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, 1);
+  });
 });
 
 describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
@@ -165,9 +188,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
   });
 
   test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async (t) => {
-    const credentials = await mkdtemp(join(tmpdir(), "guestctl-restore-"));
-    t.after(() => rm(credentials, { recursive: true }));
-    await writeFile(join(credentials, "token"), "any");
+    const credentials = await anyCredentials(t);
     const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
       await using agent = await startGuestWithClock(errorsMs);
       const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials, ...options];

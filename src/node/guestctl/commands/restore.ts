@@ -49,13 +49,21 @@ export const restore: Command = defineCommand({
   usage: ["restore [options]"],
   about: `Has a restored guest do its duties: fresh randomness from this host's generator, its clock stepped to this host's time,
 credentials read anew, every other connection closed. "restore-sequence" does all that a restore needs.`,
-  options: { ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
+  options: {
+    timeout: {
+      type: "string",
+      argument: "DURATION",
+      help: "time for the duties once the agent is reached (default: no limit)",
+    },
+    ...DUTIES_OPTIONS,
+    ...CONNECTION_OPTIONS,
+  },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
 "clock_drift_ms" (text), "clock_stepped", "degraded".`,
   statuses: '0 every duty done, 1 some could not be (see "degraded" in docs/agent/operations.md), 125 guestctl failed.',
-  examples: ["restore", "restore --no-time --json"],
+  examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
-    const options = dutiesOptions(values);
+    const options = { ...dutiesOptions(values), deadlineMs: parseDurationMs(values.timeout, "--timeout") };
     const response = await restoreDuties((await connector(values, host)).connect, options);
     return {
       text: reportText(dutiesLines(response, options.hostTime !== false), NAME_WIDTH),
