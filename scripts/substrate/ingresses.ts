@@ -2,7 +2,7 @@ import type { Hypeman } from "@onkernel/hypeman";
 import { Mutex } from "../../src/agent/domain/index.ts";
 import { messageOf } from "../../src/shared/errors.ts";
 import { ApiFailure } from "./failure.ts";
-import { isPattern, listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
+import { listenPortOf, type Rule, ruleProblem } from "./ingress-rules.ts";
 import { newId } from "./instance.ts";
 import type { Proxy } from "./proxy.ts";
 import { found, Records } from "./records.ts";
@@ -82,10 +82,9 @@ export class Ingresses {
     });
   }
 
-  /** A rule as it is kept: by the instance's name, whatever it was given by (manager.go:312-325). A pattern's is not looked for. */
+  /** A rule as it is kept: by the instance's name, whatever it was given by (manager.go:312-325). */
   #resolved({ match, target }: Hypeman.IngressRule): Hypeman.IngressRule {
     const told = { ...match, port: listenPortOf({ match, target }) };
-    if (isPattern(match.hostname)) return { match: told, target };
     let instance;
     try {
       instance = this.#nameOf(target.instance);

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer, request, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { messageOf } from "../../src/shared/errors.ts";
-import { listenPortOf, type Rule, ruleFor } from "./ingress-rules.ts";
+import { listenPortOf, type Rule } from "./ingress-rules.ts";
 
 /** Where a port of an instance is reached: an address of the host, nowhere at the moment, or undefined: there is no such one. */
 type Upstream = { readonly host: string; readonly port: number } | "unreachable" | undefined;
@@ -66,26 +66,23 @@ export class Proxy implements AsyncDisposable {
   }
 
   async #serve(port: number, asked: IncomingMessage, response: ServerResponse): Promise<void> {
-    const host = asked.headers.host ?? "";
-    const found = ruleFor(
-      this.#rules.filter((rule) => listenPortOf(rule) === port),
-      host,
-    );
+    const name = (asked.headers.host ?? "").replace(/:\d+$/, "");
+    const isAsked = ({ hostname }: Rule["match"]): boolean => hostname.toLowerCase() === name.toLowerCase();
+    const rule = this.#rules.find((each) => listenPortOf(each) === port && isAsked(each.match));
     response.setHeader("server", "Caddy");
-    if (found === undefined) {
-      const name = host.replace(/:\d+$/, "");
+    if (rule === undefined) {
       response.writeHead(404, { "content-type": "text/plain; charset=utf-8" });
       response.end(`Not Found: no ingress configured for hostname ${name}`);
       asked.resume();
       return;
     }
     try {
-      const upstream = await this.#resolve(found.instance, found.rule.target.port);
+      const upstream = await this.#resolve(rule.target.instance, rule.target.port);
       if (upstream === undefined) response.writeHead(503).end();
       else if (upstream === "unreachable") response.writeHead(502).end();
       else await pass(asked, response, upstream);
     } catch (error) {
-      this.#log(`ingress ${host}: ${messageOf(error)}`);
+      this.#log(`ingress ${name}: ${messageOf(error)}`);
       if (response.headersSent) response.destroy();
       else response.writeHead(502).end();
     } finally {

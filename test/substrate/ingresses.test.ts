@@ -5,7 +5,6 @@ import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import type { Hypeman } from "@onkernel/hypeman";
 import { freePort } from "../../scripts/machine/free-port.ts";
-import { ruleFor } from "../../scripts/substrate/ingress-rules.ts";
 import { Proxy } from "../../scripts/substrate/proxy.ts";
 import { refusal, SubstrateDaemon } from "../fixtures/substrate-daemon.ts";
 import { layOut } from "./lay-out.ts";
@@ -89,10 +88,6 @@ describe("the development substrate's ingresses have the rules of the real ones:
       ["", "box", 80],
       ["*.test", "box", 80],
       ["{a}.test", "box", 80],
-      ["{a}.test", "{b}", 80],
-      ["x-{a}.test", "{a}", 80],
-      ["{a}.{a}.test", "{a}", 80],
-      ["{a}", "{a}", 80],
       ["a.test", "", 80],
       ["a.test", "box", 0],
       ["a.test", "box", 65_536],
@@ -153,22 +148,6 @@ describe("the development substrate's ingresses have the rules of the real ones:
 });
 
 describe("the development substrate's reverse proxy", () => {
-  test("takes exact hostnames before patterns, whose parts name the instance (lib/ingress/config.go:174-200)", () => {
-    const rule = (hostname: string, instance: string): Rules[number] => {
-      return { match: { hostname }, target: { instance, port: 80 } };
-    };
-    const rules = [rule("{name}.{team}.test", "{team}-{name}"), rule("{name}.test", "{name}"), rule("a.test", "exact")];
-    for (const [host, instance] of [
-      ["a.test", "exact"],
-      ["b.test:80", "b"],
-      ["web.blue.test", "blue-web"],
-      ["x.y.z.test", undefined],
-      ["test", undefined],
-      ["", undefined],
-    ] as const)
-      assert.equal(ruleFor(rules, host)?.instance, instance, host);
-  });
-
   test("passes requests and answers on whole, and says that they came by it", async () => {
     const guest = createServer((asked, response) => {
       response.writeHead(418, { "x-asked": `${asked.method} ${asked.url} ${asked.headers.host}` });
