@@ -5,7 +5,7 @@ import type { RunOptions } from "./exec/run.ts";
 import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 
 /** All names of an object of options; the compiler checks that none is missing. */
-type Names<Options> = Readonly<Record<keyof Options, true>>;
+export type Names<Options> = Readonly<Record<keyof Options, true>>;
 
 const CALL: Names<CallOptions> = { signal: true, deadlineMs: true, waitForReady: true };
 const KEPT: Names<KeptOptions> = {

@@ -8,6 +8,7 @@ import {
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions, invalidOption, wholeNumber } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
+import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { type GuestPath, pathBytes } from "./path.ts";
@@ -113,8 +114,6 @@ export interface RemoveResult {
   readonly leftEntries: readonly LeftEntry[];
 }
 
-/** The names of each call's options. */
-type Names<Options> = Readonly<Record<keyof Options, true>>;
 const PLACE: Names<PlaceOptions> = {
   signal: true,
   deadlineMs: true,
