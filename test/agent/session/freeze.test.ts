@@ -336,21 +336,28 @@ describe("the time of a frozen session stands still:", NEEDS_ROOT, () => {
     assert.deepEqual([result.code, result.signal], [7, 0]);
   });
 
-  it("a command whose client is gone gets its SIGHUP and its grace at the thaw", async (t) => {
+  it("a command that is cancelled, or whose client is gone, gets its SIGHUP and its grace at the thaw", async (t) => {
     await using agent = await freezable(t);
     if (agent === undefined) return;
-    const gone = folder.at("hung-up");
-    const trap = `trap 'sleep 0.5; touch "${gone}"; exit' HUP; echo up; while :; do sleep 0.05; done`;
+    const marks = ["cancelled", "gone"].map((name) => folder.at(`hung-up-${name}`));
     using client = clientOf(agent);
-    const stream = new ExecStream(agent);
-    await stream.start({ args: ["sh", "-c", trap] }).until("up");
+    const streams: ExecStream[] = [];
+    for (const mark of marks) {
+      const trap = `trap 'sleep 0.5; touch "${mark}"; exit' HUP; echo up; while :; do sleep 0.05; done`;
+      const stream = new ExecStream(agent);
+      streams.push(stream);
+      await stream.start({ args: ["sh", "-c", trap] }).until("up");
+    }
+    const [cancelled, gone] = streams;
     assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
-    stream[Symbol.dispose]();
+    cancelled?.cancel();
+    gone?.[Symbol.dispose]();
     for (let call = 0; call < 20; call++) await client.health();
-    assert.equal(existsSync(gone), false);
+    assert.ok(!marks.some((mark) => existsSync(mark)));
     using later = clientOf(agent);
     await later.runRestoreDuties({ entropy: ENTROPY });
-    await until(() => existsSync(gone), "it has cleaned up");
+    await until(() => marks.every((mark) => existsSync(mark)), "both have cleaned up");
+    cancelled?.[Symbol.dispose]();
   });
 
   it("output that a command has left in its pipes is delivered meanwhile", async (t) => {
