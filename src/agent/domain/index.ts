@@ -63,7 +63,7 @@ export type {
 } from "./ports/folders.ts";
 export { fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
 export { checkAttributes, checkFilePath, type FileLocation, inTree, pathText, wholePath } from "./file-location.ts";
-export { attributesOf, folderOf, groupOfEntries, Parents } from "./new-folders.ts";
+export { attributesOf, type DividedPath, folderOf, groupOfEntries, Parents, splitPath } from "./new-folders.ts";
 export type { FileAttributes, FileOwner, FilePath, FileType } from "./ports/file-attributes.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec, TlsMaterial } from "./specs.ts";
 export { SessionLife } from "./session-life.ts";

@@ -28,6 +28,20 @@ export function folderOf(path: FilePath): FilePath {
   return path.subarray(0, slash === 0 ? 1 : slash);
 }
 
+/** A path, divided before its last name. */
+export interface DividedPath {
+  readonly folder: FilePath;
+  readonly name: FilePath;
+}
+
+/** Divides a path as it is written; slashes at its end do not count. */
+export function splitPath(path: FilePath): DividedPath {
+  let end = path.length;
+  while (end > 1 && path[end - 1] === SLASH) end -= 1;
+  const trimmed = path.subarray(0, end);
+  return { folder: folderOf(trimmed), name: trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1) };
+}
+
 /** Folders that were made for a file. They are removed again if the file is not written. */
 export class Parents {
   readonly #fileSystem: FileTree;

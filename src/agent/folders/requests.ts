@@ -1,6 +1,4 @@
-import { type FileLocation, type FilePath, folderOf, invalidField } from "../domain/index.ts";
-
-const SLASH = 0x2f;
+import { type DividedPath, type FileLocation, type FilePath, invalidField, splitPath } from "../domain/index.ts";
 
 /** What to list. */
 export interface ListRequest extends FileLocation {
@@ -48,19 +46,10 @@ export interface SetAttributesRequest extends FileLocation {
   readonly modifiedNs: bigint | undefined;
 }
 
-/** A path, divided before its last name, which is never followed. */
-export interface NamedEntry {
-  readonly folder: FilePath;
-  readonly name: FilePath;
-}
-
-/** Divides a path. Throws AgentError if it does not end in a name (`/`, `.`, `..`). */
-export function namedEntry(path: FilePath, field: string): NamedEntry {
-  let end = path.length;
-  while (end > 1 && path[end - 1] === SLASH) end -= 1;
-  const trimmed = path.subarray(0, end);
-  const name = trimmed.subarray(trimmed.lastIndexOf(SLASH) + 1);
-  if (["", ".", ".."].includes(Buffer.from(name).toString("latin1")))
+/** Divides a path before its last name, which is never followed. Throws AgentError without one (`/`, `.`, `..`). */
+export function namedEntry(path: FilePath, field: string): DividedPath {
+  const divided = splitPath(path);
+  if (["", ".", ".."].includes(Buffer.from(divided.name).toString("latin1")))
     throw invalidField(field, "must end in a name: neither / nor the folder given as beneath, and no dots");
-  return { folder: folderOf(trimmed), name };
+  return divided;
 }

@@ -8,10 +8,11 @@ import {
   FileSystemError,
   type FileTree,
   PathEscapes,
+  splitPath,
 } from "../../domain/index.ts";
 import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
 import { type Descriptor, fileAttributes, type OpenPath } from "./descriptor.ts";
-import { Folder, splitPath } from "./folder.ts";
+import { Folder } from "./folder.ts";
 import { createFile, Leftovers } from "./new-file.ts";
 import { O_PATH, Paths } from "./paths.ts";
 import { checkOpenat2 } from "./openat2.ts";

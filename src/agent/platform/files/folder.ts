@@ -5,22 +5,11 @@ import { toldFolder } from "./entries.ts";
 import { O_PATH } from "./paths.ts";
 import type { FileWork } from "./work.ts";
 
-const SLASH = 0x2f;
-const HERE = Buffer.from(".");
 const BEGINNING = Buffer.alloc(0);
 /** The errno of a folder that may be entered but not listed: it cannot be opened for reading or synced. */
 const UNREADABLE = "EACCES";
 /** Errnos of fsync(2) on file systems that do not sync folders. */
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
-
-/** The folder part of a path, and its last name. */
-export function splitPath(path: Uint8Array): { readonly folder: Uint8Array; readonly name: Uint8Array } {
-  let end = path.length;
-  while (end > 1 && path[end - 1] === SLASH) end -= 1;
-  const slash = path.subarray(0, end).lastIndexOf(SLASH);
-  const folder = slash < 0 ? HERE : path.subarray(0, slash === 0 ? 1 : slash);
-  return { folder, name: path.subarray(slash + 1, end) };
-}
 
 /**
  * An open folder. All operations in it go through its descriptor, so that renaming it or putting a link in its place does

@@ -1,9 +1,9 @@
 import { constants, opendir } from "node:fs";
 import { promisify } from "node:util";
-import { type FileOwner, FileSystemError, type NewFile, type NewFileOptions } from "../../domain/index.ts";
+import { type FileOwner, FileSystemError, type NewFile, type NewFileOptions, splitPath } from "../../domain/index.ts";
 import { NO_SUM, SUM_HERE, SUM_ON_THREAD, type SummingWriter } from "../../native/index.ts";
 import type { Descriptor } from "./descriptor.ts";
-import { type Folder, splitPath } from "./folder.ts";
+import type { Folder } from "./folder.ts";
 import { SparseWriter } from "./sparse-writer.ts";
 import type { FileWork } from "./work.ts";
 
