@@ -196,14 +196,6 @@ const ROWS: readonly Row[] = [
   },
   {
     who: "library",
-    when: "its client certificate has expired, and it runs a command",
-    told: async () =>
-      library(await withCertificate({ clientValidity: "expired" }), (client) => client.run({ args: ["true"] })),
-    message: new RegExp(`^the agent refused your client certificate: ${DAY.source}$`),
-    nextStep: /^renew the client certificate/,
-  },
-  {
-    who: "library",
     when: "its client certificate has expired, and it reads a file",
     told: async () =>
       library(await withCertificate({ clientValidity: "expired" }), (client) =>

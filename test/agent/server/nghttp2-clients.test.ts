@@ -91,23 +91,6 @@ for (const { who, ask: askAgent } of CLIENTS) {
       assert.equal(fromBinary(HealthResponseSchema, message).alive, true);
     });
 
-    test("gets a status, a message and details where a call fails", async () => {
-      const refused = await ask({ path: `${SERVICE}/Health`, headers: { "svc-instance-token": "wrong" } });
-      assert.deepEqual([refused.status, refused.body.length], [200, 0]);
-      assert.equal(refused.fields.get("grpc-status"), "16");
-      assert.match(refused.fields.get("grpc-message") ?? "", /^the instance token is missing or wrong/);
-      const details = Buffer.from(refused.fields.get("grpc-status-details-bin") ?? "", "base64").toString("latin1");
-      assert.ok(details.includes("svc.guest") && details.includes("UNAUTHENTICATED"), details);
-      const unknown = await ask({ path: `${SERVICE}/NoSuchMethod` });
-      assert.equal(unknown.fields.get("grpc-status"), "12");
-    });
-
-    test("is told by HTTP's own status that a request is none of gRPC's", async () => {
-      assert.equal((await ask({ path: `${SERVICE}/Health`, method: "PUT" })).status, 405);
-      const json = await ask({ path: `${SERVICE}/Health`, headers: { "content-type": "application/json" } });
-      assert.equal(json.status, 415);
-    });
-
     test("sends and gets back 8 MiB in messages of 1 MiB", async () => {
       const path = join(agent.credentialsDir, "content");
       const pieces = Array.from({ length: PIECES }, () => randomBytes(PIECE_BYTES));

@@ -49,16 +49,6 @@ describe("files of a GuestClient", () => {
     await assert.rejects(absent.attributes, GuestError);
   });
 
-  test("are not read further than the reader goes", async () => {
-    const path = join(folder, "large");
-    await writeFile(path, content);
-    for await (const chunk of client.readFile(path)) {
-      assert.ok(chunk.length > 0);
-      break;
-    }
-    assert.equal((await client.health()).alive, true);
-  });
-
   test("are written from bytes and from streams, with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
     const whole = await client.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
@@ -102,19 +92,5 @@ describe("files of a GuestClient", () => {
       return error.status === "NOT_FOUND" && error.reason === "PATH_NOT_FOUND";
     });
     assert.ok(!(await readdir(folder)).includes("no"));
-  });
-
-  test("are given up when the signal is aborted", async () => {
-    const signal = AbortSignal.abort();
-    const isCancelled = (error: unknown): boolean => error instanceof GuestError && error.status === "CANCELLED";
-    await assert.rejects(collected(client.readFile(join(folder, "read"), {}, { signal })), isCancelled);
-    await assert.rejects(client.writeFile(join(folder, "aborted"), content, {}, { signal }), isCancelled);
-    assert.ok(!(await readdir(folder)).includes("aborted"));
-  });
-
-  test("are described", async () => {
-    await writeFile(join(folder, "described"), "12345");
-    const described = await client.statPath(join(folder, "described"));
-    assert.deepEqual([described.type, described.size], [FileType.REGULAR, 5]);
   });
 });
