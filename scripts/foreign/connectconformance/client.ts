@@ -3,15 +3,18 @@
  * its connections, TLS and options. Reads the calls from standard input and tells on standard output what came of them. The
  * argument is the file of the suite's descriptors.
  */
+import { mkdtempDisposableSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { ConnectOptions } from "../../../src/node/client/index.ts";
 import { openChannel } from "../../../src/node/client/link/open.ts";
 import { messageOf } from "../../../src/shared/errors.ts";
+import { type ByteRelay, relayTo } from "../../../test/fixtures/byte-relay.ts";
 import { issueCertificates } from "../../../test/fixtures/certificates.ts";
 import { Call } from "./call.ts";
 import { type ClientRequest, type ClientResult, readSchema } from "./schema.ts";
 import { Seen } from "./seen.ts";
-import { SocketRelays } from "./sockets.ts";
 import { readMessages, writeMessage } from "./stdio.ts";
 
 const TOKEN = "conformance";
@@ -20,13 +23,21 @@ const SERVER_NAME = "localhost";
 
 const [, , descriptors = ""] = process.argv;
 const schema = readSchema(descriptors);
-using relays = new SocketRelays();
+using folder = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
+const relays = new Map<string, Promise<ByteRelay>>();
 /** For servers that ask for none: the library always has one. */
 const any = await issueCertificates();
 
+/** A unix socket before a port of the suite's: the library dials ports over TLS only. */
+async function socketBefore(host: string, port: number): Promise<string> {
+  const path = join(folder.path, `${host}-${port}`);
+  await relays.getOrInsertComputed(path, () => relayTo({ host, port }, { path }));
+  return path;
+}
+
 /** Where the server is for the library, which goes without TLS through a unix socket only. */
 async function addressOf({ host, port, serverTlsCert, clientTlsCreds }: ClientRequest): Promise<ConnectOptions> {
-  if (serverTlsCert.length === 0) return { address: `unix:${await relays.socketBefore(host, port)}`, token: TOKEN };
+  if (serverTlsCert.length === 0) return { address: `unix:${await socketBefore(host, port)}`, token: TOKEN };
   const { cert: certPem, key: keyPem } = clientTlsCreds ?? any.client;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
   return { address, token: TOKEN, caPem: serverTlsCert, certPem, keyPem, serverName: SERVER_NAME };
@@ -60,3 +71,4 @@ for await (const message of readMessages()) {
   }
   writeMessage(toBinary(schema.clientResponse, response));
 }
+for (const relay of relays.values()) await (await relay)[Symbol.asyncDispose]();

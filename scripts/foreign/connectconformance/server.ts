@@ -23,7 +23,8 @@ async function listen(server: ManagementServer, request: ServerRequest, folder: 
   if (!useTls) {
     const path = join(folder, "guest.sock");
     await server.listenUnix(path);
-    return (await relayTo(path)).port;
+    const { port } = await relayTo({ path });
+    return port ?? 0;
   }
   if (serverCreds === undefined) throw new Error("the suite gives no certificate for the server");
   const { cert, key } = serverCreds;

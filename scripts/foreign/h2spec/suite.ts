@@ -47,7 +47,7 @@ export const H2SPEC: Suite = {
 
 /** Runs a list of h2spec through a relay of bytes, because it dials TCP only. */
 async function run(program: string, socketPath: string, list: string): Promise<Omit<Outcome, "version">> {
-  await using relay = await relayTo(socketPath);
+  await using relay = await relayTo({ path: socketPath });
   const folder = await mkdtemp(join(tmpdir(), "h2spec-"));
   try {
     const report = join(folder, "report.xml");
