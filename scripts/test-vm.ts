@@ -11,7 +11,7 @@ import { machinesFolder } from "./vm/machines-folder.ts";
 const USAGE = `usage: npm run test:vm [-- [--arch arm64] [--whole] FILE...]
   FILE           a file of tests, as test/vm/clock.vm.ts; default: all
   --arch arm64   in emulated arm64 machines
-  --whole        also twenty snapshots of a session that is hard to freeze (test/vm/hard-freeze.vm.ts; by name: two)`;
+  --whole        twenty snapshots of a session that is hard to freeze, instead of two (test/vm/hard-freeze.vm.ts)`;
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({

@@ -16,16 +16,11 @@ const MACHINES_AT_ONCE = Number(process.env["GUEST_VM_CONCURRENCY"] ?? 2);
 /** What emulated arm64 machines run; docs/verification.md names the cases. */
 const ARM64_FILES = ["test/vm/arm64/*.vm.ts", "test/vm/{clock,substrate}.vm.ts"];
 
-/**
- * All files for the guests' architecture; without a newer kernel, without its file. A session that is hard to freeze keeps an
- * emulated processor so busy that a busy host's client gives its agent up: only in a whole run, or by name.
- */
+/** All files for the guests' architecture; without a newer kernel, without its file. */
 function allFiles(kernels: readonly string[]): string[] {
   if (GUEST_ARCHITECTURE.name === "arm64") return globSync(ARM64_FILES).toSorted();
-  const files = globSync("test/vm/*.vm.ts")
-    .filter((file) => !file.includes("newer") || kernels.length > SERIES.length)
-    .filter((file) => !file.includes("hard-freeze") || process.env["GUEST_VM_WHOLE"] !== undefined);
-  return files.toSorted(longestFirst);
+  const files = globSync("test/vm/*.vm.ts");
+  return files.filter((file) => !file.includes("newer") || kernels.length > SERIES.length).toSorted(longestFirst);
 }
 
 /** The mutants take as long as half of the rest. */
