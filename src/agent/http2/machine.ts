@@ -1,6 +1,7 @@
 import { FloodGuard, type Http2Limits } from "./limits.ts";
 import { type FrameHandler, FrameReader } from "./frame-reader.ts";
 import { HeaderBlocks } from "./header-blocks.ts";
+import { HeldBlocks } from "./held-blocks.ts";
 import { type Fields, HpackEncoder } from "./hpack.ts";
 import { type Batch, Output } from "./output.ts";
 import { applySettings, type PeerSettings } from "./settings.ts";
@@ -29,6 +30,7 @@ import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
  */
 export class Http2Machine implements FrameHandler, StreamOwner {
   readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
+  readonly blocks: HeldBlocks = new HeldBlocks();
   readonly #limits: Http2Limits;
   readonly #events: MachineEvents;
   readonly #reader: FrameReader = new FrameReader(this);
@@ -382,6 +384,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (!this.streams.delete(stream.id)) return;
     this.#sender.forget(stream);
     this.#windows.ended(stream, stream.close(code));
+    if (this.streams.size === 0) this.blocks.drop();
     this.#events.quieter();
   }
 }

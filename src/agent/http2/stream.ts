@@ -1,12 +1,9 @@
+import { BLOCK_BYTES, type HeldBlocks } from "./held-blocks.ts";
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
 
 /** Below this size a copy costs less than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
-/** Pieces of a paused request below this size are joined: memory of its own for each would cost more than its bytes. */
-const JOIN_BELOW_BYTES = 4 * 1_024;
-const JOINED_BYTES = 16 * 1_024;
-
 /** Shared by requests that hold nothing back, as most do. Never changed. */
 const NONE: Buffer[] = [];
 
@@ -22,6 +19,7 @@ export interface StreamConsumer {
 
 /** A stream's connection. */
 export interface StreamOwner {
+  readonly blocks: HeldBlocks;
   respond(stream: Http2Stream, fields: Fields): void;
   readyToSend(stream: Http2Stream): void;
   consumed(stream: Http2Stream, sizeBytes: number): void;
@@ -58,8 +56,9 @@ export class Http2Stream {
   /** Announced length of the body; undefined: not announced. */
   expectedBytes: number | undefined;
   #paused = false;
+  /** Blocks that are held back. All are full but the last. */
   #held: Buffer[] = NONE;
-  #joined: Buffer | undefined;
+  #lastBytes = 0;
   #endHeld = false;
 
   // --- the answer
@@ -144,10 +143,11 @@ export class Http2Stream {
   resume(): void {
     this.#paused = false;
     while (this.#held.length > 0 && !this.#isPaused()) {
-      const slice = this.#held.shift() as Buffer;
-      if (this.#held.length === 0) this.#joined = undefined;
-      this.consumer?.data(slice);
-      this.#owner.consumed(this, slice.length);
+      const block = this.#held.shift() as Buffer;
+      const sizeBytes = this.#held.length === 0 ? this.#lastBytes : BLOCK_BYTES;
+      this.consumer?.data(block.subarray(0, sizeBytes));
+      this.#owner.blocks.release(block);
+      this.#owner.consumed(this, sizeBytes);
     }
     if (this.#endHeld && this.#held.length === 0 && !this.#isPaused()) {
       this.#endHeld = false;
@@ -196,10 +196,8 @@ export class Http2Stream {
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;
-    let heldBytes = 0;
-    for (const slice of this.#held) heldBytes += slice.length;
+    const heldBytes = this.#held.length === 0 ? 0 : (this.#held.length - 1) * BLOCK_BYTES + this.#lastBytes;
     this.#held = NONE;
-    this.#joined = undefined;
     this.queuedBytes = 0;
     if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
     this.consumer?.closed(code);
@@ -212,23 +210,16 @@ export class Http2Stream {
   }
 
   #hold(slice: Buffer): void {
-    if (slice.length === 0) return;
     if (this.#held === NONE) this.#held = [];
-    if (slice.length >= JOIN_BELOW_BYTES) {
-      this.#joined = undefined;
-      this.#held.push(Buffer.from(slice));
-      return;
+    for (let at = 0; at < slice.length;) {
+      if (this.#held.length === 0 || this.#lastBytes === BLOCK_BYTES) {
+        this.#held.push(this.#owner.blocks.take());
+        this.#lastBytes = 0;
+      }
+      const copied = slice.copy(this.#held.at(-1) as Buffer, this.#lastBytes, at);
+      this.#lastBytes += copied;
+      at += copied;
     }
-    const joined = this.#joined;
-    const filled = this.#held.at(-1)?.length ?? 0;
-    if (joined !== undefined && filled + slice.length <= joined.length) {
-      slice.copy(joined, filled);
-      this.#held[this.#held.length - 1] = joined.subarray(0, filled + slice.length);
-      return;
-    }
-    this.#joined = Buffer.allocUnsafeSlow(JOINED_BYTES);
-    slice.copy(this.#joined);
-    this.#held.push(this.#joined.subarray(0, slice.length));
   }
 }
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "../../../src/agent/http2/limits.ts";
 import { Http2Machine } from "../../../src/agent/http2/machine.ts";
@@ -132,6 +133,32 @@ describe("the HTTP/2 machine", () => {
     assert.equal(stream?.receiveWindowBytes, DEFAULT_HTTP2_LIMITS.streamWindowBytes - 50);
     stream?.resume();
     assert.deepEqual(read, [...Array(50).keys(), -1]);
+  });
+
+  test("hands on what a paused request has sent in memory that it uses again, whatever its pieces", () => {
+    const peer = new Machine();
+    const read: Buffer[] = [];
+    const memories = new Set<ArrayBufferLike>();
+    let resumed = 0;
+    const data = (slice: Buffer): void => {
+      read.push(Buffer.from(slice));
+      memories.add(slice.buffer);
+      // A consumer has enough at any time.
+      if (++resumed % 2 === 0) peer.streams[0]?.pause();
+    };
+    peer.consumer = { data, end: () => {} };
+    peer.request(1, 0);
+    const stream = peer.streams[0];
+    const counts: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      stream?.pause();
+      const sent = [1, 9_000, 16_384, 0, 3, 12_000, 16_384].map((length) => randomBytes(length));
+      for (const bytes of sent) peer.feed(frame(FRAME.data, 0, 1, bytes));
+      for (let count = 0; count < 3; count++) stream?.resume();
+      assert.ok(Buffer.concat(read.splice(0)).equals(Buffer.concat(sent)));
+      counts.push(memories.size);
+    }
+    assert.deepEqual(counts, [4, 4, 4]);
   });
 
   test("ends a stream whose window is overdrawn, and the connection where that one is", () => {
