@@ -29,6 +29,9 @@ export class Listeners {
   #management: ManagementServer | undefined;
   #router: Router | undefined;
   #refusal: AgentError | undefined;
+  /** Of the TCP listener, and until when its certificate is valid. Parsed once: after a restore the files are mostly the same. */
+  #applied: TlsMaterial | undefined;
+  #notAfter: Date | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
@@ -74,7 +77,7 @@ export class Listeners {
         log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
       }
       const port = await management.listenTcp(guestPort, credentials.tls);
-      this.#warnOfExpiry(credentials.tls);
+      this.#noteApplied(credentials.tls);
       log.info("management_listening", { port });
     }
     if (guestSocketPath !== undefined) {
@@ -95,16 +98,21 @@ export class Listeners {
   applyCredentials(): void {
     const { tls } = this.#parts.configuration.credentials;
     if (tls === undefined) return;
-    this.#management?.setCredentials(tls);
-    this.#warnOfExpiry(tls);
+    if (tls !== this.#applied) this.#management?.setCredentials(tls);
+    this.#noteApplied(tls);
+  }
+
+  #noteApplied(tls: TlsMaterial): void {
+    if (tls !== this.#applied) this.#notAfter = expiryOf(tls);
+    this.#applied = tls;
+    this.#warnOfExpiry();
   }
 
   /** Only warns: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
-  #warnOfExpiry({ cert }: TlsMaterial): void {
+  #warnOfExpiry(): void {
     const { clock, log } = this.#parts;
-    const { X509Certificate } = process.getBuiltinModule("node:crypto");
-    const notAfter = new X509Certificate(cert).validToDate;
-    if (BigInt(notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
+    const notAfter = this.#notAfter;
+    if (notAfter === undefined || BigInt(notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
     const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
     log.warn("server_certificate_expired", { not_after: notAfter.toISOString(), consequence });
   }
@@ -123,4 +131,9 @@ export class Listeners {
   async close(graceMs: number): Promise<void> {
     await this.#management?.shutdown(graceMs);
   }
+}
+
+function expiryOf({ cert }: TlsMaterial): Date {
+  const { X509Certificate } = process.getBuiltinModule("node:crypto");
+  return new X509Certificate(cert).validToDate;
 }

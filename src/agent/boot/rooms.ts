@@ -72,7 +72,7 @@ export function buildRooms(platform: Platform, configuration: Configuration, lis
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
     dutiesSettled: (signal) => restore.settled(signal),
-    beforeSnapshot: () => platform.memory.beforeSnapshot(),
+    beforeSnapshot: () => platform.memory.beforeSnapshot(() => listeners.warmUp()),
     freeze: (request) => restore.exclusively(() => freeze.freeze(request), request.signal),
     timers,
     clock,

@@ -47,12 +47,12 @@ export class Credentials {
   static async load(sources: CredentialSources, accepts: AcceptsTlsMaterial = () => false): Promise<LoadedCredentials> {
     const read = materialReader(sources, accepts);
     const versions = new Map<string, string>();
-    const { material, faults } = await read(remembering(versions, readCredentialFile));
+    const { material, faults } = await read(remembering(versions, readCredentialFile), undefined);
     const tokenRotates = sources.token !== undefined && "file" in sources.token;
     return { credentials: material && new Credentials(material, read, tokenRotates, versions), faults };
   }
 
-  /** Undefined where no TCP listener is configured. */
+  /** Undefined where no TCP listener is configured. The same object until a reload has found other bytes. */
   get tls(): TlsMaterial | undefined {
     return this.#material.tls;
   }
@@ -86,7 +86,7 @@ export class Credentials {
   /** Reads the files again, with `dropFileCache` past the page cache. With faults, also of one that does not answer, nothing changes. */
   async reload(dropFileCache?: DropFileCache): Promise<readonly BootstrapFault[]> {
     const reread: ReadCredentialFile = (path) => this.#reader.read(path, dropFileCache);
-    const { material, faults } = await this.#read(remembering(this.#versions, reread));
+    const { material, faults } = await this.#read(remembering(this.#versions, reread), this.tls);
     if (material !== undefined) {
       this.#material = material;
       this.digestToken();
@@ -109,13 +109,16 @@ interface ReadMaterial {
   readonly faults: readonly BootstrapFault[];
 }
 
-type MaterialReader = (readFile: ReadCredentialFile) => Promise<ReadMaterial>;
+/** @param inForce material that has been checked; returned again where the files still hold the same */
+type MaterialReader = (readFile: ReadCredentialFile, inForce: TlsMaterial | undefined) => Promise<ReadMaterial>;
 
 /** A token given by value stays the same object. */
 function materialReader(sources: CredentialSources, accepts: AcceptsTlsMaterial): MaterialReader {
   const readToken = tokenReader(sources.token);
-  return async (readFile) => {
-    const [token, tls] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, accepts, readFile)]);
+  return async (readFile, inForce) => {
+    const acceptsAll: AcceptsTlsMaterial = (material) => isSame(material, inForce) || accepts(material);
+    const [token, read] = await Promise.all([readToken(readFile), readTlsMaterial(sources.tls, acceptsAll, readFile)]);
+    const tls = { ...read, material: isSame(read.material, inForce) ? inForce : read.material };
     const faults = [...token.faults, ...tls.faults];
     // A refused token leaves no copy either.
     if (faults.length > 0) token.token?.digest();
@@ -185,6 +188,12 @@ async function readTlsMaterial(
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
   return { material: faults.length === 0 ? material : undefined, faults };
+}
+
+function isSame(material: TlsMaterial | undefined, other: TlsMaterial | undefined): boolean {
+  if (material === undefined || other === undefined) return false;
+  const { cert, key, clientCa } = other;
+  return material.cert.equals(cert) && material.key.equals(key) && material.clientCa.equals(clientCa);
 }
 
 function materialOf(...files: readonly (CredentialFile | undefined)[]): TlsMaterial | undefined {

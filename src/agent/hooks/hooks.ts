@@ -62,7 +62,7 @@ export interface HooksParts {
   /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
   /** Called before the answer to PRE_SNAPSHOT, once its hook, if there is one, has ended. */
-  readonly beforeSnapshot: () => void;
+  readonly beforeSnapshot: () => Promise<void>;
   /** Freezes the session while no restore duties run. */
   readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;
   readonly timers: Timers;
@@ -109,7 +109,7 @@ export class Hooks {
     const { specs, beforeSnapshot } = this.#parts;
     if (request.kind === "post_restore") return this.#runIfThere(request, specs.postRestore, signal);
     const outcome = await this.#runIfThere(request, specs.preSnapshot, signal);
-    if (request.freezeMs === 0) beforeSnapshot();
+    if (request.freezeMs === 0) await beforeSnapshot();
     return outcome;
   }
 

@@ -21,6 +21,14 @@ const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation before V8 collects it. By default it could become four times as large. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
+/**
+ * V8's compilers that only save time. After a restore each page that they touch is read from the snapshot first: without them the
+ * calls up to a first command touch 740 pages less (decision 0020).
+ */
+const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan"];
+/** Calls after a restore that do without them: the node's own, and a few commands. */
+const CALM_CALLS = 32;
+
 /** Keeps the agent's memory small: little garbage while it works, none at rest. */
 export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
@@ -33,6 +41,8 @@ export class MemoryKeeper {
   #atRestBytes = 0;
   #growsSlowly = false;
   #hasRested = false;
+  /** Calls that the optimizing compilers still leave alone, as a snapshot has been announced; undefined: they work. */
+  #calmCalls: number | undefined;
   /** To run once the call that announced a snapshot is answered. */
   #isAnswered: (() => void) | undefined;
 
@@ -50,6 +60,7 @@ export class MemoryKeeper {
   /** Tell it at the beginning and at the end of each call how many calls run. */
   calls(running: number): void {
     const isOver = running < this.#calls;
+    if (this.#calmCalls !== undefined && !isOver && this.#calmCalls-- === 0) this.#optimize();
     this.#calls = running;
     if (isOver) this.worked();
     if (running > 0) return;
@@ -69,17 +80,26 @@ export class MemoryKeeper {
 
   /** Call it when large transfers begin, and when the last has ended. */
   streaming(any: boolean): void {
+    this.#optimize();
     const percent = any ? YOUNG_GENERATION_PERCENT : USUAL_YOUNG_GENERATION_PERCENT;
-    process.getBuiltinModule("node:v8").setFlagsFromString(`--minor-gc-task-trigger=${percent}`);
+    setFlags([`minor-gc-task-trigger=${percent}`]);
   }
 
   /**
-   * Gives back everything possible before a snapshot is taken. Does nothing while calls run other than the one that
-   * announces the snapshot.
+   * Gives back everything possible before a snapshot is taken, and leaves what the first calls after a restore need compiled
+   * and in memory: they touch pages of the snapshot, each of which is read first. Does nothing while calls run other than the
+   * one that announces the snapshot.
+   *
+   * @param warmUp runs once what such calls need, as a collection discards their code. Never rejects
    */
-  beforeSnapshot(): void {
+  async beforeSnapshot(warmUp: () => Promise<void>): Promise<void> {
     if (this.#calls > 1) return;
+    setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#giveBackGarbage();
+    await warmUp();
+    // Or the next look would discard again what was compiled.
+    this.#atRestBytes = residentBytes();
+    this.#calmCalls = CALM_CALLS;
     this.#pages?.giveBack();
     this.#isAnswered = () => {
       if (this.#calls === 0) this.#pages?.unmap();
@@ -93,12 +113,20 @@ export class MemoryKeeper {
   #growSlowly(): void {
     if (this.#growsSlowly) return;
     this.#growsSlowly = true;
-    const { setFlagsFromString } = process.getBuiltinModule("node:v8");
-    setFlagsFromString(`--heap-growing-percent=${OLD_GENERATION_GROWTH_PERCENT}`);
+    setFlags([`heap-growing-percent=${OLD_GENERATION_GROWTH_PERCENT}`]);
+  }
+
+  /** Lets V8 optimize again. */
+  #optimize(): void {
+    if (this.#calmCalls === undefined) return;
+    this.#calmCalls = undefined;
+    setFlags(OPTIMIZERS);
   }
 
   #look(): void {
     this.#timer = undefined;
+    // Without calls the snapshot may still be to come.
+    if (this.#calmCalls !== CALM_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtWork);
     if ((user + system) / 1_000 > this.#lookAfterMs * REST_CPU_SHARE) {
       this.worked();
@@ -125,6 +153,11 @@ export class MemoryKeeper {
     this.#hasRested = true;
     this.#pages?.giveBack();
   }
+}
+
+function setFlags(flags: readonly string[]): void {
+  const { setFlagsFromString } = process.getBuiltinModule("node:v8");
+  for (const flag of flags) setFlagsFromString(`--${flag}`);
 }
 
 /** Without /proc Node throws: then returns the most that was ever resident, so that the first rest frees memory. */

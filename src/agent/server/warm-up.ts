@@ -41,7 +41,10 @@ export async function warmUp(
 ): Promise<void> {
   const [near, far] = duplexPair();
   for (const stream of [near, far]) stream.on("error", () => {});
-  const signal = AbortSignal.timeout(limitMs);
+  const limit = new AbortController();
+  const { signal } = limit;
+  // Cleared at the end: it would wake an agent that has just been restored.
+  const timer = setTimeout(() => limit.abort(), limitMs).unref();
   const open: Duplex[] = [near, far];
   try {
     const [server, client] = tls === undefined ? open : await shakeHands(near, far, tls, signal);
@@ -57,6 +60,7 @@ export async function warmUp(
   } catch {
     // The first client then waits as long as without a warm-up.
   } finally {
+    clearTimeout(timer);
     for (const stream of open) stream.destroy();
   }
 }

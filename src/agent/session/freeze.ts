@@ -35,7 +35,7 @@ export interface FreezeRequest {
   /** Aborted when the caller is gone: nothing is frozen then. */
   readonly signal: AbortSignal;
   /** Called when nothing of the session is being started any more, just before it is frozen. */
-  readonly prepare: () => void;
+  readonly prepare: () => Promise<void>;
 }
 
 /** What a SessionFreeze needs. */
@@ -131,7 +131,7 @@ export class SessionFreeze {
     this.check();
     signal.throwIfAborted();
     if (group === undefined || this.#isOver) {
-      prepare();
+      await prepare();
       return this.#refused(this.#isOver ? "leaving" : "no_cgroups");
     }
     const closing: State = { kind: "closing", freezeMs };
@@ -139,7 +139,8 @@ export class SessionFreeze {
     try {
       const problem = await this.#quiesce();
       signal.throwIfAborted();
-      prepare();
+      await prepare();
+      signal.throwIfAborted();
       // In the meantime the agent may have begun to leave, or a signal may have asked the session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);

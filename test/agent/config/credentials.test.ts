@@ -63,6 +63,28 @@ describe("Credentials", () => {
     assert.notDeepEqual(credentials.tls?.cert, before);
   });
 
+  test("keep the TLS material, checked once, while a reload finds the same bytes", async (t) => {
+    const folder = await credentialFolder(t);
+    let checks = 0;
+    const accepts = (): boolean => ++checks > 0;
+    const tls = { cert: folder.certFile, key: folder.keyFile, clientCa: folder.clientCaFile };
+    const token = { file: await folder.write("token", folder.token) };
+    const { credentials } = await Credentials.load({ token, tls }, accepts);
+    assert.ok(credentials);
+    const before = credentials.tls;
+    await folder.write("token", "rotated");
+    await folder.write("ca.pem", await folder.read(folder.clientCaFile));
+    assert.deepEqual(await credentials.reload(), []);
+    assert.equal(credentials.tls, before);
+    assert.equal(checks, 1);
+    assert.equal(isToken(credentials, "rotated"), true);
+    const next = await credentialFolder(t);
+    await folder.write("ca.pem", await next.read(next.clientCaFile));
+    assert.deepEqual(await credentials.reload(), []);
+    assert.notEqual(credentials.tls, before);
+    assert.equal(checks, 2);
+  });
+
   test("stay as they were when a reload finds a fault", async (t) => {
     const folder = await credentialFolder(t);
     const credentials = await load(folder, await folder.write("token", folder.token));

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { MemoryKeeper } from "../../../src/agent/platform/index.ts";
 import { awake, until } from "../../fixtures/awake.ts";
@@ -25,6 +26,8 @@ function keeper(): {
   const program = { giveBack: (): number => pages.push("given back"), unmap: (): number => pages.push("unmapped") };
   return { memory: new MemoryKeeper({ trimHeap }, program, LOOK_AFTER_MS), trimmed, pages, next };
 }
+
+const nothing = (): Promise<void> => Promise.resolve();
 
 /** In a function of its own: a suspended one would keep what its registers still hold. */
 function leaveGarbage(sizeMib: number): void {
@@ -92,7 +95,7 @@ test("the program's pages are not given back while a call runs, but at the rest 
   rested = next();
   leaveGarbage(16);
   memory.calls(1);
-  memory.beforeSnapshot();
+  await memory.beforeSnapshot(nothing);
   await awake(rested);
   assert.ok(trimmed.length >= 2);
 });
@@ -100,7 +103,7 @@ test("the program's pages are not given back while a call runs, but at the rest 
 test("before a snapshot garbage and pages are given back, and what the answer mapped when it is out", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.calls(1);
-  memory.beforeSnapshot();
+  await memory.beforeSnapshot(nothing);
   assert.equal(trimmed.length, 1);
   assert.deepEqual(pages, ["given back"]);
   memory.calls(0);
@@ -108,11 +111,60 @@ test("before a snapshot garbage and pages are given back, and what the answer ma
   assert.deepEqual(pages, ["given back", "unmapped"]);
 });
 
+test("before a snapshot what the first calls need is run after the collection that discards its code, and its pages stay", async () => {
+  const { memory, trimmed, pages } = keeper();
+  memory.calls(1);
+  await memory.beforeSnapshot(() => {
+    assert.deepEqual([trimmed.length, pages], [1, []]);
+    return Promise.resolve(void pages.push("warmed up"));
+  });
+  assert.deepEqual(pages, ["warmed up", "given back"]);
+});
+
+/**
+ * Runs `begin` in a process of its own and then calls a function until V8 has optimized it, `tries` times a thousand calls at most:
+ * whether it has. Then runs `goOn` and does it again.
+ */
+function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
+  const script = `
+    import { MemoryKeeper } from ${JSON.stringify(import.meta.resolve("../../../src/agent/platform/index.ts"))};
+    const memory = new MemoryKeeper({ trimHeap: () => 1 }, undefined);
+    const sum = (a, b) => { let all = 0; for (let i = 0; i < 100; i++) all += a * i + b; return all; };
+    const OPTIMIZED = 8;
+    function isOptimized() {
+      for (let tries = 0; tries < ${tries}; tries++) {
+        for (let i = 0; i < 1_000; i++) sum(i, 1);
+        if ((%GetOptimizationStatus(sum) & OPTIMIZED) !== 0) return true;
+      }
+      return false;
+    }
+    %NeverOptimizeFunction(isOptimized);
+    ${begin}
+    const results = [isOptimized()];
+    ${goOn}
+    console.log(JSON.stringify([...results, isOptimized()]));
+    process.exit();`;
+  const args = ["--allow-natives-syntax", "--no-concurrent-recompilation", "--input-type=module", "--eval", script];
+  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+  assert.notEqual(stdout, "", stderr);
+  return JSON.parse(stdout) as boolean[];
+}
+
+const ANNOUNCED = "memory.calls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.calls(0);";
+
+test("from the announcement of a snapshot V8 optimizes nothing until some calls have come or a large one has", () => {
+  const calls = (count: number): string => `for (let i = 0; i < ${count}; i++) { memory.calls(1); memory.calls(0); }`;
+  assert.deepEqual(optimizes("", ""), [true, true], "without a snapshot");
+  assert.deepEqual(optimizes(ANNOUNCED, calls(10)), [false, false], "a node's first calls");
+  assert.deepEqual(optimizes(ANNOUNCED, calls(40)), [false, true], "more calls");
+  assert.deepEqual(optimizes(ANNOUNCED, "memory.streaming(true);"), [false, true], "a large call");
+});
+
 test("before a snapshot nothing is given back while another call runs", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.calls(1);
   memory.calls(2);
-  memory.beforeSnapshot();
+  await memory.beforeSnapshot(nothing);
   memory.calls(1);
   memory.calls(0);
   await awake(new Promise((resolve) => setTimeout(resolve, LOOK_AFTER_MS / 2)));

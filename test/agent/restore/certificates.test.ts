@@ -115,6 +115,14 @@ describe("a client certificate", () => {
 });
 
 describe("the agent's own certificate", () => {
+  it("that has expired gets the warning again when its files are read anew and hold the same", async () => {
+    const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
+    await using agent = await startAgent({ certificates });
+    agent.kill("SIGHUP");
+    await agent.logged("credentials_renewed");
+    assert.equal(agent.log.filter(({ event }) => event === "server_certificate_expired").length, 2);
+  });
+
   it("that has expired gets a warning at the start, and one that has not gets none", async () => {
     const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
     await using agent = await startAgent({ certificates });

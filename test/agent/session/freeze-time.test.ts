@@ -27,7 +27,8 @@ function setup() {
     state,
     life,
     freeze,
-    begin: (freezeMs: number) => freeze.freeze({ freezeMs, signal: new AbortController().signal, prepare: () => {} }),
+    begin: (freezeMs: number) =>
+      freeze.freeze({ freezeMs, signal: new AbortController().signal, prepare: () => Promise.resolve() }),
     pass: (ms: number) => {
       for (let leftMs = ms; leftMs > 0; leftMs -= 10) {
         nowMs += 10;
@@ -84,7 +85,7 @@ describe("a freeze that waits for a command which is being started", () => {
     const started = Promise.withResolvers<void>();
     freeze.rests({ rest: async () => void events.push("ready_cmd"), resume: () => events.push("ready_cmd again") });
     const start = freeze.admit(() => started.promise).then(() => events.push("started"));
-    const prepare = (): void => void events.push(`memory, ${state.frozen ? "stopped" : "running"}`);
+    const prepare = async (): Promise<void> => void events.push(`memory, ${state.frozen ? "stopped" : "running"}`);
     const freezing = freeze.freeze({ freezeMs: 10_000, signal: new AbortController().signal, prepare });
     // Whatever can go on does, and it still waits.
     await new Promise(setImmediate);
