@@ -28,7 +28,7 @@ const SHARED_FILES = ["/etc/machine-id", "/var/lib/systemd/random-seed", "/proc/
 /** The POST_RESTORE hook of docs/agent/operations.md. */
 function documentedHook(): string {
   const document = readFileSync(join(import.meta.dirname, "../../docs/agent/operations.md"), "utf8");
-  const [, hook] = /A POST_RESTORE hook can mend[^`]*```sh\n([^`]*)```/.exec(document) ?? [];
+  const [, hook] = /A POST_RESTORE\s+hook\s+can\s+mend[^`]*```sh\n([^`]*)```/.exec(document) ?? [];
   if (hook === undefined) throw new Error("docs/agent/operations.md has no POST_RESTORE hook");
   return hook;
 }
