@@ -97,7 +97,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories.length, 5);
   });
 
-  it("lie in a memory of their own while another socket's are not written", async () => {
+  it("are not joined while another socket's are not written: the memory is theirs", async () => {
     await using slow = await pairOverTls();
     await using quick = await pairOverTls();
     const [held, passed] = [piecesOf(30, 8_192), piecesOf(30, 8_192)];
@@ -115,14 +115,23 @@ describe("pieces that are written to a TLS socket", () => {
     await write(quick.server, passed);
     assert.ok((await received).equals(Buffer.concat(passed)));
     assert.notEqual(memories[0]?.[0], memories[1]?.[0]);
+    assert.equal(memories[1]?.length, passed.length);
     assert.ok((await receive(slow.client, all.length)).equals(all));
     await Promise.all([waiting, last]);
   });
 
-  it("are over where their socket is destroyed", async () => {
-    await using pair = await pairOverTls();
-    pair.server.on("error", () => {});
-    pair.server.destroy();
-    await write(pair.server, piecesOf(3, 100));
+  it("are over where their socket is destroyed, and the memory is there for the next", async () => {
+    await using gone = await pairOverTls();
+    await using next = await pairOverTls();
+    gone.server.on("error", () => {});
+    const waiting: Promise<void>[] = [];
+    // Nobody reads.
+    while (gone.server.writableLength === 0 || waiting.length < 2) waiting.push(write(gone.server, piecesOf(30, 8_192)));
+    gone.server.destroy();
+    await Promise.all(waiting);
+    await write(gone.server, piecesOf(3, 100));
+    const memories = memoriesOf(next.server);
+    await write(next.server, piecesOf(3, 100));
+    assert.equal(memories.length, 1);
   });
 });
