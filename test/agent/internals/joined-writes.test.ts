@@ -126,7 +126,8 @@ describe("pieces that are written to a TLS socket", () => {
     gone.server.on("error", () => {});
     const waiting: Promise<void>[] = [];
     // Nobody reads.
-    while (gone.server.writableLength === 0 || waiting.length < 2) waiting.push(write(gone.server, piecesOf(30, 8_192)));
+    while (gone.server.writableLength === 0 || waiting.length < 2)
+      waiting.push(write(gone.server, piecesOf(30, 8_192)));
     gone.server.destroy();
     await Promise.all(waiting);
     await write(gone.server, piecesOf(3, 100));
