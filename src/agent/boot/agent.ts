@@ -90,9 +90,7 @@ export class Agent {
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
   }
 
-  /**
-   * Does what can wait until the workload has started: loads the first client's code, then frees the start's memory.
-   */
+  /** What can wait until the workload has started: loads the first client's code, then frees the start's memory. */
   async #settle(): Promise<void> {
     const { machineIsIdle, memory } = this.#platform;
     if (await machineIsIdle(this.#called.signal)) {

@@ -5,10 +5,7 @@ import { AGENT_VERSION } from "../../shared/version.ts";
 
 const STATUS_LIMITED = 1;
 
-/**
- * Prints what the agent could do in this guest, as a table or as JSON. Resolves with the exit status: 0, or 1 if anything
- * is limited.
- */
+/** Prints what the agent could do in this guest, as a table or JSON. Resolves with the status: 0, or 1 if limited. */
 export async function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
   const { channelFd } = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
   const [{ guestFacts }, { checkGuest, describeChecks }] = await Promise.all([

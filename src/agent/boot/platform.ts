@@ -68,10 +68,7 @@ export interface Platform {
    * OpenSSL still refuses both.
    */
   readonly relaxClientCertificateChecks: () => boolean;
-  /**
-   * From now on bounds what a client can make this process's TLS servers do before its certificate is verified. False
-   * where this Node does not offer it.
-   */
+  /** Bounds what clients without a verified certificate can make TLS servers do. False where this Node cannot. */
   readonly boundHandshakes: () => boolean;
   readonly watchArrivals: WatchArrivals;
   /** Keeps the memory of this process small. */

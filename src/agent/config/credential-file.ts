@@ -41,10 +41,7 @@ export type DropFileCache = (fd: number) => void;
 // O_NONBLOCK: opening a FIFO must not block a thread for ever.
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 
-/**
- * Reads a whole credential or spec file, or says why it cannot. Synchronous: for the start, when nothing else can go
- * on.
- */
+/** Reads a whole credential or spec file, or says why it cannot. Synchronous: for the start. */
 export function readCredentialFile(path: string): CredentialFile {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };

@@ -169,10 +169,7 @@ interface TlsFiles {
 /** Whether a listener could start with the material. False also if unknown; then the full check decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
-/**
- * Reads those TLS files that are given and checks that a listener could start with them. Material only when all three
- * are there and without faults.
- */
+/** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
 async function readTlsMaterial(
   files: TlsFiles,
   accepts: AcceptsTlsMaterial,

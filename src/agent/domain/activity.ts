@@ -88,10 +88,7 @@ export interface Attachment {
   cut(): void;
 }
 
-/**
- * The time of the last user activity (HealthResponse.last_user_activity); at first the agent's start. The callers decide
- * what counts as activity.
- */
+/** Time of the last user activity (HealthResponse); at first the agent's start. Callers decide what is activity. */
 export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;

@@ -27,10 +27,7 @@ export interface AllowanceOptions {
 
 /** One holder's part of an allowance. */
 export interface Share {
-  /**
-   * Sets the amount that it holds, which also counts as progress; 0 returns everything. Throws the refusal, changing
-   * nothing.
-   */
+  /** Sets the amount that it holds, and counts as progress; 0 returns all. Throws the refusal, changing nothing. */
   set(amount: number): void;
   /** Records progress. */
   progress(): void;
@@ -53,9 +50,7 @@ export class Allowance {
     this.#options = options;
   }
 
-  /**
-   * A new share that holds nothing. Calls `giveWay` when it is taken away, at most once; it then holds nothing for good.
-   */
+  /** A new share that holds nothing. Calls `giveWay` once if it is taken away; it then holds nothing for good. */
   share(owner: object, giveWay: (reason: AgentError) => void): Share {
     const share = { owner, giveWay, amount: 0, sinceMs: 0, isLost: false };
     return {

@@ -38,10 +38,7 @@ export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 export const CONNECTION_LIMIT = 64;
 /** Time allowed for a TLS handshake, and again for the first request's headers. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
-/**
- * Time from SIGTERM to SIGKILL for the tree of an exec, hook or ready_cmd at its timeout, and for what an ended workload
- * left.
- */
+/** Time from SIGTERM to SIGKILL for an exec, hook or ready_cmd at its timeout, and for what a workload left. */
 export const TERM_GRACE_MS = 2_000;
 /** Time from SIGHUP to SIGKILL for the session of an exec whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;

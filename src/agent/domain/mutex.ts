@@ -2,10 +2,7 @@
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
-  /**
-   * Runs the task once the earlier ones have settled. Rejects with the signal's reason if it is aborted before the task's
-   * turn; the task then never runs.
-   */
+  /** Runs the task after the earlier ones. Rejects with the signal's reason if that is aborted before its turn. */
   async run<Result>(task: () => Promise<Result>, signal?: AbortSignal): Promise<Result> {
     signal?.throwIfAborted();
     const before = this.#last;

@@ -51,9 +51,7 @@ export class Parents {
     this.#fileSystem = fileSystem;
   }
 
-  /**
-   * Makes a folder and missing ones above it. With `inherit`, below a setgid folder, they get its group and setgid too.
-   */
+  /** Makes a folder and missing ones above it. With `inherit`, a setgid folder above gives them group and setgid. */
   async make(folder: FilePath, owner: FileOwner, inherit: boolean): Promise<void> {
     const missing: FilePath[] = [];
     for (let path = folder; (await attributesOf(this.#fileSystem, path, false)) === undefined; path = folderOf(path))

@@ -9,10 +9,7 @@ interface SessionTimer {
   cancel: () => void;
 }
 
-/**
- * The session's own time. It stands still while the session is frozen. Otherwise the timeouts of commands would be
- * over at the thaw, perhaps days later.
- */
+/** The session's own time: it stands still while frozen, or all timeouts of commands would be over at the thaw. */
 export class SessionLife {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;

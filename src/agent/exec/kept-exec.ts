@@ -163,10 +163,7 @@ export class KeptExec {
     await this.#part(carried);
   }
 
-  /**
-   * Waits for the client's last frames after the exit: ending the call at once would cut off a `forget` that is on
-   * its way. The client need not send any.
-   */
+  /** Waits for the client's last frames after the exit: an end at once would cut off a `forget` on its way. */
   async #part(carried: Promise<void>): Promise<void> {
     const { promise: timeUp, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, PARTING_MS);

@@ -26,10 +26,7 @@ export interface KeptPlace {
 /** The kept execs: their names, and what all of them may hold together. */
 export class KeptExecs {
   readonly #places = new Map<string, KeptPlace>();
-  /**
-   * Forgotten execs, oldest first, that calls still read. They have no name, and keep their buffers only while the
-   * others leave room.
-   */
+  /** Forgotten execs that calls still read, oldest first: without a name, and kept only while the others leave room. */
   readonly #nameless = new Set<KeptPlace>();
 
   /** Those whose command runs, or is being started. */
@@ -37,10 +34,7 @@ export class KeptExecs {
     return this.#places.values().reduce((count, { isRunning }) => count + Number(isRunning), 0);
   }
 
-  /**
-   * Takes a name and a buffer; the name of an ended exec belongs to that until `began`. Throws ALREADY_EXISTS, or
-   * RESOURCE_EXHAUSTED.
-   */
+  /** Takes name and buffer; an ended exec keeps its name until `began`. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED. */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptPlace {
     const holder = this.#places.get(name);
     if (holder !== undefined && (!replaceEnded || holder.isRunning)) throw nameInUse(holder);

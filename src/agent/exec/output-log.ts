@@ -123,10 +123,7 @@ export class OutputLog {
     return { position: this.#oldest, turn: this.#firstTurn, at, wanted: { stdout, stderr } };
   }
 
-  /**
-   * What the reader gets next, and moves it on; undefined: nothing yet. Output is copied to what `bufferFor` gives: the ring is
-   * written again while the copy is on its way.
-   */
+  /** What the reader gets next, and moves it on; undefined: nothing yet. Output is copied to what `bufferFor` gives. */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
       cursor.position = this.#oldest;

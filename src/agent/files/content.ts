@@ -1,10 +1,7 @@
 import { AgentError, type NewFile, operationReturned, pathText } from "../domain/index.ts";
 import type { WriteRequest } from "./requests.ts";
 
-/**
- * Bytes gathered for one write. Waking a thread and being woken by it takes as long as writing 256 KiB, and several
- * times as long on a busy machine (decision 0023).
- */
+/** Bytes gathered for one write: waking a thread takes as long as writing 256 KiB, or longer (decision 0023). */
 const BATCH_BYTES = 512 * 1024;
 /** The same while many files are written, to bound memory: each then also waits for a write before it takes more. */
 const TIGHT_BATCH_BYTES = 64 * 1024;
@@ -36,10 +33,7 @@ export interface ContentParts {
   readonly writers: () => number;
 }
 
-/**
- * Writes content as it arrives, a batch while the next one is gathered, and compares it with the declared size and
- * checksum. Await `settled` before the file is closed.
- */
+/** Writes content as it arrives, in batches; compares size and checksum. Await `settled` before closing the file. */
 export class Content {
   readonly #parts: ContentParts;
   #sizeBytes = 0n;

@@ -87,10 +87,7 @@ export class Files {
     await reading.finally(() => place.set(0));
   }
 
-  /**
-   * Replaces or creates a file in one step, once all of its content has arrived, matches what was declared and is on the
-   * disk. A failure changes nothing.
-   */
+  /** Replaces or creates a file in one step once its content is whole, as declared, and on disk; or changes nothing. */
   async write(request: WriteRequest, input: ContentInput, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { activity, newFileOwner } = this.#parts;

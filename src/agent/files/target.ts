@@ -67,10 +67,7 @@ function endsInName(path: FilePath): boolean {
   return name.some((byte) => byte !== DOT) || name.length > 2;
 }
 
-/**
- * Owner of files that the session creates: the workload's user, looked up every time; without a user the agent's own
- * identity.
- */
+/** Owner of the session's new files: the workload's user, looked up every time, else the agent's own identity. */
 export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): () => Promise<FileOwner> {
   return async () => {
     if (user === "") return own;

@@ -57,10 +57,7 @@ export class Levels<State extends Place> implements AsyncDisposable {
     far.place.rest();
   }
 
-  /**
-   * Goes back to the parent folder. Throws FileSystemError if that cannot be reached because somebody moved this one;
-   * the walk then goes on with `abandon`.
-   */
+  /** Goes back to the parent folder. Throws FileSystemError if somebody moved this one; then `abandon` goes on. */
   async leave(): Promise<void> {
     const left = this.#pop();
     const above = this.#levels.at(-1);

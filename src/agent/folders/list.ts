@@ -57,9 +57,7 @@ class ListPlace implements Place {
   }
 }
 
-/**
- * Lists a folder; each subfolder comes right before its own content. Throws FileSystemError, or the signal's reason.
- */
+/** Lists a folder; a subfolder comes right before its own content. Throws FileSystemError, or the signal's reason. */
 export async function listTree(parts: ListParts): Promise<void> {
   await new ListWalk(parts).run();
 }

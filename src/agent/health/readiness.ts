@@ -51,10 +51,7 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /**
-   * Pauses until `resume`. Kills a run in progress, which then gives no verdict; resolves when its whole tree has
-   * ended.
-   */
+  /** Pauses until `resume`. Kills a run in progress, without a verdict; resolves when its whole tree has ended. */
   async rest(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);

@@ -47,10 +47,7 @@ export interface HookOutcome {
 
 /** An outcome, and what only the log gets of it. */
 interface HookEnd extends HookOutcome {
-  /**
-   * Processes that survived the end of the hook's tree and hold its output, so they are certainly the hook's. Without a
-   * cgroup nothing else links such daemons to it.
-   */
+  /** Processes that outlived the hook's tree and hold its output: without a cgroup nothing else links them to it. */
   readonly leftRunning: readonly number[];
 }
 
@@ -132,10 +129,7 @@ export class Hooks {
     return freeze({ freezeMs, signal, prepare: beforeSnapshot });
   }
 
-  /**
-   * Kills a running PRE_SNAPSHOT hook without a grace: it belongs to the time before the restore. Resolves when its whole
-   * tree has ended.
-   */
+  /** Kills a PRE_SNAPSHOT hook without a grace: it is from before the restore. Resolves when its tree has ended. */
   async sweep(): Promise<void> {
     const running = this.#running;
     if (running?.kind !== "pre_snapshot") return;

@@ -3,10 +3,7 @@ import type { Http2Limits } from "./limits.ts";
 import { calmError, ConnectionError, ErrorCode, Flag, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/**
- * Larger blocks, or blocks with more names and values, are not remembered. A call's block has about ten bytes and a
- * token.
- */
+/** Larger blocks, or blocks of more fields, are not remembered. A call's block has some ten bytes and a token. */
 const REMEMBERED_BLOCK_BYTES = 64;
 const REMEMBERED_LIST_BYTES = 8 * 1024;
 /** Bytes that all connections together remember. */

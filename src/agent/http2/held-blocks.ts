@@ -3,10 +3,7 @@ export const BLOCK_BYTES: number = 16 * 1024;
 /** Unused blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
 
-/**
- * Blocks for what a connection's paused requests send. They are used again: V8 would have to collect new ones, and a command's
- * input takes 0.8 of the CPU time (decision 0025).
- */
+/** Reused blocks for what paused requests send: a command's input takes 0.8 of the CPU time (decision 0025). */
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 

@@ -80,10 +80,7 @@ function sizeOf([name, value, sizeBytes]: Entry): number {
   return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
 }
 
-/**
- * A secret field. Its value stays nowhere: not in the tables, in a request's fields, or in the memory it was read
- * into.
- */
+/** A secret field. Its value stays nowhere: not in the tables, a request's fields, or the memory it was read into. */
 export interface SecretField {
   readonly name: string;
   /** Replaces the value, for example by a digest, in visible ASCII. The bytes are overwritten afterwards. */

@@ -2,9 +2,7 @@ import { Budget } from "../domain/index.ts";
 import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
-/**
- * Limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code that its comment names.
- */
+/** Limits of an HTTP/2 connection. Exceeding one ends the stream or the connection with the code named with it. */
 export interface Http2Limits {
   /** Requests at once: REFUSED_STREAM. */
   readonly streams: number;
@@ -25,15 +23,10 @@ export interface Http2Limits {
   /** Requests before the first admitted one: ENHANCE_YOUR_CALM for the connection. */
   readonly unprovenRequests: number;
   readonly unprovenRequestsPerSecond: number;
-  /**
-   * Useless frames (empty DATA, PRIORITY, unknown types; before the first admitted request, all): ENHANCE_YOUR_CALM
-   * for the connection.
-   */
+  /** Useless frames (empty DATA, PRIORITY, unknown types; before an admitted request, all): ENHANCE_YOUR_CALM. */
   readonly idleFrames: number;
   readonly idleFramesPerSecond: number;
-  /**
-   * Flow-control window of a request (what a client may send that nobody has read) while none on its connection is large.
-   */
+  /** Flow-control window of a request (what its client may send unread) while none on its connection is large. */
   readonly streamWindowBytes: number;
   /** The window while few requests of the connection are large. */
   readonly largestStreamWindowBytes: number;
@@ -70,10 +63,7 @@ export const DEFAULT_HTTP2_LIMITS: Http2Limits = {
  * send one a KiB.
  */
 const FRAMES_FOR_DATA = 64;
-/**
- * DATA frames that may be on their way when their request is reset, as a multiple of the useless frames allowed at
- * once.
- */
+/** DATA frames that may be on their way when their request is reset, per useless frame allowed at once. */
 const RESET_FACTOR = 4;
 /** Most small frames that a peer may save up, as a multiple of the useless frames allowed at once. */
 const CREDIT_FACTOR = 8;

@@ -24,10 +24,7 @@ import { Sender } from "./sender.ts";
 import type { MachineEvents, MachineOptions } from "./machine-options.ts";
 import { EndedStreams, Http2Stream, type StreamOwner } from "./stream.ts";
 
-/**
- * The server's side of HTTP/2 (RFC 9113) without a socket: bytes go in, requests come out; answers go in, bytes come out.
- * Never pushes, and ignores priorities.
- */
+/** The server's side of HTTP/2 (RFC 9113) without a socket: bytes in, requests out. No push, no priorities. */
 export class Http2Machine implements FrameHandler, StreamOwner {
   readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
   readonly blocks: HeldBlocks = new HeldBlocks();
@@ -103,10 +100,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.output();
   }
 
-  /**
-   * Sends a GOAWAY. With `everything` it refuses all requests that have not arrived; without, it only asks for no new
-   * ones.
-   */
+  /** Sends a GOAWAY. With `everything` refuses all requests that have not arrived; without, asks for no new ones. */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);
@@ -122,10 +116,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /**
-   * Ends every stream, or those with incomplete answers, or those that need more from the peer. The rest can still be
-   * taken.
-   */
+  /** Ends all streams, or those with incomplete answers, or those that need more from the peer. */
   drop(which: "all" | "unanswered" | "needy", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {

@@ -1,7 +1,4 @@
-/**
- * Bytes that all waiting connections together pass on in one turn of the event loop: a few milliseconds of work at
- * worst.
- */
+/** Bytes that all waiting connections together pass on in one turn of the event loop: a few milliseconds at worst. */
 const TURN_BYTES = 8 * 1024;
 
 /** Something that reads a piece when its turn comes. */

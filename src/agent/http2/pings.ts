@@ -25,10 +25,7 @@ export class Pings {
     this.#output.ping(0, bytes);
   }
 
-  /**
-   * Handles a PING of the peer's, or its answer to one of ours. True: there is an answer to write. Throws ConnectionError
-   * for a malformed one, and for too many.
-   */
+  /** Handles a PING, or the answer to ours. True: there is one to write. Throws ConnectionError for bad or too many. */
   receive(flags: number, streamId: number, payload: Buffer): boolean {
     if (streamId !== 0) throw protocolError("PING for a stream");
     if (payload.length !== PING_BYTES) throw frameSizeError("PING");

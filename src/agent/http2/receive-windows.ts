@@ -4,10 +4,7 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./settings.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/**
- * A request of more than this counts as large. An unread request can reach it too, because the agent holds more than
- * this for it.
- */
+/** A larger request counts as large; so does an unread one, because the agent holds more than this for it. */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
@@ -25,10 +22,7 @@ export class ReceiveWindows {
   #largeRequests = 0;
   /** Initial window of a stream as last announced. */
   #announcedBytes: number;
-  /**
-   * The window that the peer may assume now: a wider one applies at once, a narrower one after the peer's
-   * acknowledgement.
-   */
+  /** The window that the peer may assume: a wider one applies at once, a narrower one after its acknowledgement. */
   streamBytes: number;
   /** Runs when the peer acknowledges our SETTINGS; oldest first. */
   readonly #settings: (() => void)[] = [() => {}];

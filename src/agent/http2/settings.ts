@@ -32,10 +32,7 @@ export function writeSettings(output: Output, limits: Partial<Http2Limits>): voi
   }
 }
 
-/**
- * Applies the peer's SETTINGS (RFC 9113, 6.5.2), in their order. Passes on each size of its header table. Throws
- * ConnectionError for an invalid value.
- */
+/** Applies the peer's SETTINGS (RFC 9113, 6.5.2) in order. Throws ConnectionError for an invalid value. */
 export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (limitBytes: number) => void): void {
   if (payload.length % ENTRY_BYTES !== 0) {
     throw new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length");

@@ -91,10 +91,7 @@ export class Http2Stream {
     else this.#owner.respond(this, fields);
   }
 
-  /**
-   * Adds to the answer. Does not copy the bytes: `release` runs once when the caller may change them, after they were
-   * written or the stream has ended.
-   */
+  /** Adds to the answer without a copy: `release` runs once when the bytes were written or the stream has ended. */
   write(parts: readonly Uint8Array[], release?: () => void): void {
     if (this.closed || this.ended) {
       release?.();
@@ -109,10 +106,7 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /**
-   * Drops every write that has not begun to be sent. Returns the bytes held by the write that has begun, which must
-   * be completed for the peer to read on.
-   */
+  /** Drops what has not begun to be sent. Returns the bytes of a begun write, which the peer needs to read on. */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
     const dropped = first < 0 ? [] : this.#queue.splice(first);

@@ -5,10 +5,7 @@ const BUFFER_BYTES = 64 * 1024;
 /** A read of a full TLS record is part of something large. */
 const RECORD_BYTES = 16 * 1024;
 
-/**
- * The buffer that sockets read into. All share it, because each read is consumed before the next one. Allocated with
- * the first socket.
- */
+/** The buffer that all sockets read into: each read is consumed before the next. Allocated with the first socket. */
 let shared: Buffer | undefined;
 
 /** Where Node's sockets keep the option `onread`, which is public for sockets of clients alone (lib/net.js). */

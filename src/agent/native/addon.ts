@@ -48,10 +48,7 @@ export type SummedBy = typeof NO_SUM | typeof SUM_HERE | typeof SUM_ON_THREAD;
 
 /** Appends to a file on a libuv thread, and keeps the SHA-256 of what it was told to hash. */
 export interface SummingWriter {
-  /**
-   * Appends the pieces, one after another. Neither they nor the array may change until it resolves: with 0 or a negated
-   * errno (EBUSY while an earlier write runs).
-   */
+  /** Appends the pieces. Neither they nor the array may change until it resolves: 0 or a negated errno (EBUSY). */
   write(pieces: readonly Uint8Array[], sum: SummedBy): Promise<number>;
   /** SHA-256 of all bytes hashed since the last call; undefined while a write runs, or where OpenSSL fails. */
   takeSha256(): Buffer | undefined;
@@ -207,10 +204,7 @@ export interface Addon {
   changeMode(fd: number, mode: number): Promise<number>;
   /** Sets st_mtime alone; seconds since 1970 as eight bytes. */
   changeModified(fd: number, seconds: Uint8Array, nanoseconds: number): Promise<number>;
-  /**
-   * A stream socket on its way to a port of 127.0.0.1, or of ::1. Does not block, nor do its descriptor's reads and writes. It
-   * is writable once `connected` can tell.
-   */
+  /** A non-blocking stream socket on its way to a port of 127.0.0.1 or ::1. Writable once `connected` can tell. */
   connectPort(family: 4 | 6, port: number): number;
   /** The same for the path of a unix socket, connected, on a libuv thread. -EAGAIN: its listener's queue is full. */
   connectPath(path: Uint8Array): Promise<number>;

@@ -30,19 +30,13 @@ export function emptyUuidCache(): void {
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
-/**
- * Takes integers until none from before is left: one more than the cache holds, as Node refills it when it finds it
- * empty.
- */
+/** Takes integers until none from before is left: one more than the cache holds, as Node refills an empty one. */
 export function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
-/**
- * OpenSSL's generators and Node's caches of their numbers. Without a reseed the caches stay: new numbers would be no
- * better.
- */
+/** OpenSSL's generators, and Node's caches of their numbers: without a reseed, new ones would be no better. */
 export function processRandomness(addon: Addon): ProcessRandomness {
   return {
     reseed: (seed) => {

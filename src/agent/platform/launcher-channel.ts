@@ -29,10 +29,7 @@ export class LauncherChannel implements Signals {
     this.#watch.set(READABLE);
   }
 
-  /**
-   * Announces that the process exits on purpose, with a status for the launcher to leave with. Without it the launcher
-   * treats the exit as a crash and ends all that the agent left running.
-   */
+  /** Announces that the process exits on purpose. Else the launcher takes it for a crash and ends what is left. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(FAREWELL), 0, 1);
   }

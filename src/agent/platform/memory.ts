@@ -144,10 +144,7 @@ export class MemoryKeeper {
     this.#atRestBytes = residentBytes();
   }
 
-  /**
-   * Frees, once and while no call runs, the pages that only the start needed. Pages that calls need would be read
-   * again at every call.
-   */
+  /** Frees, once and while no call runs, what only the start needed. What calls need would be read again at each. */
   #giveBackStart(): void {
     if (this.#hasRested || this.#calls > 0) return;
     this.#hasRested = true;

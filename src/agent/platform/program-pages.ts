@@ -6,10 +6,7 @@ import { type Addon, ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../n
 const PROGRAMS = ["guest-agent", "agent.bin"];
 const LIBRARIES = "lib";
 
-/**
- * The pages of the bundle's programs: code and constants, which the kernel keeps in the page cache, and maps as they are
- * touched. They count in the guest's memory, and in its snapshot.
- */
+/** The page-cache pages of the bundle's programs. They count in the guest's memory, and in its snapshot. */
 export class ProgramPages {
   readonly #addon: Pick<Addon, "adviseCode" | "dropFileCache">;
   readonly #bundleFolder: string;

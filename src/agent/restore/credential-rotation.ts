@@ -33,10 +33,7 @@ export class CredentialRotation {
   #mayReadAtMs = Number.NEGATIVE_INFINITY;
   #mayLookAtMs = Number.NEGATIVE_INFINITY;
   #looking = false;
-  /**
-   * Version that `#look` last reloaded for. On a file system where stat(2) and fstat(2) disagree, this causes one
-   * reload and not one per check.
-   */
+  /** Version that `#look` last reloaded for: one reload, not one a check, where stat(2) and fstat(2) disagree. */
   #followedVersion: string | undefined;
   /** Version that was refused and logged already. */
   #refusedVersion: string | undefined;
@@ -77,10 +74,7 @@ export class CredentialRotation {
     }
   }
 
-  /**
-   * Reloads for a call whose token does not match, as there may be a new one. False also when the last reload was too
-   * recent.
-   */
+  /** Reloads for a token that does not match, as there may be a new one. False also soon after the last reload. */
   renewBeforeRefusal(): Promise<boolean> {
     const { clock } = this.#parts;
     if (this.#beforeRefusal === undefined && clock.monotonicMs() < this.#mayReadAtMs) return Promise.resolve(false);

@@ -39,10 +39,7 @@ export interface CallSetup {
   readonly onLarge: (change: 1 | -1) => void;
 }
 
-/**
- * One call on one HTTP/2 stream, from its headers to its trailers. Its handler reads messages and sends some; the router
- * ends it.
- */
+/** One call on one HTTP/2 stream, headers to trailers. Its handler reads and sends messages; the router ends it. */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
   /** When its headers arrived. */
@@ -195,10 +192,7 @@ export class Call implements StreamConsumer {
     return this.#setup.unread.share(this.connection, (error) => this.giveUp(error));
   }
 
-  /**
-   * Ends the call with this error, even if its client does not read: what it has not taken a second later is dropped,
-   * also the status.
-   */
+  /** Ends the call with this error, even if its client does not read: a second later the rest, or all, is dropped. */
   giveUp(error: AgentError): void {
     this.#cutShort(error);
     setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
@@ -223,10 +217,7 @@ export class Call implements StreamConsumer {
     this.#controller?.abort(reason);
   }
 
-  /**
-   * Ends the response with a status after all that was sent. Resets a request that is not complete by then. Later calls
-   * do nothing.
-   */
+  /** Ends the response with a status after all that was sent; resets an incomplete request. Later calls do nothing. */
   finish(error?: AgentError): void {
     this.#finish(error, false);
   }

@@ -67,10 +67,7 @@ export function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uin
   }
 }
 
-/**
- * Frames a message whose only field is `payload`, a `bytes` field. Copies only a small payload; it must not change until
- * it has been sent.
- */
+/** Frames a message whose only field is `payload`. A large one is not copied, and must not change until it is sent. */
 export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame {
   const join = payload.length < JOIN_BELOW_BYTES;
   const head = Buffer.allocUnsafe(HEAD_BYTES + (join ? payload.length : 0));
@@ -82,10 +79,7 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
   return [head.subarray(0, end + payload.length)];
 }
 
-/**
- * A view of the content of a message that consists of exactly one `bytes` field; undefined for any other message, which
- * needs the full decoder. Throws AgentError for malformed bytes.
- */
+/** A view of a message's one `bytes` field; undefined for any other message. Throws AgentError for malformed bytes. */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
   const field = new FieldCursor(message);
   const isWhole = field.next() && field.valueEnd === message.length;

@@ -56,10 +56,7 @@ export class MessageReader {
     this.#message = undefined;
   }
 
-  /**
-   * Reads the next bytes and delivers the messages that they complete, in order. Throws AgentError at a refused prefix,
-   * before any of its message is stored; the reader is unusable then.
-   */
+  /** Delivers the messages that the next bytes complete. Throws AgentError at a refused prefix; then it is unusable. */
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
     while (at < chunk.length) {
@@ -102,10 +99,7 @@ export class MessageReader {
     }
   }
 
-  /**
-   * The incomplete message. It gets its buffer only when more of it arrives: until then the previous message is in use,
-   * and each of many calls would hold two buffers.
-   */
+  /** The incomplete message. It takes a buffer only when more arrives: until then the previous message has one. */
   #begun(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;

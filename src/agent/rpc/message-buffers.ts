@@ -28,10 +28,7 @@ export class SpareMemory {
   }
 }
 
-/**
- * Buffers for the messages of one request. A stream of large messages reuses a few instead of allocating one each, which
- * V8 would have to collect.
- */
+/** Buffers for one request's messages: a stream of large ones reuses a few, which V8 need not collect. */
 export class MessageBuffers {
   readonly #spare: SpareMemory;
   /** Created with the first buffer: most requests are one small message and need none. */

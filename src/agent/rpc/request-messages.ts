@@ -21,10 +21,7 @@ export interface UnreadOwner {
   readonly spare: SpareMemory;
 }
 
-/**
- * The messages of a request as a pull iterator over the HTTP/2 stream. While nobody asks for the next one it pauses the
- * stream; the flow-control window is not opened further, and the client has to wait.
- */
+/** The messages of a request. While nobody asks for one it pauses the stream, and the client has to wait. */
 export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
   readonly #stream: Http2Stream;
   readonly #buffers: MessageBuffers;
@@ -82,10 +79,7 @@ export class RequestMessages implements AsyncIterableIterator<Uint8Array> {
     this.#read();
   }
 
-  /**
-   * For a request of one message, instead of iterating: calls back once, in the same turn of the event loop in which the
-   * request ends or is refused.
-   */
+  /** For a request of one message, instead of iterating: calls back in the turn in which it ends or is refused. */
   only(got: (message: Uint8Array) => void, failed: (error: AgentError) => void): void {
     const look = (): void => {
       const [message, second] = this.#queue;

@@ -36,10 +36,7 @@ const TEXT_LIMIT_CHARS = 2_048;
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
-/**
- * The fields of a successful call. Such fields end a response; gRPC puts them in the trailers, or in the headers where
- * nothing else was sent.
- */
+/** A successful call's last fields: gRPC puts them in the trailers, or in the headers where nothing else was sent. */
 export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
@@ -98,9 +95,7 @@ function clip(text: string, limitChars: number): string {
   return clipped.toWellFormed();
 }
 
-/**
- * Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message).
- */
+/** Percent-encoding of grpc-message: all but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
 function percentEncode(text: string): string {
   return text.replace(/[^\x20-\x24\x26-\x7e]+/g, encodeURIComponent);
 }

@@ -1,10 +1,7 @@
 /** Bytes that dismissed calls together may hold until their clients take them. */
 const UNTAKEN_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
-/**
- * Calls that ended while their clients did not read. Each holds the rest of one message, and its status waits behind
- * that for as long as the client likes. Over the limit the oldest is dropped.
- */
+/** Calls that ended unread: each holds the rest of a message, and its status. Over the limit the oldest is dropped. */
 export class Untaken {
   readonly #held = new Map<object, { readonly sizeBytes: number; readonly giveWay: () => void }>();
   #totalBytes = 0;

@@ -52,10 +52,7 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
  */
 export type VerifyPeer = (certificate: PeerCertificate, nowMs: number) => string | undefined;
 
-/**
- * The client's verified certificate, or why it is refused. On TCP this alone refuses clients: the handshake succeeds with
- * any certificate, and with none.
- */
+/** The client's verified certificate, or why it is refused: on TCP only this refuses clients, not the handshake. */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | string {
   const certificate = socket.getPeerX509Certificate();
   // Check this first: Node calls a resumed session without a certificate authorized.
@@ -89,10 +86,7 @@ function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCer
   return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }
 
-/**
- * Refuses certificates that have expired by the guest clock. Accepts those that are not valid yet: the clock of a
- * restored guest is behind, and the call that sets it must get through.
- */
+/** Refuses certificates that have expired, but not those of the future: a restored guest's clock is behind. */
 export const refuseExpired: VerifyPeer = (certificate, nowMs) =>
   nowMs >= certificate.notAfterMs
     ? `expired on ${new Date(certificate.notAfterMs).toISOString()}, by the guest's clock`

@@ -21,10 +21,7 @@ interface Waiter {
   readonly settle: (error?: unknown) => void;
 }
 
-/**
- * Limit of one attempt to connect, where the kernel does not list listeners: shorter than the pause between two
- * checks.
- */
+/** Limit of one attempt to connect where the kernel lists no listeners: shorter than the pause between two checks. */
 const ATTEMPT_MS = 1_000;
 
 /** Throws INVALID_ARGUMENT for a number that is no TCP port. */

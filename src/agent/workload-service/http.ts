@@ -145,10 +145,7 @@ export class WorkloadHttp {
 
 /** Collects a request's body up to the limit. A client that sends more is answered without waiting for the end. */
 class RequestBody {
-  /**
-   * Copy into one growing buffer: pieces can be one byte each, and memory of its own for each piece would be a
-   * hundred times that.
-   */
+  /** One growing buffer: pieces can be one byte each, and memory of its own for each would be a hundred times that. */
   #bytes = Buffer.allocUnsafeSlow(256);
   readonly #whole: (body: Buffer) => void;
   #sizeBytes = 0;

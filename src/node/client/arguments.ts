@@ -4,10 +4,7 @@ import { GuestError, invalidArgument, messageOf } from "./errors.ts";
 const TOKEN_LIMIT_CHARACTERS = 4096;
 const UINT32_MAX = 0xffff_ffff;
 
-/**
- * Runs `make`, which must depend on the caller's arguments alone. Packages throw all kinds of errors; turns any of
- * them into a GuestError (INVALID_ARGUMENT).
- */
+/** Runs `make`, which depends on the arguments alone. Turns any error into a GuestError (INVALID_ARGUMENT). */
 export function fromArguments<Value>(what: string, make: () => Value): Value {
   try {
     return make();
@@ -17,10 +14,7 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
   }
 }
 
-/**
- * The instance token without the line break at the end of its file. Throws GuestError (INVALID_ARGUMENT) for a token
- * that cannot be sent; grpc-js would refuse it with a message that shows it.
- */
+/** The token without its file's line break. Throws GuestError where it cannot be sent; grpc-js's would show it. */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw invalidArgument("token is no text; read its file as UTF-8");
   const token = given.trim();
@@ -62,10 +56,7 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
   throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
 }
 
-/**
- * Refuses anything but an array of strings: `args: "ls"` would become the arguments `l` and `s`. Throws GuestError
- * (INVALID_ARGUMENT).
- */
+/** Refuses all but arrays of strings: `args: "ls"` would become `l` and `s`. Throws GuestError (INVALID_ARGUMENT). */
 export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
   if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');

@@ -38,9 +38,7 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
-/**
- * Pauses before the second and third attempt of a repeatable call: long enough for a listener that is being replaced.
- */
+/** Pauses before the second and third attempt of a repeatable call: enough for a listener that is being replaced. */
 const QUESTION_PAUSES_MS = [50, 250];
 
 const VERSION_HEADER = "svc-agent-version";
@@ -97,10 +95,7 @@ export class Channel {
     return this.#unary(method, request, options, deadlineOf(options));
   }
 
-  /**
-   * Calls a method that answers with a stream, which fails with grpc-js's ServiceError. Throws GuestError once closed or
-   * aborted.
-   */
+  /** Calls a method that answers with a stream, which fails with ServiceError. Throws GuestError once closed. */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
@@ -134,10 +129,7 @@ export class Channel {
     return { requests: this.#observed(requests, options.signal), response: promise };
   }
 
-  /**
-   * Calls a method with streams both ways, which fail with grpc-js's ServiceError. Throws GuestError once closed or
-   * aborted.
-   */
+  /** Calls a method with streams both ways, which fail with ServiceError. Throws GuestError once closed or aborted. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options: CallOptions = {},
@@ -152,9 +144,7 @@ export class Channel {
     return this.#observed(call, options.signal);
   }
 
-  /**
-   * The GuestError for a call's ServiceError. If grpc-js does not say why there is no connection, the link finds out.
-   */
+  /** The GuestError for a call's ServiceError. Where grpc-js does not say why nothing connects, the link finds out. */
   async failure(told: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
     const error = completed(told);
     this.#noteVersion(error.metadata);

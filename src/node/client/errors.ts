@@ -161,10 +161,7 @@ function refusedCertificate({ details }: ServiceError): string | undefined {
   return `the agent refused your client certificate: ${ALERT_WORDS.get(alert) ?? "it is not valid"} (TLS alert ${alert})`;
 }
 
-/**
- * The agent's GOAWAY for a refused client certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it:
- * without the reason.
- */
+/** The agent's GOAWAY for a refused certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it. */
 function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
@@ -192,10 +189,7 @@ export function mayConnect(error: unknown): boolean {
   );
 }
 
-/**
- * Milliseconds to spend on finding out why a call has no connection; undefined: its error says why, or it had a
- * connection.
- */
+/** Milliseconds for finding out why a call has no connection; undefined: its error says why, or it had one. */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;
   const isClosed = error.code === status.UNAVAILABLE && /Failed to connect \(/.test(error.details);
@@ -224,10 +218,7 @@ interface ErrorDetails {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/**
- * Reads the value of grpc-status-details-bin: a google.rpc.Status (code = 1, message = 2, details = 3). Undefined when
- * it is malformed: the status itself is still worth reporting.
- */
+/** Reads grpc-status-details-bin, a google.rpc.Status: message = 2, details = 3. Undefined when it is malformed. */
 export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   let message: string | undefined;
   let reason: string | undefined;

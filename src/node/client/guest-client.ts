@@ -134,10 +134,7 @@ export class GuestClient extends FolderClient {
     return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
   }
 
-  /**
-   * Attaches to a command that was started with `keep`, running or ended. A call that was attached before fails with
-   * ABORTED and EXEC_TAKEN_OVER.
-   */
+  /** Attaches to a kept command, running or ended. A call attached before fails with ABORTED and EXEC_TAKEN_OVER. */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, OPTION_NAMES.attach);
     return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
@@ -148,10 +145,7 @@ export class GuestClient extends FolderClient {
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs;
   }
 
-  /**
-   * Ends a kept command with all that it has started: the signal (default: SIGTERM), the grace, SIGKILL; `forget` frees its
-   * name as well. One that has ended is forgotten.
-   */
+  /** Ends a kept command with all it has started: the signal, the grace, SIGKILL. One that has ended is forgotten. */
   async endExec(name: string, end: EndExecOptions = {}, options?: CallOptions): Promise<EndExecResponse> {
     checkOptions("what endExec is to do", end, END_NAMES);
     const { execId = "", signal = 0, graceMs = 0, forget = false } = end;
@@ -255,10 +249,7 @@ export class GuestClient extends FolderClient {
     return this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
   }
 
-  /**
-   * Does everything that a restored guest needs, in order: the duties, a new connection, the POST_RESTORE hook,
-   * Health. It uses its own connections; the duties close this client's, whose next call dials again.
-   */
+  /** As `restoreSequence`, on connections of its own; the duties close this client's, whose next call dials again. */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return restoreSequence(() => new GuestClient(this.#options), options);
   }

@@ -18,10 +18,7 @@ export interface Health {
   readonly idleDeclaredNanos: number;
   /** The session is frozen for a snapshot (`freezeMs` of the hook). */
   readonly frozen: boolean;
-  /**
-   * The session was frozen, and thawed because no duties came within `freezeMs`: a clone may have drawn the same
-   * random numbers since. True until the next restore duties.
-   */
+  /** The session thawed as no duties came within `freezeMs`: clones may draw the same. True until the next duties. */
   readonly thawedWithoutDuties: boolean;
 }
 

@@ -107,10 +107,7 @@ async function dutiesOf(
   throw new Error("the pauses have no end");
 }
 
-/**
- * Connects, and tries again while the agent may be on its way back. Does not use `waitForReady`, which hides the
- * reasons of failures, even permanent ones.
- */
+/** Connects, again while the agent may be on its way back. Without `waitForReady`, which hides why it fails. */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
     client.health({ deadlineMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
@@ -121,10 +118,7 @@ function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | und
 export interface RestoreOutcome {
   /** Result of the first duties. */
   readonly duties: RestoreDutiesResponse;
-  /**
-   * The session had been frozen, and thawed before these duties came: until then it ran with old randomness and time, and clones of
-   * it may have drawn the same.
-   */
+  /** The session had thawed before these duties: it ran with old randomness and time, as clones of it may have. */
   readonly thawedWithoutDuties: boolean;
   /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
   readonly repeated: RepeatedDuties | undefined;

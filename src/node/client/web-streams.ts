@@ -1,9 +1,6 @@
 import type { Readable, Writable } from "node:stream";
 
-/**
- * A web stream that reads a Node stream, on demand only: Node's own toWeb() reads ahead. Cancelling it destroys the Node
- * stream.
- */
+/** A web stream of a Node stream, on demand: Node's toWeb() reads ahead. Cancelling it destroys the Node stream. */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
   return new ReadableStream<Uint8Array>(

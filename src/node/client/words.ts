@@ -19,10 +19,7 @@ const OPTIONS: ReadonlyMap<string, string> = new Map(
   ),
 );
 
-/**
- * Matches, in this order: quoted text of the caller or the guest; the name of a frame, which the options lack; a
- * field.
- */
+/** Matches, in order: quoted text of the caller or the guest; a frame's name, which the options lack; a field. */
 const WORDS = /"(?:[^"\\]|\\.)*"|\b(?:start|attach)\.(?=[a-z])|\b[a-z]+\d*(?:_[a-z\d]+)+\b/g;
 
 /** An agent's message, which names fields of the schema, with the options of this library: `keep.replaceEnded`. */

@@ -45,10 +45,7 @@ export function generateToken(): string {
   return randomBytes(32).toString("base64url");
 }
 
-/**
- * Makes sure that a folder can take credentials: creates it with mode 0700, refuses one that others may enter, and one
- * that holds credentials unless `overwrite`. Throws CredentialsError.
- */
+/** Makes a folder of mode 0700. CredentialsError where others may enter, or it holds some (unless `overwrite`). */
 export function prepareFolder(folder: string, overwrite: boolean): void {
   const status = madeFolder(folder);
   if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);

@@ -41,10 +41,7 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument: the rest belongs to the command that it names. */
   readonly takesCommand?: boolean;
-  /**
-   * The equivalents of other tools' options, by their spelling: `--delete`, `-P`. In addition to those of every
-   * command.
-   */
+  /** Equivalents of other tools' options, by their spelling: `--delete`, `-P`. Beside those of every command. */
   readonly elsewhere?: Readonly<Record<string, string>>;
   /** Writes arguments as this parser takes them: `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];

@@ -141,10 +141,7 @@ type Settings = { readonly [Name in keyof Target]?: Target[Name] | undefined } &
   readonly sandbox?: string | undefined;
 };
 
-/**
- * Decides which agent a command line means and how to be let in: flags come first, and what they leave open comes from the
- * environment. Throws UsageError.
- */
+/** Which agent a command line means, and how to be let in: flags first, then the environment. Throws UsageError. */
 export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
   const { "server-name": serverName, ...flags } = values;
   const known = over(
@@ -208,10 +205,7 @@ function complete({ address, bridge, credentials, serverName }: Settings): Targe
 const LAST_PORT = 65_535;
 const UNIX_PREFIX = "unix:";
 
-/**
- * Adds the default port to a host name, an IPv4 address, or an IPv6 address with or without brackets; makes the path of a
- * socket absolute. Throws UsageError.
- */
+/** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
   if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
   if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;

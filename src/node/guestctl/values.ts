@@ -7,10 +7,7 @@ const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 6
 /** Below it a number without a unit is more likely to mean seconds than milliseconds. */
 const LEAST_BARE_MS = 1_000;
 
-/**
- * Reads a duration such as `500ms`, `1.5s`, `2m`, `1h` or `5000`, in milliseconds. Undefined, as of all that follow, where the
- * option is not given. Throws UsageError.
- */
+/** Reads `500ms`, `1.5s`, `2m`, `1h` or `5000`; undefined, as below, without the option. Throws UsageError. */
 export function parseDurationMs(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];

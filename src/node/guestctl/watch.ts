@@ -30,10 +30,7 @@ interface Answer {
 /** One look at an agent: its answer, or why there is none. */
 export type Sample = Answer | { readonly time: Date; readonly error: GuestError };
 
-/**
- * Looks at an agent at every interval. After a failure it dials again, because a restored guest does not know the old
- * connection. Throws GuestError if the first look fails permanently.
- */
+/** Looks at an agent at every interval; dials again after a failure. Throws GuestError if the first is permanent. */
 async function* samples(
   { connect }: Connector,
   { intervalMs, count = Number.POSITIVE_INFINITY }: WatchOptions,

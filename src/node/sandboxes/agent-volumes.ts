@@ -18,10 +18,7 @@ export class AgentVolumes {
     this.#source = source;
   }
 
-  /**
-   * This node's volume, whether or not it exists. Rejects with SandboxError (INVALID_SPEC) without an agent, or for
-   * an unreadable one.
-   */
+  /** This node's volume, there or not. Rejects with SandboxError (INVALID_SPEC) without a readable agent. */
   async own(): Promise<Omit<AgentVolume, "content">> {
     if (this.#own === undefined) {
       const { id, entrypoint } = await this.#read();
@@ -44,9 +41,7 @@ export class AgentVolumes {
     }
   }
 
-  /**
-   * Ids of the volumes that are older than this node's; none if it has no agent, or has made no sandbox with it yet.
-   */
+  /** Ids of the volumes older than this node's; none if it has no agent, or has made no sandbox with it yet. */
   async older(): Promise<readonly string[]> {
     if (this.#source === undefined) return [];
     const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });

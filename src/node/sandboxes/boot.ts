@@ -52,10 +52,7 @@ export async function booted(
   }
 }
 
-/**
- * Rejects if init could not start the entrypoint, or if the kernel could not start init: the kernel panics then, and
- * the instance initializes for ever.
- */
+/** Rejects if init could not start the entrypoint, or the kernel not init: then the instance initializes for ever. */
 async function lookForStart(node: Node, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const tail = await consoleTail(node.substrate, id);
   const panic = tail.find((line) => NO_INIT.test(line));

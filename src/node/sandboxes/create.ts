@@ -133,10 +133,7 @@ async function build(node: Node, planned: SandboxEntry, spec: SandboxSpec): Prom
   return ready;
 }
 
-/**
- * Whether the daemon refused because another node's sweep removed the agent's volume before it saw this credential
- * volume.
- */
+/** Whether the daemon refused because another node's sweep removed the agent's volume before it saw this one. */
 async function isAgentSwept(node: Node, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;

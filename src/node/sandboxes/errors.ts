@@ -118,10 +118,7 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-/**
- * The SandboxError for an error of the substrate's client, which is recognized by its shape: its package may not be installed.
- * A body that is no JSON is itself the message.
- */
+/** The SandboxError for an error of the substrate's client, by its shape: the package may not be installed. */
 export function substrateError(error: unknown): SandboxError {
   const status = statusOf(error);
   if (status === undefined) {

@@ -138,10 +138,7 @@ export interface Awakening {
   /** Guest time minus host time at the end, in milliseconds. NaN: not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
-  /**
-   * Random number generators that could not be reseeded, as the agent names them: another guest may draw the same
-   * numbers.
-   */
+  /** Generators that could not be reseeded, as the agent names them: another guest may draw the same numbers. */
   readonly notReseeded: readonly string[];
 }
 

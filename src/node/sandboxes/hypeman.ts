@@ -41,10 +41,7 @@ export interface HypemanOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/**
- * Connects to the substrate's daemon over its official client, the package @onkernel/hypeman, which nothing else loads.
- * Rejects with SandboxError (MISSING_PACKAGE) where that is not installed.
- */
+/** Connects to the daemon over its official client. Rejects with SandboxError (MISSING_PACKAGE) without that. */
 export async function connectHypeman(options: HypemanOptions): Promise<Substrate> {
   const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   let sdk;

@@ -23,10 +23,7 @@ export interface ImageInfo {
   readonly nextStep: string | undefined;
 }
 
-/**
- * All images, with their problems. The API has only the lengths of disks; the daemon's own folder has the allocated
- * sizes.
- */
+/** All images, with their problems. The API has only the lengths of disks; the daemon's folder, what they take. */
 export function imageInfos(images: readonly Image[], daemonFolder: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
     images.map(async (image) => ({

@@ -16,17 +16,11 @@ const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 export interface PublishOptions {
   /** The host's port that the ingress listens on. Default: 80. */
   readonly listenPort?: number | undefined;
-  /**
-   * How long to wait until the sandbox answers through the ingress, in milliseconds. Default: not at all, so that nothing is known
-   * but that the daemon has the rule.
-   */
+  /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: not at all. */
   readonly waitMs?: number | undefined;
 }
 
-/**
- * Has the daemon's ingress lead a hostname to a port of a sandbox. The same once more changes nothing. Where it fails, the
- * hostname leads nowhere.
- */
+/** Has the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. Where it fails, it leads nowhere. */
 export async function publish(
   node: Node,
   entry: SandboxEntry,
@@ -89,10 +83,7 @@ export async function unpublish(
   await withdraw(node, "unpublish", entry, known);
 }
 
-/**
- * Ends all publications of a sandbox. Call it before its instance is removed: an ingress leads to whatever instance
- * has that name.
- */
+/** Ends all publications of a sandbox, before its instance goes: an ingress leads to whatever has that name. */
 export async function withdrawAll(node: Node, operation: string, entry: SandboxEntry): Promise<void> {
   for (const publication of entry.published ?? []) {
     node.step(operation, entry.name, `delete the ingress of ${publication.hostname}`);

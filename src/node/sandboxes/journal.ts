@@ -103,9 +103,7 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 
 /** The first version that has node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
-/**
- * Time for another process to end its short transaction. Set by a pragma, because Node's option is newer than 22.13.
- */
+/** Time for another process to end its short transaction. By a pragma: Node's option is newer than 22.13. */
 const BUSY_MS = 30_000;
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

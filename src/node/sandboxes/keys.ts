@@ -4,9 +4,7 @@ import { messageOf } from "../../shared/errors.ts";
 import { SandboxError } from "./errors.ts";
 import type { DaemonFacts, Image } from "./substrate.ts";
 
-/**
- * What must be the same at a restore as at the suspension. The substrate does not compare it, and keeps little of it.
- */
+/** What must be the same at a restore as at the suspension. The substrate compares none of it, and keeps little. */
 export interface SnapshotKeys {
   /** Digest of the image at the sandbox's creation. */
   readonly template: string;

@@ -68,9 +68,7 @@ export const OPERATION_TAG = "svc.operation";
 /** Id of the agent's volume that a sandbox, its snapshots and forks need. */
 export const AGENT_VOLUME_TAG = "svc.agent_volume";
 
-/**
- * Shared by all operations of a node: substrate, journal and credentials, and the rules for lost answers and removal.
- */
+/** Shared by all operations of a node: substrate, journal, credentials, and the rules for lost answers and removal. */
 export class Node {
   readonly substrate: Substrate;
   readonly journal: Journal;
@@ -173,10 +171,7 @@ export class Node {
     throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
   }
 
-  /**
-   * The instance of a sandbox: by its id, or by name and tags where the id is not known yet, as another node may use the same
-   * name. Undefined: there is none.
-   */
+  /** The instance of a sandbox: by its id, else by name and tags, as other nodes may use the name. Undefined: none. */
   async instanceOf({ name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.substrate.instance(instanceId);
     const { [OPERATION_TAG]: operation } = tags;
@@ -220,10 +215,7 @@ export class Node {
     }
   }
 
-  /**
-   * A client of a sandbox's agent, at its instance's present address; at the last known one where the daemon does not tell it.
-   * Rejects with SandboxError (AGENT_UNREACHABLE).
-   */
+  /** A client of a sandbox's agent, at its present or last known address. Rejects with AGENT_UNREACHABLE. */
   async dial(entry: SandboxEntry, credentials?: ClientCredentials): Promise<GuestClient> {
     const { ip } = await this.existing(entry).catch((error: unknown) => {
       if (entry.lastIp === undefined || !isUnknownOutcome(error)) throw error;

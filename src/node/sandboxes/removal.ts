@@ -59,10 +59,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
   }
 }
 
-/**
- * Writes an entry and then makes its sandbox or snapshot. If that fails, removes everything made; what cannot be
- * removed now is left to the next sweep.
- */
+/** Writes an entry, then makes what it names. Where that fails, removes all of it, or leaves it to the next sweep. */
 export async function making<Made>(
   node: Node,
   operation: string,

@@ -145,10 +145,7 @@ export class Sandboxes {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
   }
 
-  /**
-   * Stops it: the workload gets all of its grace period, or a warning says why it may not have; disks stay. `resume` boots it
-   * anew.
-   */
+  /** Stops it: the workload gets all of its grace, or a warning says why not; disks stay. `resume` boots it anew. */
   stop(name: string): Promise<Stopping> {
     return this.#alone("stop", name, (entry) => stop(this.#node, entry));
   }

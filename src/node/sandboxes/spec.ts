@@ -77,10 +77,7 @@ const NETWORK_FIELDS: ReadonlySet<string> = new Set<keyof NetworkSpec>([
   "egress",
 ]);
 
-/**
- * Checks a specification. Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts but
- * does not do.
- */
+/** Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts but does not do. */
 export function checkSpec(spec: SandboxSpec): void {
   if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox is made of an object with an image");
   for (const [field, value] of Object.entries(spec) as [string, unknown][]) {

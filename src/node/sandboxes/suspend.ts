@@ -69,10 +69,7 @@ async function stateOf(node: Node, entry: SandboxEntry): Promise<KnownState> {
   }
 }
 
-/**
- * Makes a sandbox do its duties after a failure, because its session may be frozen. Waits less for a sandbox of
- * unknown state, which may sleep.
- */
+/** Has a sandbox, which may be frozen, do its duties after a failure. Waits less in an unknown state: it may sleep. */
 async function awakenAfter(node: Node, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.awaken(operation, entry, state === "unknown" ? CALL_MS : undefined).catch(() => undefined);
 }
@@ -314,9 +311,7 @@ function notFrozen(name: string, { freeze, freezeProblem }: Rest): SandboxError 
   );
 }
 
-/**
- * As `running`, once its init is done: until then the substrate refuses to suspend it. Waits as long as for an agent.
- */
+/** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
 export async function suspendable(node: Node, entry: SandboxEntry): Promise<void> {
   const untilMs = performance.now() + node.patience.reachMs;
   for (let isFirst = true; ; isFirst = false) {

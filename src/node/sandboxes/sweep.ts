@@ -27,10 +27,7 @@ export interface SweepReport {
 
 /** How to sweep. */
 export interface SweepOptions {
-  /**
-   * Also remove what another journal of the same node has made: for a node that has lost its journal. If another node works
-   * under the same id, this removes its sandboxes.
-   */
+  /** Also remove what another journal of this node has made, as its own is lost. Never with one id on two nodes. */
   readonly takeOver?: boolean | undefined;
 }
 
@@ -119,9 +116,7 @@ async function nodesThings({ substrate, nodeId }: Node): Promise<readonly Thing[
   ];
 }
 
-/**
- * Whether it has an entry. Check right before the removal: it may have been made, with its entry, since the listing.
- */
+/** Whether it has an entry. Check right before the removal: it may have been made since the listing. */
 function isKnown({ journal }: Node, { kind, id, name }: Thing): boolean {
   return journal.all().some((entry) => {
     if (kind === "volume") return entry.volumeId === id;

@@ -63,10 +63,7 @@ function millisecondsOf(time: Date | undefined, nanos: number): number | undefin
   return time && Math.floor(time.getTime() / 1_000) * 1_000 + nanos / 1e6;
 }
 
-/**
- * Looks at all running sandboxes until the signal is aborted, and acts on what it finds; a slow one delays no other.
- * Resolves when the last action is done. Never rejects.
- */
+/** Looks at all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
 export async function watch(node: Node, options: WatchOptions): Promise<void> {
   const { pollMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();

@@ -91,10 +91,7 @@ export function damaged(): TarError {
   return new TarError("the tar stream is damaged");
 }
 
-/**
- * Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws Error for what is neither, and
- * for what a number cannot hold.
- */
+/** Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws TarError for all else. */
 function readNumber(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
   const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");

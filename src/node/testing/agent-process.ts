@@ -73,10 +73,7 @@ export class AgentProcess {
     this.#child.kill("SIGTERM");
   }
 
-  /**
-   * Resolves with whether it listens now; with false, another program has its port. Rejects with TestAgentError if it cannot
-   * be started.
-   */
+  /** Whether it listens now; false: another program has its port. Rejects with TestAgentError if it cannot start. */
   async listening(): Promise<boolean> {
     let brake: NodeJS.Timeout | undefined;
     try {

@@ -7,10 +7,7 @@ export const AGENT_VARIABLE = "GUEST_AGENT";
 /** Of this package. Where it was not installed but linked from the project's build, the agent stands beside it. */
 const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
 
-/**
- * Path of the program guest-agent: the one that is given, the one that GUEST_AGENT names, or the built one beside this
- * package. Throws TestAgentError where there is none.
- */
+/** The program: the given one, that of GUEST_AGENT, or the built one beside this package. Throws TestAgentError. */
 export function agentProgram(given: string | undefined, named: string | undefined): string {
   if (process.platform !== "linux") {
     throw new TestAgentError(

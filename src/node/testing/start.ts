@@ -23,10 +23,7 @@ const PORT_ATTEMPTS = 10;
 export interface TestAgentOptions {
   /** The workload's command: program and arguments. Default: none; the agent stays until it is stopped. */
   readonly workload?: readonly string[] | undefined;
-  /**
-   * The other fields of `Process` as proto3 JSON: `env`, `cwd`, `user`, `ready_cmd`, `stop_grace_ms`, which is 1 s unless
-   * given here.
-   */
+  /** The other fields of `Process` as proto3 JSON: `env`, `cwd`, `user`, `ready_cmd`, `stop_grace_ms` (default 1 s). */
   readonly process?: object | undefined;
   /** `Hooks` as proto3 JSON: `pre_snapshot` and `post_restore`, each with `args`. Default: none. */
   readonly hooks?: object | undefined;

@@ -44,16 +44,11 @@ export interface Mount {
   readonly path: string | undefined;
 }
 
-/**
- * A file system does not answer. The operation goes on in the kernel: until it has returned, what it reads from or writes
- * to must stay as it is.
- */
+/** A file system does not answer. Until the operation has returned, what it reads or writes must stay as it is. */
 export class FileSystemHung extends FileSystemError {
   /** Undefined: not known. */
   readonly mount: Mount | undefined;
-  /**
-   * Resolves when the operation has returned. Undefined: it never began, because operations like it hold all threads.
-   */
+  /** Resolves when the operation has returned. Undefined: it never began, because others like it hold all threads. */
   readonly returned: Promise<void> | undefined;
 
   constructor(step: FileStep, mount: Mount | undefined, returned: Promise<void> | undefined) {
@@ -68,10 +63,7 @@ export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
 }
 
-/**
- * A path led out of the folder that it had to stay beneath, or over a symbolic link that is not followed there: an absolute
- * one, one of too many, or any where none is allowed.
- */
+/** A path led out of the folder beneath which it had to stay, or over a symbolic link that may not be followed. */
 export class PathEscapes extends FileSystemError {
   /** None is allowed. */
   readonly noSymlinks: boolean;
@@ -115,10 +107,7 @@ export interface NewFile {
   setModified(modifiedNs: bigint): Promise<void>;
   /** Forces content and attributes to the disk. */
   sync(): Promise<void>;
-  /**
-   * Gives the file its path, atomically, and syncs the folder. Replaces what was at the path; with `exclusive` the step
-   * "place" fails with EEXIST instead.
-   */
+  /** Gives the file its path, atomically, and syncs the folder. Replaces what is there; EEXIST with `exclusive`. */
   place(path: FilePath, exclusive: boolean): Promise<void>;
   /** Closes the file, and removes it unless it was placed. Never rejects. */
   dispose(): Promise<void>;
@@ -130,10 +119,7 @@ export interface FileTree {
   stat(path: FilePath, noFollow: boolean): Promise<FileAttributes>;
   /** Target of a symbolic link, as stored; EINVAL for anything else. */
   readLink(path: FilePath): Promise<Uint8Array>;
-  /**
-   * Opens a regular file, without ever waiting for another process. Does not open anything else, as opening a device or
-   * FIFO may have effects: `notRegular` says what it is.
-   */
+  /** Opens a regular file, never waiting for others, and nothing else: to open a device or FIFO may have effects. */
   openRegular(path: FilePath): Promise<ReadableFile | { readonly notRegular: FileType }>;
   /** Creates a file of mode 0600 in a folder. */
   create(folder: FilePath, options: NewFileOptions): Promise<NewFile>;

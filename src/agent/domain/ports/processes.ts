@@ -191,10 +191,7 @@ export type FreezeProblem =
   | "duties_ran"
   /** The agent leaves. */
   | "leaving"
-  /**
-   * Before all processes had stopped, freeze_ms was over, a signal asked the session to end, or the agent began to
-   * leave.
-   */
+  /** Before all had stopped, freeze_ms was over, a signal asked the session to end, or the agent began to leave. */
   | "thawed_meanwhile";
 
 /** All processes of the session, as they are frozen together (cgroups(7), cgroup.freeze). No call throws. */
@@ -222,10 +219,7 @@ export interface ByteReceiver {
 
 /** Keeps what a ByteSource reads. The source reads to where the bytes are to stay, so that none is copied. */
 export interface ByteStore {
-  /**
-   * Bytes that may be read to `bytes` from `position` on. 0: none now; the source then waits for `resume`, and whoever writes
-   * into it blocks once its pipe is full.
-   */
+  /** Bytes that may be read to `bytes` from `position` on. 0: wait for `resume`; whoever writes blocks meanwhile. */
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;

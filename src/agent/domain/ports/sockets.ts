@@ -25,10 +25,7 @@ export interface StreamSocket {
   /** Reads nothing more until `resume`. */
   pause(): void;
   resume(): void;
-  /**
-   * Writes bytes in order. Calls back, perhaps at once, when the kernel took them, or dropped them because the connection is
-   * broken or closed. The caller must not change the bytes before that.
-   */
+  /** Writes in order. Calls back when the kernel took the bytes, or dropped them; they must not change before. */
   write(bytes: Uint8Array, done: () => void): void;
   /** The peer reads the end, after everything written so far. */
   end(): void;

@@ -1,7 +1,4 @@
-/**
- * Times of the guest. Wall-clock times are nanoseconds since 1970 (CLOCK_REALTIME), monotonic ones count from an
- * arbitrary start.
- */
+/** Times of the guest: wall-clock ones since 1970 (CLOCK_REALTIME), monotonic ones from an arbitrary start. */
 export interface Clock {
   /** CLOCK_REALTIME, in nanoseconds since 1970. Jumps when the clock is stepped. */
   wallNs(): bigint;
@@ -41,10 +38,7 @@ export interface Kernel {
 
 /** The random number generators of this process. */
 export interface ProcessRandomness {
-  /**
-   * Reseeds them from the kernel, with `seed` as additional input, and drops all numbers drawn before. Returns what
-   * failed; undefined: nothing.
-   */
+  /** Reseeds them from the kernel and `seed`, and drops all numbers drawn before. Returns what failed. */
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }
 

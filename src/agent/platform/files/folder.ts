@@ -11,10 +11,7 @@ const UNREADABLE = "EACCES";
 /** Errnos of fsync(2) on file systems that do not sync folders. */
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
-/**
- * An open folder. All operations in it go through its descriptor, so that renaming it or putting a link in its place does
- * not redirect them, and the length of its path does not matter.
- */
+/** An open folder. All goes through its descriptor: no rename or link redirects it, and its path may be long. */
 export class Folder implements AsyncDisposable {
   readonly #descriptor: Descriptor;
   readonly #canSync: boolean;

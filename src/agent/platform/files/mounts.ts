@@ -11,10 +11,7 @@ export function mountOf(fd: number): Mount | undefined {
   }
 }
 
-/**
- * The mount at a name of an open folder; undefined: none, or no /proc. Never touches the mount itself, which may
- * hang. Of several mounts the last one is on top.
- */
+/** The topmost mount at a name of an open folder; undefined: none, or no /proc. Never touches it: it may hang. */
 export function mountAt(folder: number, name: Uint8Array): Mount | undefined {
   try {
     const above = readlinkSync(`/proc/self/fd/${folder}`, "latin1");

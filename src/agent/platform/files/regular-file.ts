@@ -9,10 +9,7 @@ const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NO
 
 const { EAGAIN } = system.errno;
 
-/**
- * Opens a regular file. Checks the type first, because merely opening anything else has effects: it unblocks a FIFO's
- * writer, starts a watchdog, rewinds a tape, or blocks a thread for ever.
- */
+/** Opens a regular file, and nothing else: that would unblock a FIFO's writer, start a watchdog, or block for ever. */
 export async function openRegular(
   path: Uint8Array,
   look: (path: Uint8Array) => Promise<FileAttributes>,

@@ -7,10 +7,7 @@ import { negatedErrno, NO_SUM, type SummedBy, type SummingWriter } from "../../n
 const writeDescriptor = promisify(write);
 const setSize = promisify(ftruncate);
 
-/**
- * Appends to a file as a SummingWriter does, but leaves blocks of zeros out. It hashes on the calling thread: a sparse file
- * is mostly bytes that are not written.
- */
+/** A SummingWriter that leaves out blocks of zeros. Hashes on the calling thread: most bytes are not written. */
 export class SparseWriter implements SummingWriter {
   readonly #file: SparseFile;
   #hash: Hash | undefined;

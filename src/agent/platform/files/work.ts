@@ -26,10 +26,7 @@ export type FileAddon = Pick<
 const THREADS = 3;
 /** Threads that may hang in dead file systems. Beyond that many, others no longer replace them. */
 const WRITTEN_OFF_LIMIT = 16;
-/**
- * All threads of libuv, which cannot start more later: one stays free for other needs (the user database of a command,
- * the credentials). An idle one takes 8 KB.
- */
+/** All threads of libuv, which starts no more later: one stays free for others (user database, credentials). */
 const POOL_THREADS = THREADS + WRITTEN_OFF_LIMIT + 1;
 /** How often the running operations are looked at. They are measured in looks: a suspended guest's clock may jump. */
 const LOOK_MS = 1_000;

@@ -27,10 +27,7 @@ function unescape(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_match, octal: string) => String.fromCodePoint(Number.parseInt(octal, 8)));
 }
 
-/**
- * Folders at which a cgroup can be reached through the mounts of a mountinfo, best first. A mount shows only cgroups
- * below its root.
- */
+/** Folders that lead to a cgroup through a mountinfo's mounts, best first. A mount shows only what is below it. */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
   for (const line of mountinfo.split("\n")) {

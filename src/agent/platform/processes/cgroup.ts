@@ -62,9 +62,7 @@ export class Cgroup {
     return found;
   }
 
-  /**
-   * Whether the out-of-memory killer struck in it or below it. False where the memory controller does not count for it.
-   */
+  /** Whether the out-of-memory killer struck in it or below. False where the memory controller does not count. */
   oomKilled(): boolean {
     return (valueOf(readAt(this.#calls, this.#folder, "memory.events"), "oom_kill") ?? 0) > 0;
   }

@@ -146,10 +146,7 @@ function removeTree(calls: CgroupCalls, parent: number, { name, folder }: Made, 
   calls.removeFolderAt(parent, name);
 }
 
-/**
- * Removes sessions that killed agents left, and thaws what lives in them. Those of living agents are locked, and the kernel
- * refuses to remove a cgroup with living processes.
- */
+/** Removes killed agents' sessions, and thaws what lives in them. Those of living agents are locked. */
 function removeAbandoned(calls: CgroupCalls, base: number): void {
   const names = calls.foldersIn(base);
   if (typeof names === "number") return;

@@ -14,10 +14,7 @@ export interface Started {
   readonly stderr: number;
 }
 
-/**
- * Starts a child and its streams. Resolves once it runs the command; rejects with SpawnError. An abort at the very end may go
- * unnoticed: the caller must check the signal again.
- */
+/** Starts a child. Resolves once it runs the command; rejects with SpawnError. A late abort may go unnoticed. */
 export function start(
   addon: Addon,
   block: SpawnBlock,
@@ -42,10 +39,7 @@ export function start(
   });
 }
 
-/**
- * Whether changing to it would change nothing: an agent without privileges may run commands as itself, but not call
- * setgroups.
- */
+/** Whether it is our own: without privileges the agent may run commands as itself, but not call setgroups. */
 function isOwnIdentity(identity: Identity): boolean {
   /* Node adds the group id to the supplementary groups, so add it on both sides. */
   const own = new Set(process.getgroups?.());

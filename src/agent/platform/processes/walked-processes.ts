@@ -98,10 +98,7 @@ export class WalkedProcesses implements ProcessSet {
     return look.kind === "seen" ? look.members.length === 0 : undefined;
   }
 
-  /**
-   * Kills all members that it finds. True when none was left alive. Remembers those that it killed: while they die, the
-   * links between them may be gone first.
-   */
+  /** Kills all that it finds, and remembers them: their links may be gone before they are. True when none was left. */
   killOnce(): boolean {
     if (this.#released) return true;
     const look = this.#freeze();
@@ -121,10 +118,7 @@ export class WalkedProcesses implements ProcessSet {
     this.#immune.clear();
   }
 
-  /**
-   * Stops members until no running one is found. A stopped process neither forks nor orphans its children by exiting, so
-   * this catches members that fork faster than they could be killed.
-   */
+  /** Stops members until no running one is found: a stopped one neither forks nor orphans its children. */
   #freeze(): Look {
     const frozen = new Map<number, ProcessRow>();
     let look = this.#look();
@@ -140,10 +134,7 @@ export class WalkedProcesses implements ProcessSet {
     return look;
   }
 
-  /**
-   * Without a usable /proc only the leader's end can be seen: then kills the rest of its group. True when the leader has
-   * ended.
-   */
+  /** Without a usable /proc only the leader's end can be seen: kills the rest of its group then, and returns true. */
   #endGroupOfLeader(): boolean {
     if (this.#look(true).kind !== "only_group" || this.#addon.peekEnd(this.#leader) === 0) return false;
     this.#addon.killGroup(this.#leader, SIGKILL);

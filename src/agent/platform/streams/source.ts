@@ -32,15 +32,9 @@ export type StartsSettled = () => Promise<void> | undefined;
 
 /** Chunks that a receiver may hold before the source stops reading. */
 const HELD_CHUNKS = 4;
-/**
- * Most chunks in one turn of the event loop, so that one busy stream does not starve the others. A chunk of a terminal is
- * sixteen reads, which wait for the writer.
- */
+/** Most chunks in a turn, so that one busy stream starves no other. A terminal's chunk is sixteen reads. */
 const CHUNKS_PER_TURN: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
-/**
- * Pauses between checks whether the last writer has gone: a background child holds its parent's output until it redirects
- * its own. 20 ms in all.
- */
+/** Pauses between looks for the last writer's end: a background child holds the output until it redirects its own. */
 const LAST_LOOKS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** The pause for as long as the writer may be a starting child, which holds a copy for a moment. */
 const START_LOOK_MS = 5;
@@ -182,9 +176,7 @@ export class FdSource implements ByteSource {
     return this.#state !== "ended" && this.#state !== "closed";
   }
 
-  /**
-   * Goes from "reading" to another state, or from any to "closed". Settles a drain: complete only at the stream's end.
-   */
+  /** From "reading" to another state, or from any to "closed". Settles a drain: complete only at the stream's end. */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
     this.#rearm();
@@ -201,10 +193,7 @@ export class FdSource implements ByteSource {
     );
   }
 
-  /**
-   * Watches only while the receiver has room for a chunk. A drain reads without watching: an empty terminal would never
-   * wake it, and each of its reads makes progress or is the last.
-   */
+  /** Watches while the receiver has room. A drain reads without that: an empty terminal would never wake it. */
   #rearm(): void {
     if (this.#state === "closed") return;
     const draining = this.#drain !== undefined;

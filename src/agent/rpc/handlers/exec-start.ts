@@ -38,10 +38,7 @@ const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** The first frame of a call: what to run, or what to attach to. */
 export type FirstFrame = ExecRequest | AttachRequest;
 
-/**
- * Reads the first frame of a call. Throws INVALID_ARGUMENT when it is missing, or neither `start` nor `attach`, and
- * RESOURCE_EXHAUSTED over a limit.
- */
+/** Reads a call's first frame. Throws INVALID_ARGUMENT for any but start or attach, RESOURCE_EXHAUSTED over a limit. */
 export async function decodeFirst(message: Uint8Array | undefined): Promise<FirstFrame> {
   if (message === undefined)
     throw frameOrder("the request ended before its first frame, which must be start or attach");

@@ -16,10 +16,7 @@ export interface KeepOptions {
   readonly name: string;
   /** Bytes of output that the agent holds, of both streams together, at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
-  /**
-   * When the buffer is full: drop the oldest bytes, so that the command never waits ("drop-oldest", the default), or
-   * make the command wait until output is acknowledged ("block").
-   */
+  /** When the buffer is full: "drop-oldest" bytes (default), or "block" the command until some are acknowledged. */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
   /** How long output and exit stay after the command's end, in milliseconds of the guest's time. Default: 10 min. */
   readonly lingerMs?: number | undefined;
@@ -33,20 +30,14 @@ export type KeptEvent =
   | { readonly kind: "lost"; readonly error: GuestError }
   /** The call goes on where it was. */
   | { readonly kind: "back" }
-  /**
-   * The agent no longer has `bytes` bytes of this output, beginning at `offset`; the next bytes follow them. Earlier
-   * bytes may still be unread.
-   */
+  /** The agent no longer has `bytes` bytes from `offset` on; the next follow them. Earlier ones may be unread. */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: bigint; readonly bytes: bigint };
 
 /** How a lost connection is dialled anew. */
 export interface ResumeOptions {
   /** How long to try, in milliseconds since it was lost; Infinity: until the call is given up. Default: 10 min. */
   readonly patienceMs?: number | undefined;
-  /**
-   * Address and credentials for the next attempt, if a restore changes them. Called at each attempt. Default: as
-   * before.
-   */
+  /** Address and credentials for the next attempt, asked for at each: a restore may change them. Default: as before. */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
 }
 
@@ -65,15 +56,9 @@ export interface KeptOptions extends CallOptions {
    * everything before its offsets.
    */
   readonly acknowledge?: "read" | "told" | undefined;
-  /**
-   * Make the agent forget the command at its end: its name and buffer are then free when `wait()` resolves. Default:
-   * true with `acknowledge: "read"`.
-   */
+  /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "read"`. */
   readonly forget?: boolean | undefined;
-  /**
-   * Fail with DATA_LOSS at the first gap, and detach. Default: true for a command started here with `whenFull:
-   * "block"`, which drops only acknowledged output.
-   */
+  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for what is started here with "block". */
   readonly failOnGap?: boolean | undefined;
 }
 
@@ -81,10 +66,7 @@ export interface KeptOptions extends CallOptions {
 export interface AttachOptions extends KeptOptions {
   /** Identity of the command. Default: whichever command has the name now. */
   readonly execId?: string | undefined;
-  /**
-   * Where standard output begins: the number of bytes that the caller already has. A stream without an offset begins
-   * with new output.
-   */
+  /** Bytes of standard output that the caller already has. A stream without an offset begins with new output. */
   readonly stdoutOffset?: bigint | undefined;
   /** The same for standard error. */
   readonly stderrOffset?: bigint | undefined;

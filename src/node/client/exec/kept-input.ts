@@ -79,9 +79,7 @@ export class KeptInput {
     this.#send = undefined;
   }
 
-  /**
-   * The agent has taken input up to this offset. False: that is more than was sent, so somebody else has written too.
-   */
+  /** The agent has taken input up to this offset. False: that is more than was sent, so somebody else writes too. */
   taken(offset: bigint): boolean {
     this.#offset ??= offset;
     const takenBytes = Number(offset - this.#offset);

@@ -2,10 +2,7 @@ import type { Attachment, KeptPosition } from "./keep.ts";
 import { type KeptParts, KeptWire } from "./kept-wire.ts";
 import { ExecProcess } from "./process.ts";
 
-/**
- * How long a detaching call waits for the agent to take its input. It takes all, unless the command reads nothing for
- * long.
- */
+/** How long a detaching call waits for the agent to take its input: longer only if the command reads nothing. */
 const INPUT_TAKEN_MS = 1_000;
 
 /**
@@ -47,10 +44,7 @@ export class KeptProcess extends ExecProcess {
     return position;
   }
 
-  /**
-   * With `acknowledge: "told"`: the agent may drop output up to these offsets. A lower offset than before changes
-   * nothing. Throws GuestError for one past what has arrived.
-   */
+  /** With `acknowledge: "told"`: the agent may drop output up to here. Throws GuestError past what has arrived. */
   acknowledge(offsets: { readonly stdoutOffset?: bigint; readonly stderrOffset?: bigint }): void {
     this.#wire.acknowledge({ stdoutOffset: 0n, stderrOffset: 0n, ...offsets });
   }

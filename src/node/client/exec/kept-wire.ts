@@ -273,10 +273,7 @@ export class KeptWire implements ExecWire {
     return isOlder ? keepUnsupported(this.#channel.agentVersion) : error;
   }
 
-  /**
-   * Whether another attempt may succeed: the connection failed without a reason from the agent, or new credentials
-   * may be late.
-   */
+  /** Whether another attempt may succeed: the connection failed without a reason, or new credentials may be late. */
   #mayPass({ status, reason }: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
     if (status === "UNAUTHENTICATED") return alwaysDials;

@@ -19,10 +19,7 @@ export interface WebStreams {
   readonly stderr: ReadableStream<Uint8Array>;
 }
 
-/**
- * A command in the sandbox. Both output streams share one call: read both, or `resume()` the one that you do not need.
- * A full stream blocks the other one, and with it the command.
- */
+/** A command in the sandbox. Read both outputs, or `resume()` one: a full one blocks the other, and the command. */
 export class ExecProcess {
   /** Standard input; already ended where the command has none. */
   readonly stdin: Writable;

@@ -10,10 +10,7 @@ const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
 
 /** Options of `run`. */
 export interface RunOptions extends CallOptions {
-  /**
-   * Bytes to collect of each of the two outputs. A command that writes more is cancelled, with status RESOURCE_EXHAUSTED.
-   * Default: 100 MB.
-   */
+  /** Bytes to collect of each output. A command that writes more is cancelled: RESOURCE_EXHAUSTED. Default: 100 MB. */
   readonly maxOutputBytes?: number | undefined;
 }
 

@@ -10,10 +10,7 @@ export interface PathAttributes {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /**
-   * Last change of the content. A time beyond the range of Date (the year 275760) becomes the nearest Date, here and
-   * below.
-   */
+  /** Last change of the content. A time beyond Date's range (the year 275760) becomes the nearest, here and below. */
   readonly mtime?: Date;
   /** Nanoseconds within its second: a Date ends at the millisecond. */
   readonly mtimeNanos: number;

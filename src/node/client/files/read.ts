@@ -9,9 +9,7 @@ import { attributesOf, type PathAttributes } from "./attributes.ts";
 
 /** The content of a file in the sandbox. Each method makes a call of its own, which fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
-  /**
-   * Attributes of the opened file, once it is being read; undefined where the agent sends none. Rejects with GuestError.
-   */
+  /** Attributes of the file once it is being read; undefined where the agent sends none. Rejects with GuestError. */
   readonly attributes: Promise<PathAttributes | undefined>;
   readonly #opened = settlement<PathAttributes | undefined>();
   readonly #channel: Channel;

@@ -129,10 +129,7 @@ const RENAME: Names<RenameOptions> = { ...PLACE, exclusive: true };
 const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/**
- * The entries of a folder, in the agent's order: a folder right before its own entries. Each iteration makes its own
- * call.
- */
+/** The entries of a folder, in the agent's order: a folder right before its own. Each iteration makes a call. */
 export class Listing implements AsyncIterable<ListEntry> {
   readonly #channel: Channel;
   readonly #request: MessageInitShape<typeof ListRequestSchema>;
@@ -173,10 +170,7 @@ export class FolderClient {
     this.#channel = channel;
   }
 
-  /**
-   * The entries of a folder, one by one as they arrive, even of a folder of millions. The call begins with the first
-   * read; leaving the loop cancels it.
-   */
+  /** The entries of a folder as they arrive, even of millions. Begins with the first read; leaving the loop ends it. */
   list(path: GuestPath, options: ListOptions = {}): Listing {
     return new Listing(this.#channel, path, options);
   }

@@ -25,10 +25,7 @@ type Content = Uint8Array | string;
 /** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
-/**
- * Size of what was written, and its SHA-256. The latter is empty with `skipSha256`, unless the agent is too old to
- * know that option.
- */
+/** Size and SHA-256 of what was written; the latter empty with `skipSha256`, unless the agent is too old for that. */
 export type WriteFileResult = Pick<WriteFileResponse, "bytesWritten" | "sha256">;
 
 /** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */

@@ -8,10 +8,7 @@ import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc
 import { GuestError, invalidArgument } from "../errors.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
-/**
- * Connections through a command. grpc-js can dial only sockets, so this listens on a private unix socket, in a folder
- * that only this user may enter, and starts the command for each connection. Closing removes the folder.
- */
+/** Connections through a command, started for each: grpc-js dials only sockets, so this listens on a private one. */
 export class BridgeLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();

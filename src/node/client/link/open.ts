@@ -10,10 +10,7 @@ import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } 
 import { Liveness } from "./liveness.ts";
 import { readToTheEnd } from "./single-answer.ts";
 
-/**
- * Bytes that a call may receive ahead of its reader. grpc-js's default of 64 KiB halves the throughput; this is still
- * small enough for a client of hundreds of agents.
- */
+/** Bytes that a call may receive ahead of its reader: grpc-js's default of 64 KiB halves the throughput. */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
 const OPTIONS: ChannelOptions = {

@@ -36,10 +36,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   #cameBytes = 0;
   #returnedBytes = 0;
 
-  /**
-   * Throws GuestError for a target that is neither a port nor a path, for a closed client, and with an aborted
-   * signal.
-   */
+  /** Throws GuestError for a target that is neither port nor path, a closed client, and an aborted signal. */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super();
     this.opened = this.#opening.promise;

@@ -23,10 +23,7 @@ interface Attachment {
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
 
-/**
- * Joins guestctl to a command until it has ended, reports a timeout, and returns the exit status. A command that
- * handles SIGTERM and exits with 0 has timed out all the same.
- */
+/** Joins guestctl to a command until its end. Returns the exit status: after a timeout 124, whatever it exits with. */
 export async function runAttached(
   attachment: Attachment,
   isForPrograms: boolean,
@@ -73,10 +70,7 @@ function connectionLost(cause: GuestError): GuestError {
   return new GuestError({ status: cause.status, message: `connection lost: ${cause.message}`, cause });
 }
 
-/**
- * Copies with backpressure and leaves the local stream open. `wait()` reports failures of the source. Once nobody reads the
- * local stream any more, the rest is discarded: the command must not wait for that.
- */
+/** Copies with backpressure. Once nobody reads the local stream, discards the rest: the command must not wait. */
 async function copy(from: Readable, to: Writable): Promise<void> {
   const discard = (): unknown => from.resume();
   to.on("error", discard);

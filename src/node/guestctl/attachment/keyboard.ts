@@ -18,10 +18,7 @@ interface Typed {
   readonly leaving: string;
 }
 
-/**
- * Joins the local standard input to a command: a local terminal raw and with the escape character where the command runs
- * in a terminal as well, anything else as it is.
- */
+/** Joins standard input to a command: a local terminal raw, with the escape character, if that runs in one too. */
 export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
   const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host) : undefined;
   let leave: (why: CliError) => void = () => undefined;

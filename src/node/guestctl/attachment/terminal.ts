@@ -103,10 +103,7 @@ export function enterRawMode(host: NodeJS.Process): RawMode {
   };
 }
 
-/**
- * Node's raw mode turns line feeds into line breaks on output, which garbles full-screen programs. stty(1) can switch
- * that off; where it is missing, most things work all the same. Leaving raw mode undoes both.
- */
+/** Raw mode of Node turns line feeds into line breaks, which garbles full-screen programs; stty(1) can undo that. */
 function keepOutput(): void {
   spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
 }

@@ -74,9 +74,7 @@ const STREAM = "-";
 /** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1), docker and kubectl. */
 const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/s;
 
-/**
- * Reads `SOURCE... DESTINATION`, where paths in the sandbox begin with a colon, or with its name and a colon. Throws UsageError.
- */
+/** Reads `SOURCE... DESTINATION`; a path in the sandbox begins with a colon, or its name and one. Throws UsageError. */
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);

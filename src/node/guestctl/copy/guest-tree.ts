@@ -23,10 +23,7 @@ interface TreeParts {
   readonly progress: (bytes: number) => void;
 }
 
-/**
- * A folder of the sandbox and all in it, as entries of an archive: the folder first, with an empty name. Skips
- * anything but files, folders and links.
- */
+/** A folder of the sandbox as entries of an archive, itself first, nameless. Skips all but files, folders and links. */
 export async function* guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report } = parts;
   const top = await client.statPath(remote);

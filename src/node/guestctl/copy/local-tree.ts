@@ -5,10 +5,7 @@ import { CliError } from "../errors.ts";
 
 const SLASH = Buffer.from("/");
 
-/**
- * A local file, directory, link or other thing below a directory that is being copied. Names are bytes: they need not be
- * UTF-8.
- */
+/** A local file, directory, link or other thing that is being copied. Names are bytes: they need not be UTF-8. */
 export interface LocalEntry {
   /** Relative to the directory, with slashes; empty for the directory itself. */
   readonly name: Buffer;
@@ -43,10 +40,7 @@ export async function* localTree(root: string, name: Buffer = Buffer.alloc(0)): 
 
 const CHUNK_BYTES = 256 * 1024;
 
-/**
- * The content of a local file, as much as it had when it was looked at. Calls `progress` with the size of each piece. Throws
- * CliError for a file that cannot be read, or has become shorter.
- */
+/** A local file's content, up to its size when looked at. Throws CliError if it is unreadable or became shorter. */
 export async function* localContent(
   path: string | Buffer,
   sizeBytes: number,
