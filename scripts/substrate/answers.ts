@@ -19,12 +19,17 @@ type Answer<Method extends (...args: never[]) => PromiseLike<unknown>> = Omit<
 >;
 
 /** An instance in the API. */
-export function instanceAnswer(instance: InstanceRecord, machines: Machines): Hypeman.Instance {
+export function instanceAnswer(
+  instance: InstanceRecord,
+  machines: Pick<Machines, "of" | "stateOf" | "hasMemory">,
+): Hypeman.Instance {
   const { own: _own, ...told } = instance;
+  // The state first: a machine that ends in between has then told its status, which "Stopped" must not miss.
+  const state = machines.stateOf(instance);
   const { exitCode = null, exitMessage } = machines.of(instance.id).words();
   return {
     ...told,
-    state: machines.stateOf(instance),
+    state,
     expires_at: null,
     hypervisor: "qemu",
     has_snapshot: machines.hasMemory(instance),

@@ -28,6 +28,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define MOST_LINES 512
@@ -157,6 +158,8 @@ static void report_generator(void) {
 
 static void power_off(void) {
   sync();
+  /* The console's last line is still with the serial port's interrupt: without this the machine may end before it. */
+  tcdrain(STDOUT_FILENO);
   reboot(RB_POWER_OFF);
 }
 
