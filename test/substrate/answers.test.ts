@@ -14,7 +14,11 @@ test("an instance that ends while it is looked at is not told as stopped without
   const [box] = new Records<InstanceRecord>(state.at("instances")).all();
   assert.ok(box !== undefined);
   const folder = state.at("instances/box");
-  const { state: told, exit_code, exit_message } = instanceAnswer(box, {
+  const {
+    state: told,
+    exit_code,
+    exit_message,
+  } = instanceAnswer(box, {
     of: () => new Vm(folder),
     hasMemory: () => false,
     stateOf: () => {
