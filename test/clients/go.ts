@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { buildGo, provideGo } from "../fixtures/go-toolchain.ts";
+import { buildGoTool, provideGo } from "../fixtures/go-toolchain.ts";
 import type { ClientProgram } from "./program.ts";
 
 /** The client of test/clients/go, over grpc-go. */
@@ -8,6 +8,6 @@ export const goClient: ClientProgram = {
   provide: async () => {
     const toolchain = await provideGo();
     if (typeof toolchain === "string") return toolchain;
-    return [await buildGo(toolchain, join(import.meta.dirname, "go"))];
+    return [await buildGoTool(toolchain, join(import.meta.dirname, "go"), ".")];
   },
 };

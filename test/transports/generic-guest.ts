@@ -20,6 +20,10 @@ import { HealthRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/hea
 import { RunHookRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { Tunnel, type TunnelFrame, TunnelFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import { goClient } from "../clients/go.ts";
+import { programClient } from "../clients/program.ts";
+import { pythonClient } from "../clients/python.ts";
+import { rustClient } from "../clients/rust.ts";
 import { CLIENTS, one, type RpcClient, RpcFailure } from "../fixtures/rpc-clients.ts";
 import type { CallOptions, Command, Failure, Guest, GuestMaker, Running, Through } from "./guest.ts";
 
@@ -31,7 +35,17 @@ const CHUNK_BYTES = 256 * 1024;
 /** The general gRPC clients, which know nothing of the agent but its schema. */
 export const GENERIC_MAKERS: readonly GuestMaker[] = CLIENTS.map(({ make, connect }) => ({
   make,
-  connect: ({ dial }, token) => genericGuest(connect(dial), token),
+  provide: () => Promise.resolve(({ dial }, token) => genericGuest(connect(dial), token)),
+}));
+
+/** Those in other languages. */
+export const PROGRAM_MAKERS: readonly GuestMaker[] = [pythonClient, goClient, rustClient].map(({ make, provide }) => ({
+  make,
+  provide: async () => {
+    const command = await provide();
+    if (typeof command === "string") return command;
+    return ({ dial }, token) => genericGuest(programClient(make, command, dial), token);
+  },
 }));
 
 function genericGuest(client: RpcClient, token: string): Guest {

@@ -94,5 +94,6 @@ export interface Failure {
 /** A make of client. */
 export interface GuestMaker {
   readonly make: string;
-  connect(endpoint: Endpoint, token: string): Guest;
+  /** Gives what connects it, or the reason to skip the tests that need it. */
+  readonly provide: () => Promise<((endpoint: Endpoint, token: string) => Guest) | string>;
 }

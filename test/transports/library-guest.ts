@@ -2,37 +2,38 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type ConnectOptions, GuestError } from "../../src/node/client/index.ts";
 import { SERVER_NAME } from "../fixtures/certificates.ts";
-import type { Endpoint, GuestMaker, Running } from "./guest.ts";
+import type { Endpoint, Guest, GuestMaker, Running } from "./guest.ts";
 
 /** The client library of this project. */
 export const LIBRARY_MAKER: GuestMaker = {
   make: "GuestClient",
-  connect: (endpoint, token) => {
-    const client = connect(connectOptions(endpoint, token));
-    return {
-      health: () => client.health(),
-      exec: (command, { signal, timeoutMs: deadlineMs } = {}) => running(client.exec(command, { signal, deadlineMs })),
-      readFile: (path) => client.readFile(path),
-      writeFile: ({ path, ...header }, content) => client.writeFile(path, content, header),
-      statPath: (path) => client.statPath(path),
-      makeFolder: (path) => client.mkdir(path),
-      rename: (path, newPath) => client.rename(path, newPath),
-      list: (path) => client.list(path),
-      remove: (path) => client.remove(path, { recursive: true }),
-      connect: (path) => {
-        const tunnel = client.connect(path);
-        return { output: tunnel, write: (bytes) => void tunnel.write(bytes), end: () => void tunnel.end() };
-      },
-      runHook: (kind) => client.runHook({ kind }),
-      runRestoreDuties: (entropy) => client.runRestoreDuties({ entropy }),
-      failure: (error) => {
-        assert.ok(error instanceof GuestError, String(error));
-        return { status: error.status, reason: error.reason, metadata: error.metadata };
-      },
-      close: () => client.close(),
-    };
-  },
+  provide: () => Promise.resolve((endpoint, token) => guestOf(connect(connectOptions(endpoint, token)))),
 };
+
+function guestOf(client: ReturnType<typeof connect>): Guest {
+  return {
+    health: () => client.health(),
+    exec: (command, { signal, timeoutMs: deadlineMs } = {}) => running(client.exec(command, { signal, deadlineMs })),
+    readFile: (path) => client.readFile(path),
+    writeFile: ({ path, ...header }, content) => client.writeFile(path, content, header),
+    statPath: (path) => client.statPath(path),
+    makeFolder: (path) => client.mkdir(path),
+    rename: (path, newPath) => client.rename(path, newPath),
+    list: (path) => client.list(path),
+    remove: (path) => client.remove(path, { recursive: true }),
+    connect: (path) => {
+      const tunnel = client.connect(path);
+      return { output: tunnel, write: (bytes) => void tunnel.write(bytes), end: () => void tunnel.end() };
+    },
+    runHook: (kind) => client.runHook({ kind }),
+    runRestoreDuties: (entropy) => client.runRestoreDuties({ entropy }),
+    failure: (error) => {
+      assert.ok(error instanceof GuestError, String(error));
+      return { status: error.status, reason: error.reason, metadata: error.metadata };
+    },
+    close: () => client.close(),
+  };
+}
 
 function connectOptions({ dial, bridge }: Endpoint, token: string): ConnectOptions {
   if (bridge !== undefined) return { bridge, token };

@@ -21,7 +21,7 @@ export interface Transport {
 }
 
 /** A way that can be dialled. */
-export interface OpenTransport extends Endpoint {
+interface OpenTransport extends Endpoint {
   close(): void;
 }
 

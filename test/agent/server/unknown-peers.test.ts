@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import tls from "node:tls";
+import { create } from "@bufbuild/protobuf";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HealthRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { goClient } from "../../clients/go.ts";
-import { runProgram } from "../../clients/program.ts";
+import { programClient } from "../../clients/program.ts";
 import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { type ForgedChain, type ForgedSmallChain, forgeChain } from "../../fixtures/forged-chains.ts";
+import { one } from "../../fixtures/rpc-clients.ts";
 import { FRAME, frame, PREFACE, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/socket-agent.ts";
 import { TlsRecords } from "../../fixtures/tls-records.ts";
@@ -123,17 +124,10 @@ describe("a peer of whom nobody knows who it is", () => {
       t.skip(command);
       return;
     }
-    const folder = await mkdtemp(join(tmpdir(), "stranger-"));
-    t.after(() => rm(folder, { recursive: true, force: true }));
-    const files = { "ca.pem": agent.certificates.ca, "client.pem": stranger.cert, "client.key": stranger.key };
-    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), `${text}\n`);
-    const said = await runProgram(command, {
-      endpoint: { dial: { port: agent.port, certificates: agent.certificates } },
-      certificatesFolder: folder,
-      token: agent.token,
-      folder,
-      pause: "1000",
-    });
-    assert.match(said.get("health") ?? "", /remote error: tls: unknown certificate authority/);
+    const target = { port: agent.port, certificates: { ...agent.certificates, client: stranger } };
+    const client = programClient(goClient.make, command, target);
+    t.after(() => client.close());
+    const call = one(client.call(GuestAgent.method.health, [create(HealthRequestSchema)], { token: agent.token }));
+    await assert.rejects(call, /remote error: tls: unknown certificate authority/);
   });
 });

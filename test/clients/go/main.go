@@ -1,98 +1,158 @@
-// Command client runs the cases of the transport suite with grpc-go, and prints a line for each: "ok NAME" or
-// "FAILED NAME: why". The token is in GUEST_TOKEN.
+// Command client makes the calls that its standard input asks for with grpc-go (../program.ts has the protocol).
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"flag"
-	"fmt"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log"
 	"os"
-	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-
-	pb "guestagent.test/client/gen/svc/guest/v1alpha1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
-// Time for one case: the machine may be busy.
-const caseLimit = 60 * time.Second
+const (
+	open = iota
+	message
+	end
+	cancel
+)
 
-// What the cases work with.
-type guest struct {
-	agent      pb.GuestAgentClient
-	connection *grpc.ClientConn
-	again      func() (*grpc.ClientConn, error)
-	folder     string
-	// Argument of sleep(1) that marks the commands which the cases give up.
-	pause string
+// Hands messages over as they are. Without a name, the content type is that of generated code.
+type raw struct{}
+
+func (raw) Name() string                            { return "" }
+func (raw) Marshal(value any) ([]byte, error)       { return *value.(*[]byte), nil }
+func (raw) Unmarshal(bytes []byte, value any) error { *value.(*[]byte) = bytes; return nil }
+
+// A call that has begun, or that could not.
+type call struct {
+	stream grpc.ClientStream
+	giveUp context.CancelFunc
 }
 
 func main() {
-	target := flag.String("target", "", "host:port or unix:/path")
-	certificates := flag.String("certificates", "", "folder of ca.pem, client.pem and client.key; none: no TLS")
-	serverName := flag.String("server-name", "", "name in the agent's certificate")
-	folder := flag.String("folder", "", "a folder of the guest")
-	pause := flag.String("pause", "", "seconds to sleep in commands that are given up")
-	flag.Parse()
-
-	dial := func() (*grpc.ClientConn, error) {
-		security, err := transportSecurity(*certificates, *serverName)
-		if err != nil {
-			return nil, err
+	connection, err := grpc.NewClient(os.Args[1], grpc.WithTransportCredentials(security()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	calls := map[uint32]call{}
+	input := bufio.NewReader(os.Stdin)
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(input, head[:]); err != nil {
+			return
 		}
-		return grpc.NewClient(*target, grpc.WithTransportCredentials(security))
-	}
-	connection, err := dial()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(runAll(guest{pb.NewGuestAgentClient(connection), connection, dial, *folder, *pause}))
-}
-
-func runAll(guest guest) int {
-	status := 0
-	for _, each := range cases {
-		ctx, cancel := context.WithTimeout(withToken(context.Background(), os.Getenv("GUEST_TOKEN")), caseLimit)
-		if err := each.run(ctx, guest); err != nil {
-			fmt.Printf("FAILED %s: %v\n", each.name, err)
-			status = 1
-		} else {
-			fmt.Printf("ok %s\n", each.name)
+		body := make([]byte, binary.BigEndian.Uint32(head[:])-5)
+		if _, err := io.ReadFull(input, body); err != nil {
+			return
 		}
-		cancel()
+		id := binary.BigEndian.Uint32(head[4:])
+		if head[8] == open {
+			if call, err := begin(connection, strings.Split(string(body), "\n")); err != nil {
+				finish(id, err)
+			} else {
+				calls[id] = call
+				go receive(id, call.stream)
+			}
+			continue
+		}
+		call, isOpen := calls[id]
+		if !isOpen {
+			continue
+		}
+		// A failure to send has its reason in the answer.
+		switch head[8] {
+		case message:
+			_ = call.stream.SendMsg(&body)
+		case end:
+			_ = call.stream.CloseSend()
+		case cancel:
+			call.giveUp()
+		}
 	}
-	return status
 }
 
-func withToken(ctx context.Context, token string) context.Context {
-	return metadata.NewOutgoingContext(ctx, metadata.Pairs("svc-instance-token", token))
-}
-
-func transportSecurity(folder, serverName string) (credentials.TransportCredentials, error) {
-	if folder == "" {
-		return insecure.NewCredentials(), nil
+func security() credentials.TransportCredentials {
+	authority, hasTls := os.LookupEnv("CA")
+	if !hasTls {
+		return insecure.NewCredentials()
 	}
-	own, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.pem"), filepath.Join(folder, "client.key"))
+	own, err := tls.X509KeyPair([]byte(os.Getenv("CERTIFICATE")), []byte(os.Getenv("KEY")))
 	if err != nil {
-		return nil, err
-	}
-	authority, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
-	if err != nil {
-		return nil, err
+		log.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority)
+	roots.AppendCertsFromPEM([]byte(authority))
 	return credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{own},
 		RootCAs:      roots,
-		ServerName:   serverName,
+		ServerName:   os.Getenv("SERVER_NAME"),
 		MinVersion:   tls.VersionTLS13,
-	}), nil
+	})
+}
+
+// Its words: how many requests and responses there are, the path, the token, and the milliseconds it may take.
+func begin(connection *grpc.ClientConn, words []string) (call, error) {
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "svc-instance-token", words[2])
+	ctx, giveUp := context.WithCancel(ctx)
+	if timeoutMs, err := strconv.Atoi(words[3]); err == nil {
+		ctx, giveUp = context.WithTimeout(ctx, time.Duration(timeoutMs)*time.Millisecond)
+	}
+	kind := &grpc.StreamDesc{
+		ClientStreams: strings.HasPrefix(words[0], "stream"),
+		ServerStreams: strings.HasSuffix(words[0], "stream"),
+	}
+	stream, err := connection.NewStream(ctx, kind, words[1], grpc.ForceCodec(raw{}))
+	return call{stream, giveUp}, err
+}
+
+func receive(id uint32, stream grpc.ClientStream) {
+	for {
+		var bytes []byte
+		if err := stream.RecvMsg(&bytes); err != nil {
+			finish(id, err)
+			return
+		}
+		write(id, message, bytes)
+	}
+}
+
+// Tells the status: its code, its message and its bytes with all details.
+func finish(id uint32, err error) {
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	answer := status.Convert(err)
+	details, err := proto.Marshal(answer.Proto())
+	if err != nil {
+		log.Fatal(err)
+	}
+	body := binary.BigEndian.AppendUint16([]byte{byte(answer.Code())}, uint16(len(answer.Message())))
+	write(id, end, append(append(body, answer.Message()...), details...))
+}
+
+var output sync.Mutex
+
+func write(id uint32, kind byte, body []byte) {
+	output.Lock()
+	defer output.Unlock()
+	frame := binary.BigEndian.AppendUint32(nil, uint32(len(body)+5))
+	frame = append(binary.BigEndian.AppendUint32(frame, id), kind)
+	if _, err := os.Stdout.Write(append(frame, body...)); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -1,51 +1,68 @@
-"""Runs the cases of the transport suite with grpcio, and prints a line for each: "ok NAME" or "FAILED NAME: why".
+"""Makes the calls that its standard input asks for with grpcio (../program.ts has the protocol)."""
 
-The token is in GUEST_TOKEN. The folder with the generated schema is in PYTHONPATH.
-"""
-
-import argparse
 import os
-import pathlib
+import queue
+import struct
 import sys
+import threading
 
 import grpc
 
-from cases import CASES
-from guest import Guest
+OPEN, MESSAGE, END, CANCEL = range(4)
+OUTPUT = threading.Lock()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--target", required=True, help="host:port or unix:/path")
-    parser.add_argument("--certificates", type=pathlib.Path, help="folder of ca.pem, client.pem and client.key")
-    parser.add_argument("--server-name", help="name in the agent's certificate")
-    parser.add_argument("--folder", required=True, help="a folder of the guest")
-    parser.add_argument("--pause", required=True, help="seconds to sleep in commands that are given up")
-    options = parser.parse_args()
+def main() -> None:
+    channel = dial(sys.argv[1])
+    waiting: dict[int, tuple[list[str], queue.SimpleQueue[bytes | None]]] = {}
+    calls: dict[int, grpc.Call] = {}
+    while head := sys.stdin.buffer.read(9):
+        size, id, kind = struct.unpack(">IIB", head)
+        body = sys.stdin.buffer.read(size - 5)
+        if kind == OPEN:
+            waiting[id] = body.decode().split("\n"), queue.SimpleQueue()
+        elif kind == CANCEL:
+            calls[id].cancel()
+            continue
+        (arity, path, token, timeout_ms), requests = waiting[id]
+        if kind != OPEN:
+            requests.put(body if kind == MESSAGE else None)
+        # One request goes out as a whole.
+        if kind == (OPEN if arity.startswith("stream") else MESSAGE):
+            begin = getattr(channel, arity)(path)
+            request = iter(requests.get, None) if arity.startswith("stream") else body
+            calls[id] = (begin.future if arity.endswith("unary") else begin)(
+                request,
+                timeout=int(timeout_ms) / 1000 if timeout_ms else None,
+                metadata=[("svc-instance-token", token)],
+            )
+            threading.Thread(target=receive, args=(id, calls[id], arity), daemon=True).start()
 
-    guest = Guest(lambda: dial(options), os.environ["GUEST_TOKEN"], options.folder, options.pause)
-    status = 0
-    for name, run in CASES:
-        try:
-            run(guest)
-            print(f"ok {name}", flush=True)
-        except (AssertionError, grpc.RpcError) as error:
-            why = " ".join(str(error).split())
-            print(f"FAILED {name}: {type(error).__name__} {why}", flush=True)
-            status = 1
-    return status
+
+def dial(target: str) -> grpc.Channel:
+    if "CA" not in os.environ:
+        return grpc.insecure_channel(target)
+    ca, key, certificate = (os.environ[name].encode() for name in ("CA", "KEY", "CERTIFICATE"))
+    settings = [("grpc.ssl_target_name_override", os.environ["SERVER_NAME"])]
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), settings)
 
 
-def dial(options: argparse.Namespace) -> grpc.Channel:
-    # Without the local pool, channels to one address would share a connection.
-    settings = [("grpc.use_local_subchannel_pool", 1)]
-    if options.certificates is None:
-        return grpc.insecure_channel(options.target, settings)
-    read = lambda name: (options.certificates / name).read_bytes()
-    credentials = grpc.ssl_channel_credentials(read("ca.pem"), read("client.key"), read("client.pem"))
-    settings.append(("grpc.ssl_target_name_override", options.server_name))
-    return grpc.secure_channel(options.target, credentials, settings)
+def receive(id: int, call: grpc.Call, arity: str) -> None:
+    try:
+        for answer in call if arity.endswith("stream") else (call.result(),):
+            write(id, MESSAGE, answer)
+    except (grpc.RpcError, grpc.FutureCancelledError):
+        pass  # The status says it.
+    message = (call.details() or "").encode()
+    details = dict(call.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+    write(id, END, struct.pack(">BH", call.code().value[0], len(message)) + message + details)
+
+
+def write(id: int, kind: int, body: bytes) -> None:
+    with OUTPUT:
+        sys.stdout.buffer.write(struct.pack(">IIB", len(body) + 5, id, kind) + body)
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
