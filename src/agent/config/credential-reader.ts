@@ -14,8 +14,8 @@ const LATE_LOOKS = 5;
 const NO_ANSWER = "ETIMEDOUT";
 
 /**
- * Reads credential files while the agent runs. On a file system that never answers each read would hold a thread for ever: so
- * there is one at a time, and none while one that was given up has not returned.
+ * Reads credential files while the agent runs. On a file system that never answers each read holds a thread for ever.
+ * So there is one read at a time, and none while one that was given up has not returned.
  */
 export class CredentialReader {
   readonly #mutex = new Mutex();

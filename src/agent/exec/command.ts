@@ -35,8 +35,8 @@ export class RunningCommand {
   }
 
   /**
-   * Resolves once the command has ended, all that it left behind has been delivered to whoever reads its streams, and it is
-   * reaped; with nothing of it left alive if the agent ended it. To be called once its streams have been started.
+   * Resolves once the command has ended, its output is delivered and it is reaped; if the agent ended it, nothing of it
+   * is left alive. Call it once its streams have been started.
    */
   async follow(): Promise<ExecResult> {
     const { child, life, timeoutMs, onProcessEnd } = this.#parts;

@@ -57,8 +57,8 @@ export interface KeptExecState {
 }
 
 /**
- * A command that outlives its calls. One call at a time is attached to it; output goes to a buffer first and from there to
- * whoever is attached, so that nobody who does not read can hold up anything but a BLOCK exec of his own.
+ * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
+ * there to the attached call: a client that does not read holds up only a BLOCK exec.
  */
 export class KeptExec {
   readonly #parts: KeptParts;

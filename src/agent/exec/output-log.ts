@@ -15,8 +15,8 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read, which is what a pipe holds, and the most that a reader gets at once. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Room beyond the capacity that a read goes to, so that bytes are dropped once others are there to take their place, and not
- * for a read that may find nothing. Small buffers make do with less.
+ * Room for a read beyond the capacity: bytes are dropped once others have come, not before a read that may find
+ * nothing. Small buffers make do with less.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The list of turns has one entry (9 bytes) for this many bytes of the buffer. */

@@ -8,8 +8,8 @@ export interface Paced {
 }
 
 /**
- * Lets connections take turns. Node reads 64 KiB of each socket and handles all that is in it before anything else runs: 60
- * connections full of calls that are cancelled at once would stop the whole agent for seconds.
+ * Lets connections take turns. Node reads 64 KiB of each socket and handles all of it before anything else runs. So 60
+ * connections full of calls that are cancelled at once would stop the agent for seconds.
  */
 export class Pace {
   /** In the order of their turns. */

@@ -25,8 +25,8 @@ export interface ProbationEvents {
 }
 
 /**
- * Reads what a peer sends before it has shown that it may make requests: in turns with others of its kind, a little at a
- * time, and only so much. The socket is paused meanwhile, so that the rest waits in the kernel.
+ * Reads what a peer sends before one of its requests was admitted: a little at a time, in turns with other such peers,
+ * up to a bound. The socket is paused meanwhile, so that the rest waits in the kernel.
  */
 export class Probation implements Paced {
   readonly #socket: Duplex;

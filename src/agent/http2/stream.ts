@@ -81,8 +81,8 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the answer's header fields. With `endStream` they are the whole answer, which is sent in its turn: until then it
-   * counts as one of the requests that a client may have at once, so that one who reads no answers gets no more of them.
+   * Sends the answer's header fields. With `endStream` they are the whole answer. That is sent in its turn, and until
+   * then counts as one of the client's requests at once: a client that reads no answers gets no more of them.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;

@@ -105,8 +105,8 @@ static bool is_long(const unsigned char *message, size_t length) {
 }
 
 /*
- * OpenSSL would decode every certificate, with its key, before it asks about any. It has no other place to stop it: the
- * message is its own memory, and not to be changed, but with the length of a context that there cannot be it is refused.
+ * OpenSSL decodes every certificate, with its key, before it calls back about any. This is the only place before that:
+ * one byte of its message is changed to a context length that cannot be, for which it refuses the message.
  */
 static void refuse_long_chain(unsigned char *message, size_t length) {
   if (!is_long(message, length)) return;

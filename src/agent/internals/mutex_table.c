@@ -1,7 +1,7 @@
 /*
  * Node's own build looks for deadlocks among V8's mutexes: 2 ms of a start, and a table of 1 MiB that the first mutex
- * fills. So the launcher has the addon loaded with the program, and this is done before that. Later it does no harm; where
- * Node does not export the function, the table stays.
+ * fills. The launcher has the addon loaded with the program, so that this runs before the first mutex; later it does no
+ * harm. Where Node does not export the function, the table stays.
  */
 
 /* Abseil's SetMutexDeadlockDetectionMode, which node exports as a C++ function; 0: no detection. */

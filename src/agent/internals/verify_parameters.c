@@ -1,7 +1,7 @@
 /*
- * OpenSSL's table of verification parameters, whose entry for servers is replaced for the whole process: a guest's clock may
- * be years behind until the first restore duties, and an authority may be an intermediate one. Where Node does not export
- * what this calls, OpenSSL's own checks stay, and the agent logs certificate_times_enforced.
+ * OpenSSL's table of verification parameters, whose entry for servers is replaced for the whole process. A guest's
+ * clock may be years behind until the first restore duties, and an authority may be an intermediate one. Where Node
+ * does not export what this calls, OpenSSL's own checks stay, and the agent logs certificate_times_enforced.
  */
 #include <openssl/x509_vfy.h>
 

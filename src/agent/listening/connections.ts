@@ -85,9 +85,9 @@ const LINES_PER_SECOND = 2;
 const SILENCE_MS = 10_000;
 
 /**
- * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open
- * handshake, else the oldest connection without an admitted call: a peer that can connect but not call cannot lock
- * the node agent out. If there is neither, the new one is refused.
+ * Accepts a bounded number of a listener's connections. At the bound a new one replaces the oldest half-open handshake,
+ * else the oldest connection without an admitted call. So a peer that can connect but not call cannot lock the node
+ * agent out. If there is neither, the new one is refused.
  */
 export class Acceptor {
   /** Listens wherever the owner says. */

@@ -152,10 +152,9 @@ export interface Addon {
    */
   relaxCertificateChecks(): number;
   /**
-   * From now on, for every TLS context that is made: a server's check of a client's chain ends at its first failure,
-   * the chain has five certificates and 4 KiB at most, a client that no authority has vouched for sends 128 records
-   * at most, and a connection 128 KeyUpdates. A client that exceeds a bound gets an alert or is cut off. 1: done; 0:
-   * it failed; -ENOSYS: this Node does not export it.
+   * From now on, for every TLS context that is made: the check of a client's chain ends at its first failure, and
+   * internals/handshakes.c bounds the chain, the records of an unverified client, and KeyUpdates. A client that exceeds
+   * a bound gets an alert or is cut off. 1: done; 0: it failed; -ENOSYS: this Node does not export it.
    */
   boundHandshakes(): number;
   /** True where a TLS server can use these PEM texts. False also where this Node does not export OpenSSL. */

@@ -12,7 +12,7 @@ const ANSWERED_MS = 10;
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
  * How full V8's young generation may be, in percent, before V8 collects it when idle. The chunks of a stream are small
- * objects that own much larger memory: at V8's default of 80 so much of that is dead that V8 takes it for growth, and
+ * objects that own much larger memory. At V8's default of 80 so much of that is dead that V8 takes it for growth, and
  * collects the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
@@ -86,9 +86,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Gives back everything possible before a snapshot is taken, and leaves what the first calls after a restore need compiled
-   * and in memory: they touch pages of the snapshot, each of which is read first. Does nothing while calls run other than the
-   * one that announces the snapshot.
+   * Gives back everything possible before a snapshot, except what the first calls after a restore need: what they touch
+   * is then read from the snapshot. Does nothing while calls run other than the one that announces the snapshot.
    *
    * @param warmUp runs once what such calls need, as a collection discards their code. Never rejects
    */

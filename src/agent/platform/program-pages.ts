@@ -17,18 +17,18 @@ export class ProgramPages {
   }
 
   /**
-   * Reads nothing but what is touched, until the first `giveBack`. The launcher has asked for what a start needs; beside
-   * the rest the kernel would read what is near, by the device's setting up to 8 MB each time (for code, Linux from 6.16 on
-   * does so all the same). Not for longer: where memory is short, the kernel takes such pages first, however often they are
-   * used (8,000 reads instead of 60 in a test, see decision 0020).
+   * Reads nothing but what is touched, until the first `giveBack`. The launcher has asked for what a start needs.
+   * Around every other page the kernel would read what is near, up to 8 MB by the device's setting. (Linux from 6.16 on
+   * does so for code all the same.) Not for longer: where memory is short, the kernel takes such pages first, however
+   * often they are used (8,000 reads instead of 60 in a test, see decision 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**
-   * Drops from the page cache what has not been used since it was called last, and unmaps the rest: that stays in the page
-   * cache, so the next call need not read it again, and is dropped the next time unless it was used. Some 5 ms.
+   * Drops from the page cache what has not been used since the last time, and unmaps the rest. That stays in the page
+   * cache, where the next call finds it, and is dropped the next time unless it was used. Some 5 ms.
    */
   giveBack(): void {
     for (const file of this.#files()) this.#drop(file);

@@ -102,8 +102,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Decodes the request's only message, and ends the use of a large one's memory: fields of bytes are views of it, so that a
-   * path of a few would hold all of it until the call is over, uncounted. Throws AgentError as `decodeMessage` does.
+   * Decodes the request's only message, and gives a large one's memory back: fields of bytes are views of it, and a
+   * short path would hold all of it, uncounted, until the call is over. Throws AgentError as `decodeMessage` does.
    */
   decode<Desc extends DescMessage>(schema: Desc, message: Uint8Array): MessageShape<Desc> {
     if (message.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, message);

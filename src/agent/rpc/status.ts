@@ -40,9 +40,9 @@ const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
- * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo). Cuts
- * its texts until the whole is small enough; that takes several tries, because a byte that is not ASCII takes three in
- * the message and one and a third in the details.
+ * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo).
+ * Cuts its texts until the whole is small enough: in several tries, because text that is not ASCII grows threefold in
+ * the message and by a third in the details.
  */
 export function errorFields(error: AgentError): Fields {
   for (let limitChars = TEXT_LIMIT_CHARS; ; limitChars = Math.floor(limitChars * 0.75)) {

@@ -7,8 +7,9 @@ const FAREWELL_MS = 500;
 const FAREWELLS_AT_ONCE = 64;
 
 /**
- * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake; what the
- * client has sent or still writes then resets the connection, and it may report that instead of the alert, as grpc-go does.
+ * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake.
+ * What the client has sent or still writes then resets the connection, and some clients (grpc-go) report that instead
+ * of the alert.
  */
 export class Farewells {
   /** Oldest first. */

@@ -100,8 +100,8 @@ export class CommandStarter {
   }
 
   /**
-   * The environment with the user's own variables: for another user than the agent's, inherited HOME, USER and the like are
-   * replaced; for the agent's own only missing ones are set.
+   * The environment with the user's own variables. For another user than the agent's, inherited HOME, USER and the like
+   * are replaced; for the agent's own, only missing ones are set.
    */
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser): Promise<MadeEnvironment> {
     const term = stdio.kind === "terminal" ? stdio.term : undefined;
@@ -191,9 +191,9 @@ function personalVariables({ home, name, shell }: ResolvedUser): Map<string, str
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * Files to try for a command, in order, as execvp(3) does: the command itself when it contains a slash, else one for
- * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they would
- * be longer than a command's arguments may be.
+ * Files to try for a command, in order, as execvp(3) does. The command itself if it contains a slash; else one for
+ * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they
+ * would be longer than a command's arguments may be.
  */
 export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
   if (command.includes("/")) return [command];

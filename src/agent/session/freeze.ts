@@ -11,8 +11,8 @@ import {
 } from "../domain/index.ts";
 
 /**
- * The time until a frozen session thaws is counted in ticks, none of which counts more than twice its length: the monotonic
- * clock may jump when the guest is resumed, by all the time for which it was suspended.
+ * The time until a frozen session thaws is counted in ticks, none of which counts more than twice its length. The
+ * monotonic clock may jump when the guest is resumed, by all the time for which it was suspended.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;

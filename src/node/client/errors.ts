@@ -52,8 +52,8 @@ export function invalidArgument(message: string, cause?: unknown): GuestError {
 }
 
 /**
- * The error of a call as its type promises it. Where a message came in a compression that grpc-js does not know, or cannot be
- * decompressed, its error has neither code nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
+ * The error of a call as its type promises it. For a message that it cannot decompress, grpc-js's error has neither
+ * code nor details (ResolvingCall of 1.14 takes them from whatever was thrown).
  */
 export function completed(error: ServiceError): ServiceError {
   const { details }: { readonly details?: unknown } = error;

@@ -94,8 +94,8 @@ export function connect(options: ConnectOptions): GuestClient {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. `health` and `statPath` are repeated when a connection fails; all
- * other calls are made once.
+ * sent, on a closed client or with an aborted signal. `health`, `statPath`, `listExecs` and `waitForPort` are repeated
+ * when a connection fails; all other calls are made once.
  */
 export class GuestClient extends FolderClient {
   readonly #channel: Channel;

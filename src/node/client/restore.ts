@@ -148,9 +148,8 @@ export interface RestoreOptions extends DutiesOptions {
 }
 
 /**
- * What a node agent must do after a restore, in order: the duties, repeated once where they left the clock more than 50
- * ms off; a new connection, as the duties close all others; the POST_RESTORE hook, which now sees fresh randomness and
- * time; Health. The hook is never repeated. Rejects with GuestError.
+ * What a node agent must do after a restore, in order: the duties, once more if they left the clock over 50 ms off; a
+ * new connection, as the duties close all others; POST_RESTORE, never repeated; Health. Rejects with GuestError.
  */
 export async function restoreSequence(
   dial: Dial,

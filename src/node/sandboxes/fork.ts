@@ -100,9 +100,9 @@ async function copy(node: Node, origin: JournalEntry, entry: SandboxEntry): Prom
 }
 
 /**
- * Gives a fork that has woken up credentials of its own: duties, which end the connections of its origin; the new
- * credential files; duties once more, for which the agent reads them. In between the agent may accept any mixture of
- * old and new, so all mixtures are tried. Resolves once it answers to the new ones.
+ * Gives a fork that has woken up credentials of its own: duties, which end its origin's connections; the new credential
+ * files; duties once more, which read them. In between the agent may accept any mixture of old and new, so all mixtures
+ * are tried. Resolves once it answers to the new ones.
  */
 async function welcome(
   node: Node,

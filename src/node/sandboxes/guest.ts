@@ -67,9 +67,8 @@ function* evenPauses(): Generator<number, never> {
 }
 
 /**
- * Whether a sandbox's session is frozen from before its suspension until its duties. "on": if possible; the result is
- * recorded. "required": no suspension without a freeze. "off": the session runs until the suspension, and again from
- * the resume.
+ * Whether a session is frozen from before its suspension until its duties. "on": if possible; the result is recorded.
+ * "required": no suspension without a freeze. "off": it runs until the suspension, and from the resume on.
  */
 export type Freeze = "on" | "required" | "off";
 

@@ -77,8 +77,8 @@ export interface SandboxEntry extends Entry {
   /** The substrate's id; undefined: it has not told one yet. */
   readonly instanceId?: string | undefined;
   /**
-   * Host's time after the answer to the last duties, or before the boot where there were none, in milliseconds of the epoch;
-   * undefined: it was suspended, and has not done its duties since.
+   * Host's time after the answer to the last duties, or before the boot, in milliseconds of the epoch. Undefined: it
+   * was suspended, and has not done its duties since.
    */
   readonly runEpochMs?: number | undefined;
   /** Its address at its last suspension: a daemon that is away cannot tell it, and its session may be frozen. */

@@ -175,7 +175,7 @@ export interface PendingProcess {
   readonly waitChannel: string;
 }
 
-/** Why the session was not frozen, as stable text: clients compare it, so never rename one. docs/operations.md documents each. */
+/** Why the session was not frozen (docs/agent/operations.md): stable text that clients compare, so never rename one. */
 export type FreezeProblem =
   /** There is no cgroup of the session. */
   | "no_cgroups"
@@ -248,9 +248,9 @@ export interface ByteSource {
 /** The writing end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Undefined: they are done with. Otherwise resolves when the kernel took all of them, or dropped the
-   * rest because nobody can read them any more (the reader closed its end, or `close` was called); the caller must not
-   * change the bytes before that.
+   * Writes bytes in order. Undefined: they are done with. Otherwise the caller must not change them until the promise
+   * resolves: the kernel took all of them, or nobody can read the rest (the reader closed its end, or `close` was
+   * called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** End of input after everything written so far: closes a pipe, types the end-of-file character into a terminal. */

@@ -131,8 +131,8 @@ AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*
- * Starts a detached thread, which blocks all signals: Node's handlers must not run on it, and a terminal that stops
- * background writers (stty tostop) lets it write. 0, or an errno.
+ * Starts a detached thread with all signals blocked: Node's handlers must not run on it, and a terminal that stops
+ * background writers (stty tostop) then lets it write. 0, or an errno.
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 

@@ -41,9 +41,9 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all but the standard streams and the cgroup's folder, among the rest copies of other children's pipes: until then
- * these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and close_descriptors does
- * it in the end.
+ * Closes all but the standard streams and the cgroup's folder, among the rest copies of other children's pipes. Until
+ * then these seem to have a writer, and a later step may hang. Best effort: Linux before 5.9 cannot, and
+ * close_descriptors does it in the end.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;

@@ -38,8 +38,8 @@ int agent_connect_path(const struct argument *args, struct answer *answer) {
 }
 
 /*
- * Where nobody listens on a port that the kernel also gives to connections, a socket may get that very port and be connected
- * to itself (RFC 9293, 3.5): nobody listens there all the same.
+ * A socket may get the very port that it connects to, if nobody listens there, and is then connected to itself (RFC
+ * 9293, 3.5). That counts as refused.
  */
 static bool is_own_peer(int fd) {
   struct sockaddr_storage own, peer;

@@ -15,8 +15,8 @@ const MAX_LINKS = 40;
 type How = Pick<Work<never>, "step" | "isUrgent">;
 
 /**
- * Operations that follow a path, from a folder or from the root. The path may lead into a file system that hangs, and only
- * the kernel knows where: so while one hangs, each path is walked name by name first, and stops before it.
+ * Operations that follow a path, from a folder or from the root. Only the kernel knows where a path leads. So while a
+ * file system hangs, each path is first walked name by name, up to it.
  */
 export class Paths {
   readonly #work: FileWork;

@@ -49,8 +49,8 @@ interface Outer {
 const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**
- * The session's cgroup. A privileged process can leave it, as dockerd does for its containers: such processes are found as
- * descendants of the launcher, and frozen in the cgroups that they are in, if nobody else is there.
+ * The session's cgroup. A privileged process can leave it, as dockerd does for its containers. Such processes are found
+ * as descendants of the launcher, and frozen in the cgroups that they are in, if nobody else is there.
  */
 export class SessionCgroup implements SessionGroup {
   readonly #addon: CgroupFiles;

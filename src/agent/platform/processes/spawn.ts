@@ -68,8 +68,8 @@ export function openFilesLimitForChildren(addon: Addon, parentPid: number): numb
 const WAIT_LIMIT_MS = 5_000;
 
 /**
- * Children between clone and execve. Each holds copies of every descriptor that the agent had open, also of the writing
- * ends of other children's pipes: meanwhile a pipe can seem to have a writer although it has none.
+ * Children between clone and execve. Each holds copies of every descriptor that the agent had open. So the pipe of
+ * another child can seem to have a writer although it has none.
  */
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */

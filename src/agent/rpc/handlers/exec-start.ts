@@ -46,8 +46,8 @@ export async function decodeFirst(message: Uint8Array | undefined): Promise<Firs
 }
 
 /**
- * Reads a start frame. Its arguments and variables, of which there may be many, are counted as they come and read here; the
- * generated decoder takes ten times as long for them, and puts variables where `__proto__` gets lost. It reads the rest.
+ * Reads a start frame. Its arguments and variables, of which there may be many, are counted and read here. The
+ * generated decoder takes ten times as long for them, and loses a variable named `__proto__`. It reads the rest.
  */
 class StartReader {
   readonly #message: Uint8Array;

@@ -52,8 +52,7 @@ export interface KeptOptions extends CallOptions {
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
    * Which output the agent may drop: what was read from the streams ("read", the default), or what `acknowledge()`
-   * names ("told"), for a reader that must not lose what it has read but not yet stored. An `attach` acknowledges
-   * everything before its offsets.
+   * names ("told"), for a reader that stores it first. An `attach` acknowledges everything before its offsets.
    */
   readonly acknowledge?: "read" | "told" | undefined;
   /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "read"`. */

@@ -6,8 +6,8 @@ import type { Frame } from "./wire.ts";
 const HELD_BYTES = 1024 * 1024;
 
 /**
- * Input on its way to the agent, which reads no more frames once 256 KiB wait for the command: an acknowledgement of output
- * must never wait behind input for a command that waits for it.
+ * Most input on its way to the agent, which reads no more frames once so much waits for the command. An acknowledgement
+ * of output must never be stuck behind that: the command may be waiting for it.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** Cost of a frame on top of its bytes. */

@@ -11,9 +11,9 @@ const PINGS = 3;
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**
- * Finds out that a connection with calls is dead, by its silence: 20 s without a byte, and without an answer to three pings.
- * grpc-js's own keepalive drops the calls of a connection that drains (GOAWAY), as Node sends no pings on one. Here that one is
- * asked by SETTINGS, which its peer must acknowledge as well (RFC 9113, 6.5.3).
+ * Finds out that a connection with calls is dead: 20 s without a byte, and without an answer to three pings. Node sends
+ * no pings on a connection that drains (GOAWAY), so grpc-js's own keepalive drops its calls. Here it is asked by
+ * SETTINGS, which its peer must acknowledge as well (RFC 9113, 6.5.3).
  */
 export class Liveness {
   readonly #client: Client;

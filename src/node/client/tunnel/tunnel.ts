@@ -18,9 +18,9 @@ const WINDOW_BYTES = 1024 * 1024;
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 
 /**
- * A connection to a port or unix socket of the guest, like a net.Socket: ending it ends one direction, destroying it breaks it
- * off, and what listens in the guest learns of either. Fails with GuestError, by the `error` event. Each tunnel has a call
- * of its own, and none holds up another.
+ * A connection to a port or unix socket of the guest, like a net.Socket. Ending it ends one direction, destroying it
+ * breaks it off; what listens in the guest learns of either. Fails with GuestError, by the `error` event. Each tunnel
+ * has a call of its own, and none holds up another.
  */
 export class GuestTunnel extends Duplex implements Disposable {
   /** Resolves once it is connected in the guest. Rejects with GuestError. What is written before waits. */

@@ -1,6 +1,6 @@
 /*
- * What a shell sources. Each hands its words to "guestctl completion --of", whose first line says what the others are: words,
- * paths of the sandbox, or none where the shell completes local files or folders by itself.
+ * What a shell sources. Each hands its words to "guestctl completion --of". The first line of the answer says what the
+ * others are: words, or paths of the sandbox; or that the shell completes local files or folders by itself.
  */
 
 /** Completion for bash 3.2 or later. */

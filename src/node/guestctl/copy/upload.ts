@@ -26,8 +26,8 @@ interface FileParts {
 /**
  * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
  *
- * @param folder the folder that the person named, where the file lies below it: then the agent follows no link out of that
- *   folder, which the workload may have put there
+ * @param folder the folder that the person named, if the file lies below it: the agent follows no link out of it, which
+ * the workload may have made
  */
 export async function uploadFile(
   parts: CopyParts,
