@@ -1,4 +1,5 @@
-import { GuestError, invalidArgument, messageOf } from "./errors.ts";
+import { messageOf } from "../../shared/errors.ts";
+import { GuestError, invalidArgument } from "./errors.ts";
 
 /** Longest token that the agent takes. */
 const TOKEN_LIMIT_CHARACTERS = 4096;

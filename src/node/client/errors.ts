@@ -41,11 +41,6 @@ export class GuestError extends Error {
   }
 }
 
-/** The message of any thrown value. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
 /** The GuestError for an argument that cannot be sent or used. */
 export function invalidArgument(message: string, cause?: unknown): GuestError {
   return new GuestError({ status: "INVALID_ARGUMENT", message, cause });
@@ -84,11 +79,8 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   const agentMessage = details?.message === undefined ? undefined : inOptions(details.message);
   const refusal = refusedCertificate(error);
   if (refusal !== undefined) return new GuestError({ status: "PERMISSION_DENIED", message: refusal, cause: error });
-  const isRefused = isRefusedConnection(error);
-  if (isRefused && call.linkFailure === undefined)
-    return new GuestError({ status: "PERMISSION_DENIED", message: REFUSED_CONNECTION, cause: error });
   return new GuestError({
-    status: isRefused ? "PERMISSION_DENIED" : name,
+    status: isRefusedConnection(error) ? "PERMISSION_DENIED" : name,
     message: missingMethod(name, details, error, call) ?? agentMessage ?? connectionMessage(name, error, call),
     reason: details?.reason,
     metadata: details?.metadata,
@@ -123,7 +115,7 @@ function missingMethod(
   const since = SINCE[service];
   const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
   if (since !== undefined) return `this agent${known} is older than ${since}, which brought ${method}`;
-  return `the agent${agentVersion === undefined ? "" : ` (version ${agentVersion})`} has no method ${method}`;
+  return `the agent${known} has no method ${method}`;
 }
 
 /** Versions of the agent that brought whole services. */
@@ -139,8 +131,8 @@ const IS_NO_ANSWER = /^(?:No message received|Too many responses received|Receiv
 
 function connectionMessage(name: GuestStatus, error: ServiceError, { linkFailure }: FailedCall): string {
   if (linkFailure !== undefined && isUnconnected(error)) return `no connection until the deadline: ${linkFailure}`;
-  const isOfConnection = name === "UNAVAILABLE" || isRefusedConnection(error);
-  return (isOfConnection ? linkFailure : undefined) ?? withoutNoise(error.details);
+  if (isRefusedConnection(error)) return linkFailure ?? REFUSED_CONNECTION;
+  return (name === "UNAVAILABLE" ? linkFailure : undefined) ?? withoutNoise(error.details);
 }
 
 const REFUSED_CONNECTION = "the agent refused the connection, most often for its client certificate";

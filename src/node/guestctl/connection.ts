@@ -7,6 +7,7 @@ import { UsageError } from "./errors.ts";
 import { optionsText } from "./help.ts";
 import type { SandboxTarget } from "./sandbox/reach.ts";
 import type { Target } from "./target.ts";
+import { LAST_PORT } from "./values.ts";
 
 /** The contract's port of the agent's listener. */
 const DEFAULT_PORT = 7071;
@@ -202,7 +203,6 @@ function complete({ address, bridge, credentials, serverName }: Settings): Targe
   return { address, bridge, credentials, serverName };
 }
 
-const LAST_PORT = 65_535;
 const UNIX_PREFIX = "unix:";
 
 /** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */

@@ -94,13 +94,15 @@ export function absoluteForm(path: string, prefix = ""): string {
   return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
 }
 
+export const LAST_PORT: number = 65_535;
+
 /** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
 export function portOrPath(text: string, given: string): number | string {
   if (text.startsWith("/")) return text;
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (port >= 1 && port <= 65_535) return port;
+  if (port >= 1 && port <= LAST_PORT) return port;
   throw new UsageError(
-    `${given} names no port from 1 to 65535, and no absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
+    `${given} names no port from 1 to ${LAST_PORT}, and no absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
   );
 }
 

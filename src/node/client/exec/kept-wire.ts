@@ -8,10 +8,11 @@ import {
   type ExecStarted,
   type TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { messageOf } from "../../../shared/errors.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { wholeMilliseconds } from "../arguments.ts";
 import type { Channel } from "../channel.ts";
-import { abortedError, GuestError, type GuestStatus, messageOf } from "../errors.ts";
+import { abortedError, GuestError, type GuestStatus } from "../errors.ts";
 import { growingPauses, retried } from "../retry.ts";
 import { type Settlement, settlement } from "../settlement.ts";
 import { type KeptOptions, type KeptPosition, keepUnsupported, patienceOf } from "./keep.ts";

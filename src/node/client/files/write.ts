@@ -1,5 +1,6 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientWritableStream } from "@grpc/grpc-js";
+import { messageOf } from "../../../shared/errors.ts";
 import {
   type WriteFileHeaderSchema,
   type WriteFileRequest,
@@ -8,7 +9,7 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type CallOptions, cancelCall, type Channel, encoded } from "../channel.ts";
-import { GuestError, messageOf } from "../errors.ts";
+import { GuestError } from "../errors.ts";
 
 /** Largest piece of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;

@@ -1,7 +1,7 @@
 import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp, type Socket } from "node:net";
 import { checkServerIdentity, connect as connectTls, type SecureContext } from "node:tls";
-import { messageOf } from "../errors.ts";
+import { messageOf } from "../../../shared/errors.ts";
 import { settlement } from "../settlement.ts";
 
 /** Where an agent is to be reached, and how. */

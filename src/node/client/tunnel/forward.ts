@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
+import { messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
-import { GuestError, invalidArgument, messageOf } from "../errors.ts";
+import { GuestError, invalidArgument } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
 import type { GuestTunnel } from "./tunnel.ts";

@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { posix } from "node:path";
-import { GuestError, type KeepOptions, type KeptExec, type KeptProcess } from "../../client/index.ts";
+import type { GuestError, KeepOptions, KeptExec, KeptProcess } from "../../client/index.ts";
 import { type Answer, type Command, defineCommand, type Parsed } from "../command-line.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection.ts";
+import { isReason } from "../copy/guest-paths.ts";
 import { UsageError } from "../errors.ts";
 import { printable, quoted } from "../output.ts";
 import { runAttached } from "../attachment/attach.ts";
@@ -159,16 +160,12 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
       return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
       // Another client took the name first.
-      const after = isTakenFirst && isNameInUse(error) ? await taken() : undefined;
+      const after = isTakenFirst && isReason(error, "EXEC_NAME_IN_USE") ? await taken() : undefined;
       if (after === undefined) throw error;
       return after;
     }
   },
 });
-
-function isNameInUse(error: unknown): boolean {
-  return error instanceof GuestError && error.reason === "EXEC_NAME_IN_USE";
-}
 
 /** How the command is kept; undefined: not at all. Throws UsageError. */
 function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {

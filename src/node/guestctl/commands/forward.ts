@@ -5,10 +5,9 @@ import { CONNECTION_OPTIONS, connector } from "../connection.ts";
 import { UsageError } from "../errors.ts";
 import { failureObject } from "../failure.ts";
 import { jsonLine, printable, writeAll } from "../output.ts";
-import { parseWaitMs, portOrPath } from "../values.ts";
+import { LAST_PORT, parseWaitMs, portOrPath } from "../values.ts";
 
 const DEFAULT_HOST = "127.0.0.1";
-const LARGEST_PORT = 65_535;
 /** As long as the agent waits at most: a build may come before the server. */
 const DEFAULT_WAIT_MS = 86_400_000;
 
@@ -90,6 +89,6 @@ function mappingOf(text: string): Mapping {
   }
   const target = portOrPath(guest, text);
   const port = Number(local ?? (typeof target === "number" ? target : 0));
-  if (port > LARGEST_PORT) throw new UsageError(`${text}: a port is at most ${LARGEST_PORT}`);
+  if (port > LAST_PORT) throw new UsageError(`${text}: a port is at most ${LAST_PORT}`);
   return { local: port, address: address.replace(/^\[|\]$/g, ""), target };
 }

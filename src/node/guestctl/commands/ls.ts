@@ -1,14 +1,13 @@
 import { posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type GuestClient, GuestError, type ListEntry } from "../../client/index.ts";
+import type { GuestClient, ListEntry } from "../../client/index.ts";
 import { type Command, defineCommand, type Host } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { ALL_LEVELS, isReason } from "../copy/guest-paths.ts";
 import { STATUS_SKIPPED } from "../errors.ts";
 import { attributesObject, jsonLine, printable, sizeWords, tableText, writeAll } from "../output.ts";
 import { guestPath, parseCount } from "../values.ts";
 
-/** More than any tree has levels. */
-const ALL_LEVELS = 2 ** 32 - 1;
 /** st_mode's letters (inode(7)). */
 const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
   [FileType.UNSPECIFIED]: "?",
@@ -96,7 +95,7 @@ async function orItself(
   listing: AsyncIterable<ListEntry>,
 ): Promise<AsyncIterable<ListEntry> | readonly ListEntry[]> {
   const attributes = await client.statPath(path, { noFollow: true }).catch((error: unknown) => {
-    if (error instanceof GuestError && error.reason === "PATH_PERMISSION_DENIED") return undefined;
+    if (isReason(error, "PATH_PERMISSION_DENIED")) return undefined;
     throw error;
   });
   if (attributes === undefined || attributes.type === FileType.DIRECTORY) return listing;

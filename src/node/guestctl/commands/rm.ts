@@ -1,6 +1,6 @@
-import { GuestError } from "../../client/index.ts";
 import { type Command, defineCommand } from "../command-line.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection.ts";
+import { isReason } from "../copy/guest-paths.ts";
 import { STATUS_SKIPPED, UsageError } from "../errors.ts";
 import { printable } from "../output.ts";
 import { guestPath } from "../values.ts";
@@ -35,7 +35,7 @@ mounted in a folder is left, and named.`,
     let leftAny = false;
     for (const path of paths) {
       const outcome = await client.remove(path, { recursive: values.recursive === true }).catch((error: unknown) => {
-        if (values.force === true && error instanceof GuestError && error.reason === "PATH_NOT_FOUND") return NOTHING;
+        if (values.force === true && isReason(error, "PATH_NOT_FOUND")) return NOTHING;
         throw error;
       });
       const { removed, left } = outcome;

@@ -4,10 +4,9 @@ import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.
 import { entryEnd, entryHead, TAR_END, type TarEntry, type TarType } from "../../tar/index.ts";
 import { CliError } from "../errors.ts";
 import { writeAll } from "../output.ts";
+import { ALL_LEVELS } from "./guest-paths.ts";
 import { type CopyReport, NOT_COPIED } from "./report.ts";
 
-/** More than any tree has levels. */
-const ALL_LEVELS = 2 ** 32 - 1;
 const TYPES: ReadonlyMap<FileType, TarType> = new Map([
   [FileType.REGULAR, "file"],
   [FileType.DIRECTORY, "directory"],

@@ -1,9 +1,8 @@
 import type { Publication, SandboxInfo, Sandboxes } from "../../sandboxes/index.ts";
 import type { Answer } from "../command-line.ts";
 import { UsageError } from "../errors.ts";
-import { parseCount, parseWaitMs } from "../values.ts";
+import { LAST_PORT, parseCount, parseWaitMs } from "../values.ts";
 
-const MOST_PORT = 65_535;
 const USUAL_LISTEN_PORT = 80;
 
 /** The values of options that these verbs have. */
@@ -53,6 +52,6 @@ function listenOf({ listen }: Values): number | undefined {
 
 function portOf(text: string, what: string): number {
   const port = parseCount(text, what, 1) ?? 0;
-  if (port > MOST_PORT) throw new UsageError(`${what} wants a number from 1 to ${MOST_PORT}`);
+  if (port > LAST_PORT) throw new UsageError(`${what} wants a number from 1 to ${LAST_PORT}`);
   return port;
 }
