@@ -1,5 +1,6 @@
 export { ActivityClock, type Attachment, type Stamp, Stamps } from "./activity.ts";
 export { Allowance, type AllowanceOptions, type Caller, type Share } from "./allowance.ts";
+export { CallPlaces } from "./call-places.ts";
 export { Budget } from "./budget.ts";
 export { BufferPool, type BufferPoolSizes, type LentBuffer } from "./buffer-pool.ts";
 export {
@@ -63,7 +64,16 @@ export type {
 } from "./ports/folders.ts";
 export { fileFailure, notAFolder, notARegularFile } from "./file-failure.ts";
 export { checkAttributes, checkFilePath, type FileLocation, inTree, pathText, wholePath } from "./file-location.ts";
-export { attributesOf, type DividedPath, folderOf, groupOfEntries, Parents, splitPath } from "./new-folders.ts";
+export {
+  attributesOf,
+  type DividedPath,
+  folderOf,
+  heirOf,
+  makeFolder,
+  ownerOf,
+  Parents,
+  splitPath,
+} from "./new-folders.ts";
 export type { FileAttributes, FileOwner, FilePath, FileType } from "./ports/file-attributes.ts";
 export type { HookSpec, HooksSpec, ProcessSpec, ReadyCommandSpec, TlsMaterial } from "./specs.ts";
 export { SessionLife } from "./session-life.ts";

@@ -51,16 +51,14 @@ export class Parents {
     this.#fileSystem = fileSystem;
   }
 
-  /** Makes a folder and missing ones above it. With `inherit`, a setgid folder above gives them group and setgid. */
+  /** Makes a folder and missing ones above it. */
   async make(folder: FilePath, owner: FileOwner, inherit: boolean): Promise<void> {
     const missing: FilePath[] = [];
     for (let path = folder; (await attributesOf(this.#fileSystem, path, false)) === undefined; path = folderOf(path))
       missing.push(path);
     for (const path of missing.toReversed()) {
       try {
-        const gid = inherit ? await groupOfEntries(this.#fileSystem, folderOf(path)) : undefined;
-        if (gid === undefined) await this.#fileSystem.makeDirectory(path, owner, FOLDER_MODE);
-        else await this.#fileSystem.makeDirectory(path, { ...owner, gid }, FOLDER_MODE | SETGID);
+        await makeFolder(this.#fileSystem, path, owner, inherit);
         this.#made.push(path);
       } catch (error) {
         // Another process created it in the meantime, or the path names it twice ("a//b", "a/.").
@@ -75,14 +73,36 @@ export class Parents {
   }
 }
 
-/** The group that a setgid folder gives to its new entries; undefined for other folders, and where stat(2) fails. */
-export async function groupOfEntries(fileSystem: FileTree, folder: FilePath): Promise<number | undefined> {
+/** Makes a folder. With `inherits`, a setgid folder above gives it its group and, where no mode is given, setgid. */
+export async function makeFolder(
+  tree: FileTree,
+  path: FilePath,
+  owner: FileOwner,
+  inherits: boolean,
+  mode?: number,
+): Promise<void> {
+  const heir = inherits ? await heirOf(tree, folderOf(path), owner) : owner;
+  await tree.makeDirectory(path, heir, mode ?? (heir === owner ? FOLDER_MODE : FOLDER_MODE | SETGID));
+}
+
+/** The owner that a request's fields name; what they leave out is that of `otherwise`. */
+export async function ownerOf(
+  { uid, gid }: { readonly uid?: number | undefined; readonly gid?: number | undefined },
+  otherwise: () => FileOwner | Promise<FileOwner>,
+): Promise<FileOwner> {
+  if (uid !== undefined && gid !== undefined) return { uid, gid };
+  const fallback = await otherwise();
+  return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
+}
+
+/** The owner of a folder's new entry: the same object, but for the group of a setgid folder. */
+export async function heirOf(tree: FileTree, folder: FilePath, owner: FileOwner): Promise<FileOwner> {
   try {
-    const { mode, gid } = await fileSystem.stat(folder, false);
-    return (mode & SETGID) === 0 ? undefined : gid;
+    const { mode, gid } = await tree.stat(folder, false);
+    return (mode & SETGID) === 0 ? owner : { ...owner, gid };
   } catch (error) {
     // Creating the entry will fail too, with an error that says why.
-    if (error instanceof FileSystemError) return undefined;
+    if (error instanceof FileSystemError) return owner;
     throw error;
   }
 }

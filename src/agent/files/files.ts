@@ -1,9 +1,8 @@
 import {
   type ActivityClock,
-  AgentError,
-  Allowance,
   BufferPool,
   type Caller,
+  CallPlaces,
   checkFilePath,
   type Clock,
   CONNECTION_FILE_CALL_LIMIT,
@@ -14,7 +13,6 @@ import {
   type FileSystem,
   inTree,
   notARegularFile,
-  type Share,
   wholePath,
 } from "../domain/index.ts";
 import type { ContentInput, WriteResult } from "./content.ts";
@@ -43,73 +41,63 @@ export class Files {
   readonly #parts: FilesParts;
   readonly #buffers = new BufferPool(FILE_BUFFERS);
   readonly #writing = new Set<Promise<WriteResult>>();
-  readonly #places: Allowance;
+  readonly #places: CallPlaces;
 
   constructor(parts: FilesParts) {
     this.#parts = parts;
-    this.#places = new Allowance({
+    this.#places = new CallPlaces({
+      calls: "file calls",
       limit: FILE_CALL_LIMIT,
-      ownerLimit: CONNECTION_FILE_CALL_LIMIT,
-      clock: parts.clock,
-      refusal: tooManyCalls,
+      connectionLimit: CONNECTION_FILE_CALL_LIMIT,
+      ...parts,
     });
   }
 
   /** Reads a regular file to its end, or a part of it. Resolves when all of it has been handed to `output`. */
   async read(request: ReadRequest, output: ReadOutput, caller: Caller): Promise<void> {
     checkReadRequest(request);
-    const { activity } = this.#parts;
-    const place = this.#enter(caller);
-    activity.touch();
-    const active: ReadOutput = {
-      chunk: (bytes, attributes, release) => {
-        activity.touch();
-        place.progress();
-        output.chunk(bytes, attributes, () => {
-          place.progress();
-          release();
-        });
-      },
-    };
     const { signal } = caller;
-    const reading = inTree(this.#parts.fileSystem, "read", request, async (tree) => {
-      const file = await tree.openRegular(request.path);
-      if ("notRegular" in file) throw notARegularFile("read", wholePath(request), file.notRegular);
-      const leave = this.#buffers.enter();
-      try {
-        await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
-      } finally {
-        leave();
-        await file.close();
-        if (!signal.aborted) activity.touch();
-      }
+    await this.#places.run(caller, (onProgress, place) => {
+      const active: ReadOutput = {
+        chunk: (bytes, attributes, release) => {
+          onProgress();
+          output.chunk(bytes, attributes, () => {
+            place.progress();
+            release();
+          });
+        },
+      };
+      return inTree(this.#parts.fileSystem, "read", request, async (tree) => {
+        const file = await tree.openRegular(request.path);
+        if ("notRegular" in file) throw notARegularFile("read", wholePath(request), file.notRegular);
+        const leave = this.#buffers.enter();
+        try {
+          await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
+        } finally {
+          leave();
+          await file.close();
+        }
+      });
     });
-    await reading.finally(() => place.set(0));
   }
 
   /** Replaces or creates a file in one step once its content is whole, as declared, and on disk; or changes nothing. */
   async write(request: WriteRequest, input: ContentInput, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
-    const { activity, newFileOwner } = this.#parts;
-    const place = this.#enter(caller);
-    const onProgress = (): void => {
-      activity.touch();
-      place.progress();
-    };
+    const { newFileOwner } = this.#parts;
     const { signal } = caller;
     const writers = (): number => this.#writing.size;
-    onProgress();
-    const writing = inTree(this.#parts.fileSystem, "write", request, async (fileSystem) =>
-      writeAtomically({ fileSystem, request, input, writers, newFileOwner, onProgress, signal }),
-    );
-    this.#writing.add(writing);
-    try {
-      return await writing;
-    } finally {
-      this.#writing.delete(writing);
-      if (!signal.aborted) onProgress();
-      place.set(0);
-    }
+    return this.#places.run(caller, async (onProgress) => {
+      const writing = inTree(this.#parts.fileSystem, "write", request, async (fileSystem) =>
+        writeAtomically({ fileSystem, request, input, writers, newFileOwner, onProgress, signal }),
+      );
+      this.#writing.add(writing);
+      try {
+        return await writing;
+      } finally {
+        this.#writing.delete(writing);
+      }
+    });
   }
 
   /** Describes a path; with `noFollow` a symbolic link itself. */
@@ -122,21 +110,8 @@ export class Files {
     });
   }
 
-  /** Reserves a place for a call. Throws RESOURCE_EXHAUSTED where there is none. */
-  #enter(caller: Caller): Share {
-    const place = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
-    place.set(1);
-    return place;
-  }
-
   /** Resolves when no write runs and aborted writes have removed their files. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#writing);
   }
-}
-
-function tooManyCalls(because: string): AgentError {
-  const limits = `${FILE_CALL_LIMIT} file calls are open, or ${CONNECTION_FILE_CALL_LIMIT} of this connection`;
-  const metadata = { limit: String(FILE_CALL_LIMIT), connectionLimit: String(CONNECTION_FILE_CALL_LIMIT) };
-  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
 }

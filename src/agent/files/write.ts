@@ -1,11 +1,11 @@
 import {
-  type FileAttributes,
   type FileOwner,
   FileSystemError,
   type FileTree,
   folderOf,
-  groupOfEntries,
+  heirOf,
   type NewFile,
+  ownerOf,
   Parents,
 } from "../domain/index.ts";
 import { Content, type ContentInput, type WriteResult } from "./content.ts";
@@ -33,14 +33,13 @@ export interface WriteParts {
 export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   const { fileSystem, request } = parts;
   const target = await findTarget(fileSystem, request);
-  const owner = await ownerOf(parts, target.existing);
+  const owner = await ownerOf(request, () => target.existing ?? parts.newFileOwner());
   const inherits = request.gid === undefined && target.existing === undefined;
   const parents = new Parents(fileSystem);
   try {
     const folder = folderOf(target.path);
     if (request.createParents) await parents.make(folder, owner, inherits);
-    const gid = inherits ? await groupOfEntries(fileSystem, folder) : undefined;
-    return await writeTo(parts, target, gid === undefined ? owner : { ...owner, gid });
+    return await writeTo(parts, target, inherits ? await heirOf(fileSystem, folder, owner) : owner);
   } catch (error) {
     await parents.takeBack();
     throw error;
@@ -85,14 +84,4 @@ async function place(file: NewFile, path: Uint8Array, request: WriteRequest): Pr
     const taken = error instanceof FileSystemError && error.errno === "EEXIST";
     throw taken ? alreadyExists(request) : error;
   }
-}
-
-async function ownerOf(
-  { request, newFileOwner }: WriteParts,
-  existing: FileAttributes | undefined,
-): Promise<FileOwner> {
-  const { uid, gid } = request;
-  if (uid !== undefined && gid !== undefined) return { uid, gid };
-  const fallback = existing ?? (await newFileOwner());
-  return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
 }

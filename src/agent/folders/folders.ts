@@ -1,8 +1,7 @@
 import {
   type ActivityClock,
-  AgentError,
-  Allowance,
   type Caller,
+  CallPlaces,
   checkAttributes,
   checkFilePath,
   type Clock,
@@ -14,12 +13,12 @@ import {
   FileSystemError,
   type FileTree,
   FOLDER_CALL_LIMIT,
-  groupOfEntries,
   inTree,
   invalidField,
+  makeFolder,
   notAFolder,
+  ownerOf,
   Parents,
-  type Share,
   wholePath,
 } from "../domain/index.ts";
 import { type ListOutput, listTree } from "./list.ts";
@@ -34,10 +33,6 @@ import {
   type SetAttributesRequest,
 } from "./requests.ts";
 
-const FOLDER_MODE = 0o755;
-/** Mode of a folder whose new entries get its group (inode(7)). */
-const SETGID = 0o2000;
-
 /** What the folders capability needs. */
 export interface FoldersParts {
   readonly fileSystem: FileSystem;
@@ -50,15 +45,15 @@ export interface FoldersParts {
 /** Lists and changes folders of the guest, with the agent's own rights. Everything throws AgentError. */
 export class Folders {
   readonly #parts: FoldersParts;
-  readonly #places: Allowance;
+  readonly #places: CallPlaces;
 
   constructor(parts: FoldersParts) {
     this.#parts = parts;
-    this.#places = new Allowance({
+    this.#places = new CallPlaces({
+      calls: "calls of List and Remove",
       limit: FOLDER_CALL_LIMIT,
-      ownerLimit: CONNECTION_FOLDER_CALL_LIMIT,
-      clock: parts.clock,
-      refusal: tooManyCalls,
+      connectionLimit: CONNECTION_FOLDER_CALL_LIMIT,
+      ...parts,
     });
   }
 
@@ -67,7 +62,7 @@ export class Folders {
     checkFilePath(request);
     const { clock, fileSystem } = this.#parts;
     const { signal } = caller;
-    await this.#walk(caller, (onProgress) =>
+    await this.#places.run(caller, (onProgress) =>
       inTree(fileSystem, "list", request, async (tree) => {
         const top = await tree.openFolder(request.path, true).catch(asNoFolder(tree, "list", request));
         const taken: ListOutput = async (entries, truncated) => {
@@ -87,14 +82,12 @@ export class Folders {
     return this.#change("make", request, async (tree) => {
       const parents = new Parents(tree);
       try {
-        const owner = await this.#ownerOf(request);
+        const owner = await ownerOf(request, this.#parts.newFileOwner);
         const { folder, name } = namedEntry(request.path, "path");
         const inherits = request.gid === undefined;
         if (request.parents) await parents.make(folder, owner, inherits);
-        const gid = inherits ? await groupOfEntries(tree, folder) : undefined;
-        const mode = request.mode ?? (gid === undefined ? FOLDER_MODE : FOLDER_MODE | SETGID);
         const path = Buffer.concat([folder, Buffer.from("/"), name]);
-        await tree.makeDirectory(path, gid === undefined ? owner : { ...owner, gid }, mode);
+        await makeFolder(tree, path, owner, inherits, request.mode);
         return true;
       } catch (error) {
         if (isErrno(error, "EEXIST") && !request.exclusive) {
@@ -117,7 +110,7 @@ export class Folders {
     if (target.includes(0)) throw invalidField("target", "holds a NUL");
     const { folder, name } = namedEntry(request.path, "path");
     await this.#change("make", request, async (tree) => {
-      const { uid, gid } = await this.#ownerOf(request);
+      const { uid, gid } = await ownerOf(request, this.#parts.newFileOwner);
       await using above = await tree.openFolder(folder, false);
       await above.makeLink(name, target, uid, gid);
     });
@@ -128,7 +121,7 @@ export class Folders {
     checkFilePath(request);
     const { folder, name } = namedEntry(request.path, "path");
     const { signal } = caller;
-    return this.#walk(caller, (onProgress) =>
+    return this.#places.run(caller, (onProgress) =>
       inTree(this.#parts.fileSystem, "remove", request, async (tree) => {
         await using above = await tree.openFolder(folder, false);
         await above.checkMount(name);
@@ -187,30 +180,6 @@ export class Folders {
     activity.touch();
     return value;
   }
-
-  /** Runs a long operation in a place of its own. */
-  async #walk<Value>(caller: Caller, run: (onProgress: () => void) => Promise<Value>): Promise<Value> {
-    const { activity } = this.#parts;
-    const place: Share = this.#places.share(caller.connection, (reason) => caller.giveUp(reason));
-    place.set(1);
-    const onProgress = (): void => {
-      activity.touch();
-      place.progress();
-    };
-    onProgress();
-    try {
-      return await run(onProgress);
-    } finally {
-      if (!caller.signal.aborted) activity.touch();
-      place.set(0);
-    }
-  }
-
-  async #ownerOf({ uid, gid }: Pick<MakeFolderRequest, "uid" | "gid">): Promise<FileOwner> {
-    if (uid !== undefined && gid !== undefined) return { uid, gid };
-    const fallback = await this.#parts.newFileOwner();
-    return { uid: uid ?? fallback.uid, gid: gid ?? fallback.gid };
-  }
 }
 
 function isErrno(error: unknown, errno: string): boolean {
@@ -224,10 +193,4 @@ function asNoFolder(tree: FileTree, action: "list", location: FileLocation): (er
     const { type } = await tree.stat(location.path, false);
     throw notAFolder(action, wholePath(location), type);
   };
-}
-
-function tooManyCalls(because: string): AgentError {
-  const limits = `${FOLDER_CALL_LIMIT} calls of List and Remove are open, or ${CONNECTION_FOLDER_CALL_LIMIT} of this connection`;
-  const metadata = { limit: String(FOLDER_CALL_LIMIT), connectionLimit: String(CONNECTION_FOLDER_CALL_LIMIT) };
-  return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_FILE_CALLS", `${limits}; refused because ${because}`, metadata);
 }

@@ -1,6 +1,13 @@
 import { type BigIntStats, close, constants, fchmod, fchown, fstat, fsync, futimes, read } from "node:fs";
 import { promisify } from "node:util";
-import type { FileAttributes, FileOwner, FileStep, FileType } from "../../domain/index.ts";
+import {
+  type FileAttributes,
+  type FileOwner,
+  type FileStep,
+  FileSystemError,
+  type FileType,
+} from "../../domain/index.ts";
+import { type Addon, errnoName } from "../../native/index.ts";
 import type { FileWork, Held, Work } from "./work.ts";
 
 const TYPES: ReadonlyMap<number, FileType> = new Map([
@@ -44,6 +51,8 @@ const chownDescriptor = promisify(fchown);
 const chmodDescriptor = promisify(fchmod);
 const touchDescriptor = promisify(futimes);
 
+/** Bits that the kernel clears silently where the caller may not set them. */
+const SPECIAL_BITS = 0o7000;
 /** Largest offset of off_t. Node throws where a read could go beyond it. */
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 
@@ -65,9 +74,12 @@ export async function openIn(
     how.late?.(opened);
     void opened[Symbol.asyncDispose]();
   };
-  const fd = await work.native({ ...how, late }, () => work.addon.openIn(folder, path, flags, mode, resolve));
+  const fd = await work.native({ ...how, late }, (addon) => addon.openIn(folder, path, flags, mode, resolve));
   return new Descriptor(fd, work);
 }
+
+/** A call of the addon with the descriptor; where it fails it resolves with a negated errno. */
+type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
 /** An open file or folder. Its opener disposes of it, once, which closes it, if need be when nothing uses it any more. */
 export class Descriptor implements AsyncDisposable, Held {
@@ -102,12 +114,35 @@ export class Descriptor implements AsyncDisposable, Held {
     return bytesRead;
   }
 
+  /** Reads what is cached, as the addon does. */
+  readCached(target: Uint8Array, position: number): number {
+    return this.#work.addon.readCached(this.fd, target, position);
+  }
+
+  /** Runs a step of the addon, which works on this file, and on the `others`. Throws FileSystemError. */
+  async native(step: FileStep, job: NativeJob<number>, others: readonly Held[] = []): Promise<void> {
+    await this.#work.native({ step, on: [this, ...others] }, (addon) => job(addon, this.fd));
+  }
+
+  /** The same of one that resolves with bytes. */
+  async nativeBytes(step: FileStep, job: NativeJob<Buffer | number>): Promise<Buffer> {
+    const result = await this.#run(step, () => job(this.#work.addon, this.fd));
+    if (typeof result === "number") throw new FileSystemError(step, errnoName(result));
+    return result;
+  }
+
   async chown({ uid, gid }: FileOwner): Promise<void> {
     await this.#run("chown", () => chownDescriptor(this.fd, uid, gid));
   }
 
   async chmod(mode: number): Promise<void> {
     await this.#run("chmod", () => chmodDescriptor(this.fd, mode));
+  }
+
+  /** Throws EPERM where chmod(2) has left out a bit of the mode without a word. */
+  async checkMode(mode: number): Promise<void> {
+    if ((mode & SPECIAL_BITS) === 0 || (await this.attributes("chmod")).mode === mode) return;
+    throw new FileSystemError("chmod", "EPERM");
   }
 
   /** Seconds since 1970, with fractions. */

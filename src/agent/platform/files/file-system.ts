@@ -10,14 +10,14 @@ import {
   PathEscapes,
   splitPath,
 } from "../../domain/index.ts";
-import { errnoName, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
+import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
 import { type Descriptor, fileAttributes, type OpenPath } from "./descriptor.ts";
 import { Folder } from "./folder.ts";
 import { createFile, Leftovers } from "./new-file.ts";
 import { O_PATH, Paths } from "./paths.ts";
 import { checkOpenat2 } from "./openat2.ts";
 import { openRegular } from "./regular-file.ts";
-import { type FileAddon, FileWork } from "./work.ts";
+import { FileWork } from "./work.ts";
 
 const HERE = Buffer.from(".");
 const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
@@ -32,7 +32,7 @@ interface Ways {
 }
 
 /** The file system that this process sees. Works on libuv's threads, except for reads of cached data. */
-export function guestFileSystem(addon: FileAddon): FileSystem {
+export function guestFileSystem(addon: Addon): FileSystem {
   const work = new FileWork(addon);
   const leftovers = new Leftovers();
   const paths = new Paths(work);
@@ -65,7 +65,7 @@ function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: 
   return {
     stat: (path, noFollow) => look("stat", path, noFollow),
     readLink,
-    openRegular: (path) => openRegular(path, (seen) => look("open", seen, false), open, work.addon),
+    openRegular: (path) => openRegular(path, (seen) => look("open", seen, false), open),
     create: async (folder, options) => createFile(await folderAt("create", folder), work, leftovers, options),
     makeDirectory: async (path, owner, mode) => {
       const { folder, name } = splitPath(path);
@@ -79,7 +79,7 @@ function treeOf(work: FileWork, leftovers: Leftovers, { open, look, readLink }: 
     },
     openEntry: async (path, noFollow) => {
       const { openEntry } = await import("./open-entry.ts");
-      return openEntry(path, noFollow, open, work);
+      return openEntry(path, noFollow, open);
     },
     removeDirectory: async (path) => {
       const { folder, name } = splitPath(path);
@@ -112,9 +112,7 @@ function waysBeneath(folder: Descriptor, noSymlinks: boolean, work: FileWork): W
     },
     readLink: async (path) => {
       await using file = await open("readlink", path, O_PATH | constants.O_NOFOLLOW);
-      const target = await work.step({ step: "readlink", on: [file] }, () => work.addon.targetOf(file.fd));
-      if (typeof target === "number") throw new FileSystemError("readlink", errnoName(target));
-      return target;
+      return await file.nativeBytes("readlink", (addon, fd) => addon.targetOf(fd));
     },
   };
 }

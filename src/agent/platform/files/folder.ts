@@ -59,15 +59,11 @@ export class Folder implements AsyncDisposable {
 
   /** Gives an open file a name. Replaces an existing entry through the temporary name; EEXIST if that is empty. */
   async place(file: Descriptor, name: Uint8Array, temporary: Uint8Array): Promise<void> {
-    const { addon } = this.#work;
-    const how = { step: "place", on: [this.#descriptor, file] } as const;
-    await this.#work.native(how, () => addon.placeIn(file.fd, this.#descriptor.fd, name, temporary));
+    await this.#descriptor.native("place", (addon, fd) => addon.placeIn(file.fd, fd, name, temporary), [file]);
   }
 
   async move(from: Uint8Array, to: Uint8Array, exclusive: boolean): Promise<void> {
-    const { addon } = this.#work;
-    const how = { step: "place", on: [this.#descriptor] } as const;
-    await this.#work.native(how, () => addon.moveIn(this.#descriptor.fd, from, this.#descriptor.fd, to, exclusive));
+    await this.#descriptor.native("place", (addon, fd) => addon.moveIn(fd, from, fd, to, exclusive));
   }
 
   /** Removes an entry if possible. Never rejects. */
@@ -78,19 +74,16 @@ export class Folder implements AsyncDisposable {
 
   /** Creates a directory with exactly these attributes and syncs it, or creates none. */
   async makeDirectory(name: Uint8Array, owner: FileOwner, mode: number): Promise<void> {
-    const { addon } = this.#work;
     const late = (result: number): void => {
       if (result === 0) void this.remove(name, true);
     };
     const how = { step: "mkdir", on: [this.#descriptor], late } as const;
-    await this.#work.native(how, () => addon.makeFolderIn(this.#descriptor.fd, name));
+    await this.#work.native(how, (addon) => addon.makeFolderIn(this.#descriptor.fd, name));
     try {
       // By its descriptor: the owner of the folder above could put a link at its path.
       await using made = await this.open("mkdir", name, constants.O_RDONLY | constants.O_DIRECTORY);
       // That owner could put another folder there: one that holds something is not given away.
-      const held = await this.#work.nativeBytes({ step: "mkdir", on: [made] }, () =>
-        addon.entriesIn(made.fd, BEGINNING, false),
-      );
+      const held = await made.nativeBytes("mkdir", (addon, fd) => addon.entriesIn(fd, BEGINNING, false));
       if (toldFolder(held, false).entries.length > 0) throw new FileSystemError("mkdir", "EEXIST");
       await made.chown(owner);
       await made.chmod(mode);

@@ -7,8 +7,6 @@ import type { Folder } from "./folder.ts";
 import { SparseWriter } from "./sparse-writer.ts";
 import type { FileWork } from "./work.ts";
 
-/** Bits that the kernel clears silently where the caller may not set them. */
-const SPECIAL_BITS = 0o7000;
 /** What is hashed on the event loop's thread at most: more would hold up other calls. */
 const SUM_HERE_BYTES = 512 * 1024;
 /** Mode of a file while it is being written. */
@@ -125,8 +123,7 @@ class PlacedFile implements NewFile {
     const { file } = this.#parts;
     await file.chown(owner);
     await file.chmod(mode);
-    if ((mode & SPECIAL_BITS) === 0) return;
-    if ((await file.attributes("chmod")).mode !== mode) throw new FileSystemError("chmod", "EPERM");
+    await file.checkMode(mode);
   }
 
   async setModified(modifiedNs: bigint): Promise<void> {

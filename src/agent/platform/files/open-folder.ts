@@ -84,10 +84,7 @@ class NativeFolder implements OpenFolder {
 
   async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
     const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
-    const { addon } = this.#work;
-    const errors = await this.#work.nativeBytes(this.#here("remove"), () =>
-      addon.removeEach(this.#descriptor.fd, names),
-    );
+    const errors = await this.#descriptor.nativeBytes("remove", (addon, fd) => addon.removeEach(fd, names));
     return Array.from({ length: errors.length / 4 }, (_, index) => {
       const error = errors.readUInt32LE(index * 4);
       return error === 0 ? undefined : errnoName(-error);
@@ -95,28 +92,21 @@ class NativeFolder implements OpenFolder {
   }
 
   async checkMount(name: FilePath): Promise<void> {
-    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
-    const entry = await openIn(this.#work, this.#here("remove"), this.#descriptor.fd, name, ENTRY, options);
-    await entry[Symbol.asyncDispose]();
+    await (await this.#openHere("remove", name))[Symbol.asyncDispose]();
   }
 
   async makeLink(name: FilePath, target: Uint8Array, uid: number, gid: number): Promise<void> {
-    const { addon } = this.#work;
-    const { fd } = this.#descriptor;
-    await this.#work.native(this.#here("symlink"), () => addon.makeLinkIn(fd, name, target));
-    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
-    await using link = await openIn(this.#work, this.#here("symlink"), fd, name, ENTRY, options);
-    const owned = { step: "chown", on: [link] } as const;
+    await this.#descriptor.native("symlink", (addon, fd) => addon.makeLinkIn(fd, name, target));
+    await using link = await this.#openHere("symlink", name);
     // Somebody may have put something else there.
     if ((await link.attributes("symlink")).type !== "symlink") throw new FileSystemError("symlink", "ESTALE");
-    await this.#work.native(owned, () => addon.changeOwner(link.fd, uid, gid));
+    await link.native("chown", (addon, fd) => addon.changeOwner(fd, uid, gid));
   }
 
   async move(name: FilePath, target: OpenFolder, newName: FilePath, exclusive: boolean): Promise<void> {
     if (!(target instanceof NativeFolder)) throw new TypeError("a folder of another platform");
-    const [from, to] = [this.#descriptor, target.#descriptor];
-    const how = { step: "rename", on: [from, to] } as const;
-    await this.#work.native(how, () => this.#work.addon.moveIn(from.fd, name, to.fd, newName, exclusive));
+    const to = target.#descriptor;
+    await this.#descriptor.native("rename", (addon, fd) => addon.moveIn(fd, name, to.fd, newName, exclusive), [to]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -124,10 +114,8 @@ class NativeFolder implements OpenFolder {
   }
 
   async #page(from: FolderPosition | undefined, describes: boolean): Promise<FolderPage> {
-    const { addon } = this.#work;
-    const bytes = await this.#work.nativeBytes(this.#here("list"), () =>
-      addon.entriesIn(this.#descriptor.fd, positionBytes(from), describes),
-    );
+    const position = positionBytes(from);
+    const bytes = await this.#descriptor.nativeBytes("list", (addon, fd) => addon.entriesIn(fd, position, describes));
     const { identity, ...page } = toldFolder(bytes, describes);
     this.#identity = identity;
     return page;
@@ -144,6 +132,12 @@ class NativeFolder implements OpenFolder {
       if (!(error instanceof FileSystemError)) throw error;
       return { ...entry, errno: error.errno };
     }
+  }
+
+  /** Opens an entry for its attributes alone, without following a link, and not what is mounted there. */
+  #openHere(step: FileStep, name: FilePath): Promise<Descriptor> {
+    const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
+    return openIn(this.#work, this.#here(step), this.#descriptor.fd, name, ENTRY, options);
   }
 
   /** Runs an operation in the folder. */

@@ -106,8 +106,7 @@ export class Paths {
 
   /** Undefined: it is no symbolic link. */
   async #targetOf(entry: Descriptor, how: How): Promise<Uint8Array | undefined> {
-    const { addon } = this.#work;
-    const target = await this.#work.step({ ...how, on: [entry] }, () => addon.targetOf(entry.fd));
+    const target = await this.#work.step({ ...how, on: [entry] }, () => this.#work.addon.targetOf(entry.fd));
     return typeof target === "number" ? undefined : target;
   }
 }

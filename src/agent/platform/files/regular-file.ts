@@ -2,7 +2,6 @@ import { constants } from "node:fs";
 import { constants as system } from "node:os";
 import { type FileAttributes, FileSystemError, type FileType, type ReadableFile } from "../../domain/index.ts";
 import type { Descriptor, OpenPath } from "./descriptor.ts";
-import type { FileAddon } from "./work.ts";
 
 /** O_NONBLOCK and O_NOCTTY, in case something else takes the file's place between stat(2) and open(2). */
 const FLAGS: number = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
@@ -14,7 +13,6 @@ export async function openRegular(
   path: Uint8Array,
   look: (path: Uint8Array) => Promise<FileAttributes>,
   open: OpenPath,
-  addon: FileAddon,
 ): Promise<ReadableFile | { readonly notRegular: FileType }> {
   const seen = await look(path);
   if (seen.type !== "regular") return { notRegular: seen.type };
@@ -23,17 +21,15 @@ export async function openRegular(
   const attributes = await file.attributes("open");
   if (attributes.type !== "regular") return { notRegular: attributes.type };
   opened.move();
-  return new RegularFile(file, attributes, addon);
+  return new RegularFile(file, attributes);
 }
 
 class RegularFile implements ReadableFile {
   readonly attributes: FileAttributes;
   readonly #file: Descriptor;
-  readonly #addon: FileAddon;
   #mayBeCached = true;
 
-  constructor(file: Descriptor, attributes: FileAttributes, addon: FileAddon) {
-    this.#addon = addon;
+  constructor(file: Descriptor, attributes: FileAttributes) {
     this.#file = file;
     this.attributes = attributes;
   }
@@ -55,7 +51,7 @@ class RegularFile implements ReadableFile {
     if (!this.#mayBeCached) return undefined;
     const position = offsetBytes === undefined ? -1 : Number(offsetBytes);
     if (!Number.isSafeInteger(position)) return undefined;
-    const result = this.#addon.readCached(this.#file.fd, target, position);
+    const result = this.#file.readCached(target, position);
     if (result >= 0) return result;
     if (result !== -EAGAIN) this.#mayBeCached = false;
     return undefined;

@@ -3,25 +3,6 @@ import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex } fro
 import { type Addon, errnoName, failedWith } from "../../native/index.ts";
 import { HungMounts, mountOf } from "./mounts.ts";
 
-/** The part of the addon that files use. */
-export type FileAddon = Pick<
-  Addon,
-  | "openIn"
-  | "placeIn"
-  | "moveIn"
-  | "makeFolderIn"
-  | "removeIn"
-  | "targetOf"
-  | "readCached"
-  | "SummingWriter"
-  | "entriesIn"
-  | "removeEach"
-  | "makeLinkIn"
-  | "changeOwner"
-  | "changeMode"
-  | "changeModified"
->;
-
 /** Threads that file calls use at once. */
 const THREADS = 3;
 /** Threads that may hang in dead file systems. Beyond that many, others no longer replace them. */
@@ -100,7 +81,7 @@ interface Waiting {
  * returns.
  */
 export class FileWork {
-  readonly addon: FileAddon;
+  readonly addon: Addon;
   readonly hung: HungMounts = new HungMounts();
   #free: number = THREADS;
   #writtenOff = 0;
@@ -110,7 +91,7 @@ export class FileWork {
   readonly #locating = new Mutex();
   #looking: NodeJS.Timeout | undefined;
 
-  constructor(addon: FileAddon) {
+  constructor(addon: Addon) {
     this.addon = addon;
     startThreads();
   }
@@ -132,16 +113,9 @@ export class FileWork {
   }
 
   /** Runs one step in the addon, which resolves with a negated errno where it fails. */
-  async native(work: Work<number>, job: () => Promise<number>): Promise<number> {
-    const result = await this.step(work, job);
+  async native(work: Work<number>, job: (addon: Addon) => Promise<number>): Promise<number> {
+    const result = await this.step(work, () => job(this.addon));
     if (result < 0) throw new FileSystemError(work.step, errnoName(result));
-    return result;
-  }
-
-  /** The same for one that resolves with bytes. */
-  async nativeBytes(work: Work<Buffer | number>, job: () => Promise<Buffer | number>): Promise<Buffer> {
-    const result = await this.step(work, job);
-    if (typeof result === "number") throw new FileSystemError(work.step, errnoName(result));
     return result;
   }
 
