@@ -1,5 +1,6 @@
 import { readFileSync, readlinkSync } from "node:fs";
 import type { Mount } from "../../domain/index.ts";
+import { unescaped } from "../proc.ts";
 
 /** The file system that an open file or folder is on; undefined without /proc. Asks the kernel, never the file system. */
 export function mountOf(fd: number): Mount | undefined {
@@ -31,8 +32,7 @@ function mountWithId(id: string): Mount {
 
 function mountOfLine(line: string): Mount {
   const [, , device = "", , point] = line.split(" ");
-  const path = point?.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(parseInt(octal, 8)));
-  return { fileSystem: device, path };
+  return { fileSystem: device, path: point && unescaped(point) };
 }
 
 /** A mount of a file system that hangs, and a promise that it answers again. */

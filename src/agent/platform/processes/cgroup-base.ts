@@ -3,12 +3,7 @@ import { constants as system } from "node:os";
 import { errnoOf } from "../../../shared/errors.ts";
 import type { CgroupFacts, Errno } from "../../domain/index.ts";
 import { type Addon, errnoName } from "../../native/index.ts";
-
-/** The part of the addon that finds a place for cgroups. */
-export type CgroupCalls = Pick<
-  Addon,
-  "mountCgroups" | "openAt" | "makeFolderAt" | "removeFolderAt" | "foldersIn" | "lock"
->;
+import { readProc, unescaped } from "../proc.ts";
 
 /** Flags to open a folder with. */
 export const FOLDER: number = constants.O_RDONLY | constants.O_DIRECTORY;
@@ -19,12 +14,7 @@ const UNIFIED = /^0::(\/.*)$/m;
 function mountedAt(line: string): { readonly root: string; readonly path: string } | undefined {
   const [left = "", right = ""] = line.split(" - ");
   const [, , , root = "", path = ""] = left.split(" ");
-  return right.startsWith("cgroup2 ") ? { root: unescape(root), path: unescape(path) } : undefined;
-}
-
-/** mountinfo has blanks and backslashes in octal. */
-function unescape(field: string): string {
-  return field.replaceAll(/\\([0-7]{3})/g, (_match, octal: string) => String.fromCodePoint(Number.parseInt(octal, 8)));
+  return right.startsWith("cgroup2 ") ? { root: unescaped(root), path: unescaped(path) } : undefined;
 }
 
 /** Folders that lead to a cgroup through a mountinfo's mounts, best first. A mount shows only what is below it. */
@@ -40,14 +30,6 @@ function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   return paths;
 }
 
-function read(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return "";
-  }
-}
-
 function openFolder(path: string): number {
   try {
     return openSync(path, FOLDER);
@@ -57,7 +39,7 @@ function openFolder(path: string): number {
 }
 
 /** Whether a cgroup can be made below the folder, and be killed as a whole (Linux 5.14). */
-function isUsable(calls: CgroupCalls, folder: number): boolean {
+function isUsable(calls: Addon, folder: number): boolean {
   const name = `svc-guest-${process.pid}-probe`;
   const made = calls.makeFolderAt(folder, name);
   /* An agent with the same id may have been killed in the middle of this. */
@@ -69,7 +51,7 @@ function isUsable(calls: CgroupCalls, folder: number): boolean {
 }
 
 /** Opens the cgroup in a mount of our own that no path leads to. */
-function openPrivately(calls: CgroupCalls, cgroup: string): number {
+function openPrivately(calls: Addon, cgroup: string): number {
   const root = calls.mountCgroups();
   if (root < 0) return -1;
   const folder = calls.openAt(root, `.${cgroup}`, FOLDER);
@@ -79,17 +61,17 @@ function openPrivately(calls: CgroupCalls, cgroup: string): number {
 
 /** Path of a process's cgroup, as the agent sees it; undefined: the process has ended, or /proc does not tell. */
 export function cgroupOf(pid: number | "self"): string | undefined {
-  return UNIFIED.exec(read(`/proc/${pid}/cgroup`))?.[1];
+  return UNIFIED.exec(readProc(`/proc/${pid}/cgroup`))?.[1];
 }
 
 /**
  * Opens the agent's own cgroup if it may make others below it; undefined: it may not. Tries existing mounts first: a new
  * one in the first cgroup namespace would change the options of all (nsdelegate).
  */
-export function openOwnCgroup(calls: CgroupCalls): number | undefined {
+export function openOwnCgroup(calls: Addon): number | undefined {
   const own = cgroupOf("self") ?? "/";
   const ways = [
-    ...pathsOfCgroup(read("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
+    ...pathsOfCgroup(readProc("/proc/self/mountinfo"), own).map((path) => () => openFolder(path)),
     () => openPrivately(calls, own),
   ];
   for (const open of ways) {
@@ -102,7 +84,7 @@ export function openOwnCgroup(calls: CgroupCalls): number | undefined {
 }
 
 /** Whether commands can get cgroups of their own. Makes one and removes it. */
-export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
+export function cgroupFacts(calls: Addon): CgroupFacts {
   const folder = openOwnCgroup(calls);
   if (folder === undefined) return { refusal: refusal(calls), controllers: [] };
   const controllers = readAt(calls, folder, "cgroup.controllers") ?? "";
@@ -111,7 +93,7 @@ export function cgroupFacts(calls: CgroupCalls): CgroupFacts {
 }
 
 /** Why there is no cgroup: the file system cannot be mounted, or no cgroup can be made in it. */
-function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
+function refusal(calls: Addon): CgroupFacts["refusal"] {
   const mount = calls.mountCgroups();
   if (mount < 0) return errnoName(mount);
   closeSync(mount);
@@ -119,7 +101,7 @@ function refusal(calls: CgroupCalls): CgroupFacts["refusal"] {
 }
 
 /** Content of a file in a folder; undefined where the kernel refuses, for whatever reason. */
-export function readAt(calls: Pick<CgroupCalls, "openAt">, folder: number, name: string): string | undefined {
+export function readAt(calls: Addon, folder: number, name: string): string | undefined {
   const fd = calls.openAt(folder, name, constants.O_RDONLY);
   if (fd < 0) return undefined;
   try {
@@ -132,12 +114,7 @@ export function readAt(calls: Pick<CgroupCalls, "openAt">, folder: number, name:
 }
 
 /** Writes to a file in a folder. Undefined: done; else why the kernel refuses. */
-export function writeAt(
-  calls: Pick<CgroupCalls, "openAt">,
-  folder: number,
-  name: string,
-  text: string,
-): Errno | undefined {
+export function writeAt(calls: Addon, folder: number, name: string, text: string): Errno | undefined {
   const fd = calls.openAt(folder, name, constants.O_WRONLY);
   if (fd < 0) return errnoName(fd);
   try {

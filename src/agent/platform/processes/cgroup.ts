@@ -1,16 +1,13 @@
 import { closeSync } from "node:fs";
 import type { ProcessSet } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { type CgroupCalls, FOLDER, readAt, writeAt } from "./cgroup-base.ts";
+import { FOLDER, readAt, writeAt } from "./cgroup-base.ts";
 import { eventually, type TimeOf, type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /** Most cgroups below a command's own that are searched for members: a command can make any number. */
 const NESTED_LIMIT = 256;
 /** No descriptor: every call fails with EBADF. */
 const NO_FOLDER = -1;
-
-/** The part of the addon that looks into a cgroup. */
-export type CgroupFiles = Pick<CgroupCalls, "openAt" | "foldersIn">;
 
 /** Value of a key in a file of `key value` lines; undefined when it is not there. */
 export function valueOf(text: string | undefined, key: string): number | undefined {
@@ -24,11 +21,11 @@ export function valueOf(text: string | undefined, key: string): number | undefin
  * failure means "unknown" or "not done"; nothing throws.
  */
 export class Cgroup {
-  readonly #calls: CgroupFiles;
+  readonly #calls: Addon;
   readonly #giveBack: () => void;
   #folder: number;
 
-  constructor(calls: CgroupFiles, folder: number, giveBack: () => void) {
+  constructor(calls: Addon, folder: number, giveBack: () => void) {
     this.#calls = calls;
     this.#folder = folder;
     this.#giveBack = giveBack;
@@ -79,7 +76,7 @@ export class Cgroup {
 }
 
 /** Adds the ids of the processes in a cgroup and in those below it, of which it searches at most `nested.left`. */
-export function addMembers(calls: CgroupFiles, folder: number, found: Set<number>, nested: { left: number }): void {
+export function addMembers(calls: Addon, folder: number, found: Set<number>, nested: { left: number }): void {
   // A threaded cgroup lists only threads. The first thread of a process has the process's id.
   const listed = readAt(calls, folder, "cgroup.procs") ?? readAt(calls, folder, "cgroup.threads") ?? "";
   for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);

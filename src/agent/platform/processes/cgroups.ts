@@ -1,7 +1,8 @@
 import { closeSync } from "node:fs";
 import { constants as system } from "node:os";
 import { Cgroup } from "./cgroup.ts";
-import { type CgroupCalls, FOLDER, openOwnCgroup, readAt, writeAt } from "./cgroup-base.ts";
+import type { Addon } from "../../native/index.ts";
+import { FOLDER, openOwnCgroup, readAt, writeAt } from "./cgroup-base.ts";
 
 /** Another agent, in another process namespace, may have the same process id and the same base. */
 const NAME_ATTEMPTS = 16;
@@ -25,7 +26,7 @@ interface Made {
  * twice, as a command may have set limits in its own.
  */
 export class Cgroups {
-  readonly #calls: CgroupCalls;
+  readonly #calls: Addon;
   readonly #base: number;
   readonly #session: Made;
   #count = 0;
@@ -37,14 +38,14 @@ export class Cgroups {
   /** Names of released cgroups that still exist. */
   readonly #left: string[] = [];
 
-  private constructor(calls: CgroupCalls, base: number, session: Made) {
+  private constructor(calls: Addon, base: number, session: Made) {
     this.#calls = calls;
     this.#base = base;
     this.#session = session;
   }
 
   /** Undefined where the agent cannot make cgroups: not delegated, no privileges, or Linux before 5.14. */
-  static open(calls: CgroupCalls): Cgroups | undefined {
+  static open(calls: Addon): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;
     removeAbandoned(calls, base);
@@ -112,7 +113,7 @@ export class Cgroups {
   }
 }
 
-function make(calls: CgroupCalls, parent: number, name: string): Made | undefined {
+function make(calls: Addon, parent: number, name: string): Made | undefined {
   if (calls.makeFolderAt(parent, name) < 0) return undefined;
   const folder = calls.openAt(parent, name, FOLDER);
   if (folder >= 0) return { name, folder };
@@ -121,7 +122,7 @@ function make(calls: CgroupCalls, parent: number, name: string): Made | undefine
 }
 
 /** The cgroup of a new session, locked for as long as its agent or the launcher lives. */
-function makeSession(calls: CgroupCalls, base: number): Made | undefined {
+function makeSession(calls: Addon, base: number): Made | undefined {
   for (let attempt = 1; attempt <= NAME_ATTEMPTS; attempt++) {
     const name = `svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`;
     const made = make(calls, base, name);
@@ -134,7 +135,7 @@ function makeSession(calls: CgroupCalls, base: number): Made | undefined {
 }
 
 /** Removes a cgroup with those below it, as far as nothing lives in them. */
-function removeTree(calls: CgroupCalls, parent: number, { name, folder }: Made, limit = { left: REMOVED_LIMIT }): void {
+function removeTree(calls: Addon, parent: number, { name, folder }: Made, limit = { left: REMOVED_LIMIT }): void {
   const names = calls.foldersIn(folder);
   for (const below of typeof names === "number" ? [] : names) {
     if (limit.left-- <= 0) continue;
@@ -147,7 +148,7 @@ function removeTree(calls: CgroupCalls, parent: number, { name, folder }: Made, 
 }
 
 /** Removes killed agents' sessions, and thaws what lives in them. Those of living agents are locked. */
-function removeAbandoned(calls: CgroupCalls, base: number): void {
+function removeAbandoned(calls: Addon, base: number): void {
   const names = calls.foldersIn(base);
   if (typeof names === "number") return;
   // No function for it: whether the code cache has one would depend on who else runs on the machine that builds.

@@ -1,5 +1,6 @@
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { readlinkSync } from "node:fs";
 import type { Addon } from "../../native/index.ts";
+import { namesIn, readProc } from "../proc.ts";
 
 /** Columns of a row of the addon's process table. */
 const COLUMNS = 6;
@@ -95,14 +96,6 @@ export function membersOf(
   return members.filter((row) => row.alive);
 }
 
-function namesIn(path: string): string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
-}
-
 function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
   return namesIn(`/proc/${pid}/fd`).some((fd) => {
     try {
@@ -115,11 +108,7 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
 
 /** A starting child of the agent has copies of all its descriptors for a moment, so it does not count as a holder. */
 function isChildOf(pid: string, parent: number): boolean {
-  try {
-    return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readFileSync(`/proc/${pid}/stat`, "utf8"));
-  } catch {
-    return false;
-  }
+  return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readProc(`/proc/${pid}/stat`));
 }
 
 /** Processes other than the agent that hold one of the pipes with these inodes, as far as /proc shows. */

@@ -1,7 +1,8 @@
-import { closeSync, readdirSync, readFileSync } from "node:fs";
+import { closeSync } from "node:fs";
 import type { FreezeProblem, PendingProcess, SessionGroup } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { addMembers, type CgroupFiles, valueOf } from "./cgroup.ts";
+import { namesIn, readProc } from "../proc.ts";
+import { addMembers, valueOf } from "./cgroup.ts";
 import { cgroupOf, FOLDER, readAt, writeAt } from "./cgroup-base.ts";
 import { Kin, type KinFound } from "./kin.ts";
 
@@ -53,7 +54,7 @@ const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
  * as descendants of the launcher, and frozen in the cgroups that they are in, if nobody else is there.
  */
 export class SessionCgroup implements SessionGroup {
-  readonly #addon: CgroupFiles;
+  readonly #addon: Addon;
   readonly #kin: Kin;
   readonly #folder: number;
   readonly #launcher: number | undefined;
@@ -216,18 +217,10 @@ function nameOf(pid: number): string {
 
 /** The process if one of its threads waits in the kernel elsewhere than where the freezer holds tasks. */
 function pendingProcess(pid: number): PendingProcess | undefined {
-  const waitChannel = threadsOf(pid)
-    .map(pendingIn)
+  const waitChannel = namesIn(`/proc/${pid}/task`)
+    .map((thread) => pendingIn(`/proc/${pid}/task/${thread}`))
     .find((channel) => channel !== undefined);
   return waitChannel === undefined ? undefined : { pid, name: nameOf(pid), waitChannel };
-}
-
-function threadsOf(pid: number): string[] {
-  try {
-    return readdirSync(`/proc/${pid}/task`).map((thread) => `/proc/${pid}/task/${thread}`);
-  } catch {
-    return [];
-  }
 }
 
 /** Where a task waits that has not stopped; empty: the kernel does not say. Undefined: it has stopped, or ended. */
@@ -239,12 +232,4 @@ function pendingIn(task: string): string | undefined {
   const isKnown = channel !== "" && channel !== "0";
   // Without a channel, a task in an interruptible sleep is one that the freezer holds.
   return isKnown ? channel : state === "S" ? undefined : "";
-}
-
-function readProc(path: string): string {
-  try {
-    return readFileSync(path, "latin1");
-  } catch {
-    return "";
-  }
 }
